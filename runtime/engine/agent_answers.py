@@ -112,7 +112,7 @@ def _over(node: AgentNode, agent: Agent, made: int, asks: int, *, is_ask: bool) 
 
 
 def _lane(tool: AgentTool, read: JsonObject) -> str:
-    """The target whose calls are made one after the other; "" for what has none."""
+    """The target whose calls are made one after the other; "" if the call has none."""
     if tool.operation is None:
         return ""
     return f"{tool.operation.name.rpartition('.')[0]} {build_action(tool.operation, read).target}"

@@ -36,13 +36,13 @@ def came_of(error: JsonObject) -> Came:
 
 
 def told_of(came: Came, reason: str, *, sent: bool = False) -> str:
-    """The message of a call that brought nothing. ``sent`` says that it may have been done for all that."""
+    """The message of a call without a result. ``sent`` says that it may have been done all the same."""
     told: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
     return _cut(canonical_bytes(told).decode())
 
 
 def told_done(schema: JsonObject, output: Json) -> str:
-    """The message of a call that was done: what came back, as any reader may see it."""
+    """The message of a call that was done: its output, without secrets."""
     return _cut(canonical_bytes(masked(schema, schema, output)).decode())
 
 

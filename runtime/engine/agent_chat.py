@@ -1,10 +1,10 @@
-"""Messages of an agent, put together from the book: each is there once, as a value of the step that told it.
+"""Messages of an agent, put together from the book, which holds each once, as a value of the step that told it.
 
 ``Chat.shown`` are all of them in the order in which the model was shown them, each with the step that told it; results
 also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
-had been shown when it answered in a turn: facts about the origins of a call's values are made of that. Turn and number
-of a call are in its key (``agent_state.number_of``), its agent's key before the first slash (``agent_state.agent_of``).
-Turns of earlier agents that it remembers are ``past``: they come after the first message, each with its results.
+had been shown when it answered in a turn: the origins of a call's values are found in that. A call's key holds its turn
+and number (``agent_state.number_of``), and before the first slash its agent's key (``agent_state.agent_of``). Turns of
+earlier agents that it remembers are ``past``: they come after the first message, each with its results.
 ``Chat.digest`` is the running digest, which must be the one that the run's state holds.
 """
 
@@ -34,10 +34,11 @@ RESULT = "Your last answer is nothing but JSON that fits this JSON Schema:\n{sch
 class Shown(Struct, frozen=True):
     """One message that a model was shown: its role, and for a result its call.
 
-    ``step`` is the step that told it, "" for the agent's beginning. Of a result ``came`` is what became of the call,
+    ``step`` is the step that told it, "" for the agent's beginning. For a result, ``came`` is what became of the call,
     ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole output or
-    error as it was recorded. Of a turn ``value`` is the model's output. ``refused`` says that nothing was done.
-    ``past`` is what an earlier agent was shown or said; its result has the ``operation``, and whether that has secrets.
+    error as it was recorded. For a turn, ``value`` is the model's output. ``refused`` says that nothing was done.
+    ``past`` says that an earlier agent was shown it, or said it. A past result has its ``operation``; ``secret`` says
+    that its output has secrets.
     """
 
     role: str
@@ -54,15 +55,15 @@ class Shown(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        """True if it is the result of a call that brought nothing: it is no source of any value."""
+        """True if it is the result of a call that was not done: it is no source of any value."""
         return self.role == "tool" and self.came != Came.DONE
 
 
 class Chat(Struct):
-    """The messages of an agent's first turn on, and their running digest. ``sources`` are those of the beginning.
+    """The messages of an agent from its first turn on, and their running digest. ``sources`` are its beginning's.
 
-    ``marks`` are the running digests before the answer of each turn, by its key. ``listeners`` are what the worker has
-    kept of it, so that nothing is matched anew for each call.
+    ``marks`` are the running digests before the answer of each turn, by its key. ``listeners`` is the worker's cache,
+    so that the conversation is not matched anew for each call.
     ``lost`` says that turns which it remembers are not there any more: their run's values were erased.
     """
 
@@ -94,7 +95,7 @@ Others: TypeAlias = Mapping[tuple[str, str], Iterable[Told]]
 def chat_of(told: Iterable[Told], key: str, others: Others | None = None, listeners: Listeners | None = None) -> Chat:
     """The messages of the agent with this key, from the events of its run in their order.
 
-    ``others`` are the agents whose turns it remembers (``agent_memory.wanted``), ``listeners`` what the worker keeps.
+    ``others`` are the agents whose turns it remembers (``agent_memory.wanted``), ``listeners`` is the worker's cache.
     """
     began, turns = _read(told, key)
     chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in began.messages or ()])
@@ -133,7 +134,7 @@ def _read(told: Iterable[Told], key: str) -> tuple[e.AgentBegan, dict[int, _Turn
 
 
 def _past(chat: Chat, refs: Iterable[Json], others: Others) -> Iterator[Shown]:
-    """The turns that are remembered. What their agent was asked comes before its first one."""
+    """The messages of remembered turns. The input of their agent comes before its first turn."""
     read: dict[tuple[str, str], tuple[e.AgentBegan, dict[int, _Turn]]] = {}
     for run, step in map(pair, refs):
         at = (run, agent_of(step))
@@ -228,7 +229,7 @@ def _told(node: AgentNode, one: Shown) -> str:
 def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:
     """The schema by which a result is shown. None if it has secrets, and this agent does not know which.
 
-    A tool of an earlier agent may have the name of another one: its result goes by its operation.
+    A past result goes by its operation, because tools of two agents may have the same name.
     """
     if not one.past:
         tool = node.tools.get(one.tool)

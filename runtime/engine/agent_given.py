@@ -18,17 +18,17 @@ from runtime.engine.following import following
 from runtime.engine.origins import TOOL, Follower
 from runtime.engine.tracing import value_at
 
-# From whom nobody would take a value to whom everybody would: of several ingredients the first counts.
+# From least to most trustworthy: if a value has several ingredients, the least trustworthy one counts.
 _TRUST = (UNKNOWN, MODEL, "trigger:", "signal:", TOOL, PERSON, WORKFLOW, REQUESTER)
 
 
 def with_sources(draft: Draft, step: StepRow, node: AgentNode, began: AgentBegan) -> AgentBegan:
-    """The event by which an agent begins, with where its messages come from."""
+    """The event by which an agent begins, with the origins of its messages."""
     return replace(began, sources=given_of(following(draft, step, draft.workflow), node, began.messages or []) or None)
 
 
 def given_of(follower: Follower, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """The sources of an agent's first messages, the least trustworthy that each can be."""
+    """The sources of an agent's first messages, each with its least trustworthy origin."""
     said = [one.get("content") for one in messages]
     found: dict[str, JsonObject] = {}
     for template in (node.instructions, node.input):
@@ -57,7 +57,7 @@ def weakest(origins: Origins) -> str:
 
 
 def _best(alternatives: Iterable[str]) -> str:
-    """The origin that speaks for one ingredient. A field is named by its tool alone: only a part of it may be here."""
+    """The most trustworthy alternative of an ingredient. A field counts as its tool: it may not be here as a whole."""
     several = [one for one in alternatives if one.startswith(_TRUST)]
     return UNKNOWN if UNKNOWN in several else max(several, key=_rank, default=UNKNOWN)
 

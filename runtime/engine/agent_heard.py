@@ -1,7 +1,7 @@
-"""Matchers of conversations with models, kept by a worker: one for all calls of a turn, which goes on with the next.
+"""Matchers of conversations with models, cached by a worker: all calls of a turn use one, and the next turn extends it.
 
-A conversation only grows, and turns of one run never have the same number twice. So what a model had been shown when it
-answered in a turn is known by that turn and by the running digest of the messages before it. Pure.
+A conversation only grows, and turns of one run never have the same number twice. So a turn, and the running digest of
+the messages before its answer, identify what the model had been shown when it answered. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from core.origins.conversation import Heard, Listener, digest_of
 from core.origins.matching import Matcher
 
-# So many agents are remembered by one worker; each holds its conversation.
+# A worker caches the conversations of so many agents.
 KEPT_MAX = 8
 
 
@@ -29,12 +29,12 @@ class Conversation(Struct, frozen=True):
 
     @property
     def matcher(self) -> Matcher:
-        """The matcher, which knows nothing of what comes after until the next turn is asked for."""
+        """The matcher. It knows nothing of later messages until the next turn is asked for."""
         return self.listener.matcher
 
 
 class Listeners(Struct):
-    """Conversations of the agents that were met last, by run and agent."""
+    """The cached conversations of the agents that were used last, by run and agent."""
 
     _kept: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
 
@@ -43,7 +43,7 @@ class Listeners(Struct):
     ) -> Conversation:
         """The conversation up to a turn. ``mark`` is the running digest of the messages before its answer.
 
-        ``heard`` tells the conversation; it is asked once a turn.
+        ``heard`` gives the conversation; it is called once a turn.
         """
         before = self._kept.pop((run, agent), None)
         if before is None or (before.turn, before.mark) != (turn, mark):

@@ -1,7 +1,7 @@
 """The beginning and the end of an agent. In between its own step waits, and holds nothing. Pure.
 
-A crash between the appends of a turn loses nothing: what the model has answered is in the book by then, and whatever
-was to come of it is planned by the barrier.
+A crash between the appends of a turn loses nothing: the model's answer is in the book by then, and the barrier plans
+what follows from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from runtime.engine.states import STEP, StepState, WaitKind, WaitState
 
 
 def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
-    """The event by which an agent begins that sees these variables. ``ExpressionError`` if it cannot."""
+    """The event by which an agent begins, made from these variables. ``ExpressionError`` if it cannot be made."""
     words = str(node.instructions.render(seen))
     if node.result is not None:
         words += "\n\n" + RESULT.format(schema=canonical_bytes(node.result).decode())
@@ -58,7 +58,7 @@ def _text(value: Json) -> str:
 
 
 def conclude(draft: Closing) -> None:
-    """End those agents whose turns are over, and what is left of those that have ended, before the barrier plans."""
+    """End agents whose turns are over, and cancel what is left of ended ones. Called before the barrier plans."""
     run = draft.run
     if run.canceling is not None:
         return
@@ -97,7 +97,7 @@ def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], ke
 
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:
-    """Tell what the answer of this turn is: a crash before it is appended leaves a turn that has no answer yet."""
+    """Tell what this turn's answer is taken apart into. A crash before the append leaves a turn without an answer."""
     agent_key = agent_of(key)
     node, agent = draft.graph.leaf(agent_key), draft.run.state.agents.get(agent_key)
     if isinstance(node, AgentNode) and agent is not None and agent.stage is Stage.ASKED:
@@ -110,7 +110,7 @@ def _is_open(wait: WaitRow, key: str) -> bool:
 
 
 def stop(draft: Closing, key: str) -> None:
-    """Cancel what an agent has waiting. What runs settles, and a doubt stays with the people who are asked about it."""
+    """Cancel an agent's waiting turns and calls. Running ones settle; a doubt stays with the people who are asked."""
     run = draft.run
     for step in [row for row in run.steps.values() if "/" in row.key and agent_of(row.key) == key]:
         running = step.status in (StepState.READY, StepState.RUNNING) and step.superstep == run.superstep

@@ -1,8 +1,8 @@
 """The turns of earlier agents that an agent is shown: a channel carries references to them, never their words. Pure.
 
 Each reference is ``[run, step]``: a whole turn, with the results of all its calls. An agent that ends well adds its
-own turns; the next one is shown the newest. Words stay where they were told, in the book of their run, and go with it.
-A run that has inherited the channel reads them there, from the runs above it only.
+own turns; the next one is shown the newest. The words stay in the book of their run, and are erased with it. A child
+run that has inherited the channel reads them there, but only from the runs above it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def wanted(told: Iterable[Told], key: str) -> list[tuple[str, str]]:
 
 
 def pair(ref: Json) -> tuple[str, str]:
-    """The run and the step of a reference; two empty texts for what is none."""
+    """The run and the step of a reference; two empty texts if it is none."""
     match ref:
         case [str(run), str(step)]:
             return run, step

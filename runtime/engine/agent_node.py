@@ -36,7 +36,7 @@ class Remember(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """A tool with the leaf that a call of it is. ``fixed`` are the inputs that the author gives."""
+    """A tool, and the leaf of its calls. ``fixed`` are the inputs that the author gives."""
 
     tool: Tool
     leaf: OperationNode | TaskNode | ChildNode
@@ -46,7 +46,7 @@ class AgentTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentNode(AgentLeaf):
-    """A leaf that is an agent. ``turn`` is the leaf that each of its turns is."""
+    """A leaf that is an agent. ``turn`` is the leaf of each of its turns."""
 
     model: str
     instructions: Renderable
@@ -66,7 +66,7 @@ class AgentNode(AgentLeaf):
 
 
 class Given:
-    """The input of a call as it was read from what the model wrote. It is data, and never rendered again."""
+    """The input of a call, as it was read from what the model wrote. It is data, never a template."""
 
     references = frozenset({GIVEN})
 

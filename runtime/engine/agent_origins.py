@@ -1,7 +1,7 @@
-"""Origins of what an agent's model says: matched with what it was shown before it said so. Pure.
+"""Origins of what an agent's model says, found by matching that with what it was shown before. Pure.
 
-Sources are the agent's first messages, as it was told when it began where they come from, and the results of calls
-that were done. Whatever the model said before stays its own, and what it was told of refused calls is no source.
+Sources are the agent's first messages, with the origins that were told when it began, and the results of calls that
+were done. What the model said before stays its own. What it was told of refused calls is no source.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class AgentFacts(Struct, frozen=True):
 
 
 def chat_first(step: StepRow, leaf: Leaf, known: Known, policy: PolicySet) -> ReadChat | None:
-    """The order to read what a model was shown first, where it has said what this step would do."""
+    """The instruction to read what a model was shown, if that model proposed this step; None if it is not needed."""
     if is_turn(step.key) or known.chat is not None:
         return None
     counts = isinstance(leaf, OperationNode) or (isinstance(leaf, ChildNode) and policy.traces)
@@ -67,7 +67,7 @@ def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
 
 
 def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
-    """The origins of the arguments of a call, or of a turn; unknown where nobody knows what the model was shown."""
+    """The origins of the arguments of a call, or of a turn; unknown if nobody knows what the model was shown."""
     operation, key, (turn, call) = follower.operations[action.operation], agent_of(step.key), number_of(step.key)
     known = None if chat is None else known_of(follower, node, step, chat)
     matcher = None if known is None else known.matcher
@@ -101,7 +101,7 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
 def handed_by_model(
     follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, inputs: JsonObject
 ) -> Traced:
-    """The origins of what a call hands to another run, by its top names."""
+    """The origins of what a call hands to another run, by its top-level names."""
     fixed = _fixed(follower, node, step, chat)
     if chat is None:
         return tuple(((name,), [[UNKNOWN]]) for name in inputs)
@@ -127,7 +127,7 @@ def heard_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Seque
     for source in [] if chat is None else chat.sources:
         at: Any = source.get("message")
         yield Heard(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
-    for one in past:  # of an earlier agent: nobody tells where it comes from, unless a model has said it
+    for one in past:  # an earlier agent's: its origin is not told, so it is unknown, unless a model has said it
         is_model = one.role == "assistant"
         yield Heard(MODEL, one.value, one.step, answer=True) if is_model else Heard(UNKNOWN, _shown(node, one))
     for one in (one for one in seen if one.step and not one.past):

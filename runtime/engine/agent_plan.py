@@ -1,4 +1,4 @@
-"""The next thing that an agent does: turns and calls that begin, or its end. Pure integers, no value is looked at."""
+"""The next thing that an agent does: turns and calls that begin, or its end. It reads counters, never values. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKED_BEFORE = "The same call was denied, rejected or left unanswered before, so
 class Ahead(Struct, frozen=True):
     """The next thing of an agent whose turn is over: its end, with an error if it failed, or another turn.
 
-    ``limit`` is the limit because of which that turn is the concluding one.
+    ``limit`` is the limit that makes that turn the concluding one.
     """
 
     over: bool
@@ -42,13 +42,13 @@ def reached(limits: Limits, agent: Agent) -> str:
 
 
 def ahead(node: AgentNode, agent: Agent) -> Ahead | None:
-    """Say what comes next. None while its turn is under way, or where it is over already."""
+    """Say what comes next. None while the agent's turn is under way, or if the agent is over already."""
     if agent.stage is Stage.ANSWER or agent.stage is Stage.FAILED:
         return Ahead(True)
     if agent.stage is Stage.BEGUN:
         return Ahead(False)
     came = {call.came for call in agent.calls.values()}
-    # Whoever is still asked about this turn is asked in vain, and nobody waits for them.
+    # People may still be asked about other calls of this turn. The agent does not wait for their answers.
     if node.fails_if_denied and agent.stage is Stage.CALLS and came & {Came.DENIED, Came.REJECTED}:
         words = "A call of the agent was denied or rejected, and `on_denied` says that it fails then."
         return Ahead(True, StepError(ErrorClass.AUTHORIZATION, "agent_denied", words).to_json())
@@ -69,7 +69,7 @@ def ahead(node: AgentNode, agent: Agent) -> Ahead | None:
 
 
 def settled(agent: Agent) -> list[Called]:
-    """The calls of the turn, those refused that repeat what was denied meanwhile."""
+    """The calls of the turn. Those that repeat what was denied meanwhile are refused first."""
     for call in agent.calls.values():
         first = agent.calls.get(call.after)
         if not call.came and (first is None or first.over) and call.digest in agent.barred:
@@ -79,7 +79,7 @@ def settled(agent: Agent) -> list[Called]:
 
 
 def due(node: AgentNode, key: str, agent: Agent) -> Iterator[str]:
-    """Begin what can begin, and give the keys of these steps: calls whose turn it is, or the next turn."""
+    """Begin the calls that can begin, or the next turn, and give the keys of these steps."""
     if agent.stage is Stage.CALLS:
         settled(agent)
         for number, call in agent.calls.items():

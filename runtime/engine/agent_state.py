@@ -1,9 +1,9 @@
 """The part of an agent that a checkpoint holds: counters, the turn under way, a digest. No message, no value.
 
 An agent is a step (P-14): its loop is unrolled into turns and calls, each a step with an id of its own. The agent's
-own step waits, as for a run within; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call
+own step waits, as for a child run; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call
 of the model (``agent_turns``); ``agent_answers`` takes its answer apart. Each call is a step ``triage/3/2``, and
-``agent_plan`` says which is next. What the model is shown is put together from the book when it is asked
+``agent_plan`` says which is next. The messages for the model are put together from the book when it is asked
 (``agent_chat``).
 """
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject
 
-# The variable that holds what a model has given to a call, or what it is asked itself.
+# The variable that holds the input of a call, as the model gave it, or the input of a turn.
 GIVEN = "agent.given"
 # The name of the model's operation.
 CHAT = "model.chat.complete"
@@ -24,7 +24,7 @@ OPERATION = "agent"
 
 
 class Stage(StrEnum):
-    """The place of an agent in its turn: what it is waiting for, or what its last answer was."""
+    """The stage of an agent in its turn: what it is waiting for, or the kind of its last answer."""
 
     BEGUN = "begun"
     ASKED = "asked"
@@ -49,7 +49,7 @@ class Came(StrEnum):
 
 
 class Called(Struct, omit_defaults=True):
-    """One call of the turn under way. ``after`` is the number of the call that comes first, 0 for none.
+    """One call of the turn under way. ``after`` is the number of the call that must be over first, 0 for none.
 
     ``digest`` is of the tool and the input, ``said`` of what the model is told. ``came`` is "" before it is begun.
     """
@@ -69,7 +69,7 @@ class Agent(Struct, omit_defaults=True):
     """An agent between its first turn and its end. ``first`` is the number of its first turn.
 
     ``barred`` are the digests of calls that were denied, rejected or left unanswered: they are not asked again.
-    ``limit`` is the limit because of which it is to conclude, ``digest`` that of all messages so far.
+    ``limit`` is the limit that makes it conclude, ``digest`` is of all messages so far.
     """
 
     stage: Stage = Stage.BEGUN
@@ -96,7 +96,7 @@ class Agent(Struct, omit_defaults=True):
 class Spoken(Struct, frozen=True):
     """Values that a run holds beside its state while they are needed, by the key of a step.
 
-    Of a call its tool and its input; of an agent the inputs that are fixed, by tool, and what it has come to.
+    For a call: its tool and its input. For an agent: the inputs that are fixed, by tool, and its result or error.
     """
 
     key: str

@@ -1,7 +1,7 @@
 """The story of an agent in turns, as faces show it: what its model asked for, and what came of each call. Pure.
 
-It is told by the events of turns and calls. The words are the model's and the outside's: faces quote them. What a call
-asked for is the text that the model wrote, so neither fixed nor secret inputs are in it.
+The story is made of the events of turns and calls. Its words are the model's and the outside's, so faces quote them.
+A call is shown by the text that the model wrote, so neither fixed nor secret inputs are in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.engine.told import Told
 class _Turn(Struct):
     """One turn as its events have told it so far. ``came`` holds the results of its calls, by their numbers.
 
-    Each is what it was, why, and whose answer that is; under 0 stands how the turn itself failed.
+    Each is the kind of the result, its reason, and who gave it. Number 0 is the turn itself, if it failed.
     """
 
     output: JsonObject = field(default_factory=dict)

@@ -26,14 +26,14 @@ OWN = frozenset({HANDED_OUT, GIVEN})
 
 
 def own_values(run: Run, graph: Graph, step: StepRow, leaf: OperationNode) -> JsonObject:
-    """The values that an action's input has of its step alone: its waiting token, and what a model has given to it."""
+    """The values that only this step's input may read: its waiting token, and what a model has given to it."""
     read = leaf.inputs.references
     found: JsonObject = {HANDED_OUT: own_token(run, step)} if HANDED_OUT in read else {}
     return {**found, GIVEN: _given_to(run, graph, step.key)} if GIVEN in read else found
 
 
 def _given_to(run: Run, graph: Graph, key: str) -> JsonObject:
-    """The input of a call, as the model gave it; that of a turn as it is judged, with its messages by their digest."""
+    """The input of a call, as the model gave it; for a turn, its input as judged, with a digest for the messages."""
     if not is_turn(key):
         return run.spoken[key].input or {}
     agent = run.state.agents[agent_of(key)]

@@ -33,7 +33,7 @@ from runtime.engine.instructions import Known, Next, Nonce, Over
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, fail_expression, finish
 
-# Who answers what became of an action in doubt when no approval names anybody: the same people as for the action.
+# The time that people have to answer about an action in doubt, and about any question whose terms name no time.
 DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
@@ -51,8 +51,8 @@ class Question(Struct, frozen=True):
 def put(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
     """Open the approval and park the step on it. Returns the approval's id.
 
-    One commit holds the approval, its wait and the order to post the card: a crash after it loses
-    none of them, a crash before it leaves the step leased, and whoever claims it next asks again.
+    One commit holds the approval, its wait and the order to post the card. A crash after it loses none of them. A
+    crash before it leaves the step leased, and its next worker asks again.
     """
     view = transition.view
     approval_id = derived_id(view.run_id, f"approval:{step.key}:{step.lease_epoch}")
@@ -90,9 +90,9 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
 
 
 def supersede(transition: Transition, step: StepRow, approval_id: UUID, why: str | None = None) -> None:
-    """Void a question that is not the one to be asked any more, or an approval of it, and show that on its card.
+    """Void a question that would no longer be asked, or an approval of it, and show that on its card.
 
-    ``why`` says what else is the matter with the approval, by the people of the directory as it is now.
+    ``why`` is another reason why the approval is void. Then the event names the directory by which that was found.
     """
     people = transition.view.directory.digest if why is not None else None
     transition.tell(ApprovalSuperseded(approval_id, why, people), step=step.key)
@@ -100,7 +100,7 @@ def supersede(transition: Transition, step: StepRow, approval_id: UUID, why: str
 
 
 def approval_path(approval_id: UUID) -> str:
-    """Below this, the audit commits to what belongs to an approval."""
+    """The path below which the audit commits to what belongs to an approval."""
     return path_of("approval", str(approval_id))
 
 
@@ -110,7 +110,7 @@ def card_path(approval_id: UUID) -> str:
 
 
 def asked(kind: str, requester: str, terms: JsonObject, shaped: list[JsonObject] | None) -> JsonObject:
-    """The question's kind, terms and who shaped it: answers are judged by these, so the audit commits to them."""
+    """The question's kind, terms and contributors: answers are judged by these, so the audit commits to them."""
     told: JsonObject = {"kind": kind, "requester": requester, "terms": terms}
     return told if shaped is None else {**told, "contributors": [*shaped]}
 
@@ -133,7 +133,7 @@ def action_card(
     decision: Decision | None = None,
     evidence: str = "",
 ) -> CardContent:
-    """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is what it adds to that."""
+    """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is shown in addition."""
     view = transition.view
     fired = decision.rules if decision else ()
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
@@ -176,7 +176,7 @@ def _inputs(action: Action) -> Iterator[InputField]:
 
 
 def rejected_before(transition: Transition, step: StepRow) -> str:
-    """Words about the last time that people said no at this step; "" if they never have."""
+    """Words about the last rejection at this step; "" if there was none."""
     run, words = transition.run, ""
     for approval_id, answer in run.answers.items():
         if run.approvals[approval_id].step_key == step.key and answer.status == ApprovalStatus.REJECTED:
@@ -229,7 +229,7 @@ def _gate_card(transition: Transition, step: StepRow, summary: str, terms: Terms
 
 
 def _reference(transition: Transition) -> str:
-    """The run's reference by now: a step may have named it anew in this very transition."""
+    """The run's present reference: a step may have changed it in this same transition."""
     return transition.run.state.reference or transition.view.run.reference
 
 
@@ -251,7 +251,7 @@ def _secret_fields(operation: Operation) -> tuple[str, ...]:
 
 
 def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:
-    """Ask, or go on where exactly this was answered with yes. An approval of another question is void."""
+    """Ask, or go on if people have approved exactly this question. An approval of another question is void."""
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -277,7 +277,7 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
 
 
 def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
-    """True if the gate would ask just what was asked under this digest; false if it can no longer be asked."""
+    """True if the gate would still ask the question with this digest; false also if it can no longer be rendered."""
     leaf = transition.leaf(step.key)
     try:
         return isinstance(leaf, GateNode) and _gate_question(transition, step, leaf).digest == bound

@@ -1,4 +1,4 @@
-"""Asking people about an action, as policy wants it: nobody before preflight, and nobody in vain. Pure."""
+"""Asking people about an action, on policy's terms, and only after preflight: nobody is asked in vain. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.engine.sourced import agent_of_card, sources_of
 
 
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
-    """Ask the people whom policy names whether exactly this may be done; ``evidence`` is what the card adds to it."""
+    """Ask the people whom policy names if exactly this may be done. The card shows ``evidence`` in addition."""
     assert decision.approval is not None
     terms, marks = decision.approval, ask.marks_of(p.transition, p.step)
     if not callable_now(p.transition, p.step, p.operation, action.input):

@@ -1,6 +1,6 @@
-"""The first values of channels: literal, made of the trigger, or copied from the run above (P-7, P-8). Pure.
+"""The first values of channels: literal, made of the trigger, or copied from the parent run (P-7, P-8). Pure.
 
-What differs from the declaration is told with the run's opening, so the fold evaluates nothing.
+Values that differ from the declaration are told with the run's opening, so the fold evaluates nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.engine.graph import Channel, Reducer
 
 
 class Inherited(Struct, frozen=True):
-    """A channel's value as it is handed to a run within, and how the run above folds writes into it."""
+    """A channel's value as a parent hands it to its child, and how the parent folds writes into it."""
 
     value: Json
     reducer: Reducer
@@ -43,7 +43,7 @@ def misfit(reducer: Reducer, value: Json) -> str | None:
 def first_values(
     channels: Mapping[str, Channel], constants: Mapping[str, object], inherited: Mapping[str, Inherited]
 ) -> JsonObject:
-    """The values with which channels begin, where these are not what is declared. ``InputError`` names the channel."""
+    """The first values of channels that are not the declared ones. ``InputError`` names the channel."""
     found: JsonObject = {}
     for name, channel in channels.items():
         if name not in inherited and channel.start is not None:
@@ -72,12 +72,12 @@ def _made(channel: Channel, constants: Mapping[str, object]) -> Json:
 
 
 def bounded(channel: Channel, value: Json) -> Json:
-    """A value as far as the channel keeps it."""
+    """A value, cut to what the channel keeps."""
     return value[-channel.keep :] if channel.keep is not None and isinstance(value, list) else value
 
 
 def first_entries(channels: Mapping[str, Channel], told: Mapping[str, Json]) -> list[LedgerRow]:
-    """The entries of ledgers for what channels begin with: one for each item of a list."""
+    """The ledger entries for the first values of channels: one for each item of a list."""
     rows = []
     for name, channel in channels.items():
         value = told.get(name, channel.initial)

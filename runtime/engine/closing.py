@@ -19,7 +19,7 @@ class Closing(Draft):
     """A draft that can close its run."""
 
     def conclude(self) -> None:
-        """Everything is done: the run succeeds with its result (P-8), or fails because that cannot be made."""
+        """Close a run whose steps are done: it succeeds with its result (P-8), or fails if that cannot be evaluated."""
         result = None
         if self.graph.result is not None:
             try:
@@ -46,12 +46,12 @@ class Closing(Draft):
             self.conclude()
 
     def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
-        """The run is over: whatever waits is canceled, the evidence is ordered (X-20, Q-21)."""
+        """End the run: cancel whatever waits, and order the evidence (X-20, Q-21)."""
         state = self.run.state
         self.rows.cancels_rest = bool(self.view.run.status is RunState.QUEUED or state.parked or state.open)
         self._withdraw_questions()
         self._end_elsewhere()
-        # A run may have more steps than are held here.
+        # The state names open steps that may not be held in memory.
         held = {key for key, row in self.run.steps.items() if row.status not in STEP.terminal}
         for key in sorted(held | {*state.open} | {*state.parked}):
             self.tell(e.StepCanceled(), step=key)
@@ -62,7 +62,7 @@ class Closing(Draft):
             self.order("return", "final", {"run": str(self.view.run_id)})
 
     def _withdraw_questions(self) -> None:
-        """Cancel what people are asked. A question that was put in this very append is not posted after all."""
+        """Cancel what people are asked. A question that was put in this same append is never posted."""
         asked = self.view.run.answers
         for approval, answer in [*self.run.answers.items()]:
             if answer.status == ApprovalStatus.REQUESTED:
@@ -75,7 +75,7 @@ class Closing(Draft):
     def _end_elsewhere(self) -> None:
         """End what this run has begun outside, in another run or with people, if that is possible (V-13).
 
-        A task of this very append is not posted after all.
+        A task of this same append is never posted.
         """
         for wait in [*self.run.waits.values()]:
             if wait.kind not in _ELSEWHERE or wait.status is not WaitState.WAITING:

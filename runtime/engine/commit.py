@@ -14,16 +14,17 @@ from evidence.receipts import Receipt
 from runtime.engine.shared_rows import EffectRow, JoinRow, RecordRow, ShareRow
 from runtime.engine.states import CommandState, RunState, StepState, WaitKind, WaitState
 
-# The status of a row of the queue whose step somebody holds.
+# The status of a queue row whose step is leased.
 HELD = "leased"
-# What a parked step's entry in the checkpoint begins with; which kind of wait it is, the wait says.
+# The beginning of a parked step's entry in the checkpoint. The kind of its wait stands in the wait only.
 PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", StepState.FAILED_RETRYABLE: "retry"}
 
 
 class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
 
-    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` numbers the retry of its run.
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` is the number of the run's retry
+    that began the step anew, 0 for none.
     """
 
     step_id: UUID
@@ -48,7 +49,7 @@ class WaitRow(Struct, frozen=True):
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
-    ``parked`` says that its step waits for it by now, ``left`` that its step has begun anew since it ended.
+    ``parked`` says that its step is parked on it, ``left`` that its step has begun anew since then.
     """
 
     wait_id: UUID
@@ -77,7 +78,7 @@ class LedgerRow(Struct, frozen=True):
 class MutationRow(Struct, frozen=True):
     """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations.
 
-    ``gates`` are the steps with a gate that stood open, which the new ones wait for.
+    ``gates`` are the steps whose gates stood open: the new steps come after them.
     """
 
     number: int
@@ -90,7 +91,7 @@ class MutationRow(Struct, frozen=True):
 class QueueRow(Struct, frozen=True):
     """A step that may be claimed (O-1). ``epoch`` is that of its last lease: epochs of a step only grow (Q-9).
 
-    ``starts_run`` counts against the cap on starts: the first step of a run stands in line for all.
+    ``starts_run`` says that its claim starts the run, which counts against the cap on starts.
     """
 
     key: str
@@ -100,7 +101,7 @@ class QueueRow(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """The lease of a step: ``id`` is drawn anew for each, because the epoch of one that PostgreSQL lost comes again."""
+    """The lease of a step. Its ``id`` is random: if PostgreSQL loses a lease, the same epoch is given out again."""
 
     key: str
     id: UUID
@@ -108,9 +109,9 @@ class Claim(Struct, frozen=True):
 
 
 class CommandRow(Struct, frozen=True):
-    """Something to be done outside after the commit (O-1). Its id is made of what it is for: never twice (O-2).
+    """Something to be done outside after the commit (O-1). Its id is derived from its purpose: never twice (O-2).
 
-    Of the commands with one ``ordering_key`` only one is leased at a time: two dispatchers must not post a card twice.
+    Only one command of an ``ordering_key`` is leased at a time, so that two dispatchers cannot post a card twice.
     """
 
     command_id: UUID
@@ -121,10 +122,10 @@ class CommandRow(Struct, frozen=True):
 
 
 class ReceiptRow(Receipt, frozen=True, kw_only=True):
-    """A receipt as it is after the commit. ``shared`` says that other steps and runs may mean this effect by its key.
+    """A receipt as it is after the commit. ``shared`` says that other steps and runs may share this effect by its key.
 
-    ``action`` is what was intended, to perform or probe exactly it later. ``replaces`` is the failed receipt, maybe of
-    another run, whose attempt this one follows under that key.
+    ``action`` is what was intended, so that exactly it can be performed or probed later. ``replaces`` is the failed
+    receipt, maybe of another run, that held the key before.
     """
 
     action: JsonObject
@@ -135,7 +136,7 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
 
 
 class ApprovalRow(Struct, frozen=True):
-    """A new approval. ``contributors`` are those who shaped what is asked; None for the run's requester alone."""
+    """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did."""
 
     approval_id: UUID
     step_id: UUID
@@ -185,25 +186,24 @@ class CheckpointRow(Struct, frozen=True):
 
 
 class Commit(Struct):
-    """All rows of one transition, guarded by ``gate``: what commutes with it may have come in between, nothing else.
+    """All rows of one transition. ``gate`` guards it: only appends that commute with it may have come in between.
 
-    ``strict`` says that it must have seen everything, so that the run must be at ``expected_version`` too.
-    ``moves_gate`` says that later appends must have seen this one. ``executing`` and ``writes`` are differences;
-    ``writes_max`` bounds the run's writes; where a rule has ``counted`` them no other may have come in between. Nothing
-    at all may where a rule has counted what was refused or asked (``recounted``).
-    ``held`` guards that these leases are still the newest of their steps, and ``stop`` that the tenant's policy and
-    pauses are still those of that number, by which the decisions in here were made; ``people`` that its directory still
-    has this digest, by which the votes of the approvals that are used in here were counted.
+    More guards: with ``strict`` no append at all may have come in between: the run must be at ``expected_version``.
+    ``writes_max`` bounds the run's writes. With ``counted`` a rule has read their number, so no other write may have
+    come in between. With ``recounted`` a rule has read the number of refusals or questions, so no append may have.
+    ``held`` are leases that must still be the newest of their steps. ``stop`` is the number that the tenant's policy
+    and pauses must still have: the decisions in here were made by them. ``people`` is the digest that the tenant's
+    directory must still have: the votes of the approvals used in here were counted by it.
 
-    ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out, ``unqueued`` those
-    that stand in line or are held no more. ``taken`` says under which step's lease each other was taken; ``handed`` are
-    those that are held by it now. ``effects`` are the shared effects that begin or move, ``shares`` those of others
-    that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to be told. ``sealed`` runs
-    wait for no more steps. ``cancels_rest`` ends whatever of the run is still open (set-based: a run may have thousands
-    of steps). ``lease`` is how long a lease that is handed on holds. ``reference`` is the run's new business reference,
-    ``result`` what it hands to whoever waits for it. ``records`` are changes of the tenant's records, ``extended``
-    counts new extensions. ``latest`` is the latest time of its lines. ``state`` is the run as it is kept beside its
-    book from now on, if it is by this append.
+    ``moves_gate`` says that this append does not commute: later ones must have seen it. ``executing`` and ``writes``
+    are differences. ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out,
+    ``unqueued`` those that leave the queue. ``taken`` maps a step to the one whose lease it was taken under. ``handed``
+    are the steps that hold such a lease now; it lasts for ``lease``. ``effects`` are shared effects that begin or move,
+    ``shares`` those of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to
+    be told. With ``sealed`` the run waits for no more steps. ``cancels_rest`` ends whatever of the run is still open
+    (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
+    it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
+    ``latest`` is the latest time of its lines. ``state`` is the folded run, if this append stores it beside the book.
     """
 
     run_id: UUID
@@ -262,13 +262,13 @@ def step_id_of(run_id: UUID, key: str) -> UUID:
 
 
 def wait_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait that a step parks on: a lease parks its step once."""
+    """The id of the wait that a step parks on. A lease parks its step only once, so its epoch is enough."""
     return derived_id(run_id, f"wait:{step.key}:{step.lease_epoch}")
 
 
 def expected_of(run_id: UUID, step: StepRow) -> UUID:
     """The id of the wait for what this lease begins outside, which is written before the step parks (V-9).
 
-    It may be canceled, and the step park on another.
+    It may be canceled, and the step may park on another wait.
     """
     return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")

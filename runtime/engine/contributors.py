@@ -1,12 +1,12 @@
 """The people who shaped an action, followed along the flow of its data (promise 12). Pure.
 
-A *mark* is the part that somebody had: their role, the step at which they had it, and their principal, in one text.
+A *mark* says which part somebody had: their role, the step at which they had it, and their principal, in one text.
 ``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
-run's reference, of each added step (``added.<id>``) and of the run as a whole (``run``), and who gave reasons with
-their votes (``votes.<key>``), but for votes on calls of agents. Whatever an expression reads brings its marks along,
-through conditions and loops as well; the references of all expressions are known when the workflow compiles. What
-cannot be followed counts as used: all of a step's result, and everybody who ever wrote a channel. The run's requester
-has a part in everything and needs no mark, so a run that nobody else shapes has none.
+run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), and of those who gave reasons
+with their votes (``votes.<key>``), except for votes on calls of agents. An expression passes on the marks of all that
+it reads, also through conditions and loops; the references of all expressions are known when the workflow compiles.
+Whatever cannot be followed counts as used: all of a step's result, and everybody who ever wrote a channel. The run's
+requester has a part in everything and needs no mark, so a run that nobody else shapes has none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runtime.engine.states import StepState, WaitKind
 
 RUN, REFERENCE, VOTES = "run", "run.reference", "votes."
 
-# What it is to end a wait of this kind. Nobody shapes anything by waiting for a time, or by voting.
+# The role of a person who ends a wait of this kind. Timers and votes shape nothing.
 _ENDS = {
     WaitKind.TASK: Role.FORM_FILLER,
     WaitKind.SIGNAL: Role.SIGNAL_SENDER,
@@ -39,12 +39,12 @@ _ENDS = {
 }
 # Parts of Counterseal that bring what others said; they have no will of their own.
 _OURS = ("engine", "run", "connector")
-# An actor of another kind is whoever the directory knows by the name alone.
+# An actor of any other kind is looked up in the directory by its name alone.
 _KINDS = frozenset(map(str, Kind))
 
 
 def mark(role: Role, principal: str, place: str = "") -> str:
-    """The mark of a part; ``place`` is the id of the step at which it was had, "" for none."""
+    """The mark of a part. ``place`` is the id of the step at which somebody had it, "" for none."""
     return f"{role} {place} {principal}"
 
 
@@ -55,25 +55,25 @@ def parted(marked: str) -> tuple[Role, str, str]:
 
 
 def opened(state: State, marks: Iterable[str]) -> None:
-    """Take in who shaped what the run was started with, besides its requester."""
+    """Add the marks of those who shaped the run's input, besides its requester."""
     _add(state, RUN, marks)
 
 
 def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
-    """Take in who added these steps to the graph: an actor of this kind and name."""
+    """Mark steps that were added to the graph with the actor of this kind and name who added them."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     for step in steps:
         _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
 
 
 def reopened(state: State, kind: str, name: str) -> None:
-    """Take in who has gone on with the failed run: whatever comes after is theirs, too."""
+    """Mark the run with the actor who has retried it: everything that comes after is theirs, too."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     _add(state, RUN, [mark(Role.RETRIER, principal)])
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
-    """Take in who shaped the result of a run that a step has started."""
+    """Mark a step with those who shaped the result of the run that it has started."""
     _add(state, f"steps.{key}", marks)
 
 
@@ -84,20 +84,20 @@ def added_by(state: State, key: str) -> str:
 
 
 def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> None:
-    """Mark the results of steps that are over with one super-step, and all that they write, with who shaped them."""
+    """Mark the results and writes of a super-step's finished steps with those who shaped them."""
     said = _said(run) if run.waits else {}
     over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
-    for vote in run.votes:  # a reason is a part of what a gate comes to, and of a failure
+    for vote in run.votes:  # the reason of a vote is a part of a gate's result, and of a failure
         key = run.approvals[vote.approval_id].step_key if vote.reason else ""
         if "/" in key:
-            continue  # what an agent asked: whoever may decide has answered, and may decide on its next call
+            continue  # an agent asked this: whoever decided on one call may decide on its next call
         row = next((row for row in over if row.key == key), None)
         if row is not None and (isinstance(graph.leaf(key), GateNode) or row.status is StepState.FAILED_TERMINAL):
             _add(state, f"{VOTES}{key}", [mark(Role.FORM_FILLER, f"person:{vote.person_id}", _node(key))])
     if not said and not state.shaped:
         return
     whole = {*state.shaped.get(RUN, ())}
-    # None of them has seen what the others write.
+    # All marks are found before any is added: no step has seen what the others of its super-step write.
     made = [(row, said.get(row.key, set()) | _used(state, graph, row) - whole) for row in over]
     for row, marks in made:
         _add(state, f"steps.{row.key}", marks)
@@ -106,13 +106,13 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
 
 
 def forget(state: State, prefix: str) -> None:
-    """Let go of the marks of an iteration's steps: nothing reads their results any more."""
+    """Drop the marks of an iteration's steps: nothing reads their results any more."""
     for name in [name for name in state.shaped if name.startswith((f"steps.{prefix}", f"{VOTES}{prefix}"))]:
         del state.shaped[name]
 
 
 def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
-    """The marks of everything that the step with this key uses, and that led to its being taken at all."""
+    """The marks of everything that the step with this key uses, and of whatever decided that it is taken."""
     shaped = state.shaped
     if not shaped:
         return frozenset()
@@ -140,19 +140,19 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
         found.update(shaped.get(f"added.{node}", ()))
         for scope in scopes:
             found.update(shaped.get(f"steps.{scope}{node}", ()))
-        todo += graph.flow[node][1]  # whether it was taken, or how often, is known by its status and its count
+        todo += graph.flow[node][1]  # its status and its count tell if, or how often, it was taken
     return frozenset(found)
 
 
 def _used(state: State, graph: Graph, row: StepRow) -> frozenset[str]:
-    # What a model has read cannot be followed.
+    # Nobody can follow what a model makes of all that it has read.
     return everybody(state) if row.operation == OPERATION else marks_of(state, graph, row.key)
 
 
 def everybody(state: State) -> frozenset[str]:
-    """The marks of all who have shaped anything in the run so far: what follows a gate may use any of it.
+    """The marks of all who have shaped anything in the run so far: steps after a gate may use any of it.
 
-    To have given a reason at another gate is no part in it: the same people may decide at several gates.
+    Reasons given at other gates do not count, so that the same people may decide at several gates.
     """
     return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(VOTES) for marked in marks)
 
@@ -169,7 +169,8 @@ def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
 def named(marks: Iterable[str]) -> tuple[str, ...]:
     """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
 
-    Who has gone on with the failed run may not decide either, but has changed nothing: approvals of the action last.
+    A person who has retried the run is left out. They may not decide either, but they have changed nothing, so that
+    approvals of the action last.
     """
     shaped = [part for part in map(parted, marks) if part[0] is not Role.RETRIER]
     return tuple(sorted({f"{role}:{principal}" for role, _, principal in shaped}))
@@ -182,7 +183,7 @@ def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> 
 
 
 def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
-    """The reason why nobody is asked about what these have shaped, and the remedy; None if they are all known."""
+    """The reason why nobody is asked about what these people shaped, with the remedy; None if they are all known."""
     who = " and ".join(f"{one.principal!r} {PARTS[one.role]}" for one in people if one.person is None)
     return who and (
         f"{who}, and the directory knows nobody of that name. At tier {tier} nobody is asked then, because they could "
@@ -202,7 +203,7 @@ def told_of(asked: ApprovalRow | ApprovalRequested) -> tuple[Contributor, ...]:
 
 
 def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
-    """Everybody who shaped what was asked, as they were known then; for a gate, also who has said something since."""
+    """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since."""
     told = [*told_of(asked)]
     if asked.kind == ApprovalKind.GATE:
         told += contributors_of(run, everybody(run.state))
@@ -234,7 +235,7 @@ def _said(run: Run) -> Mapping[str, set[str]]:
         if wait.result is None:
             continue
         role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
-        within = wait.result.get("shaped")  # those who shaped the result of a run within this one
+        within = wait.result.get("shaped")  # those who shaped the result of a child run
         marks = {*map(str, within)} if isinstance(within, list) else set[str]()
         kind, _, name = by.partition(":")
         if role is not None and name and kind not in _OURS:

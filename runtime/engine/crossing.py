@@ -1,7 +1,7 @@
-"""Crossing a barrier: what the steps of a super-step wrote becomes state, and the next super-step is planned. Pure.
+"""Crossing a barrier: the writes of a super-step become state, and the next super-step is planned. Pure.
 
-Planning asks conditions and collections for their values. Live, these are evaluated, and noted as the ``choices`` of
-the checkpoint; in the fold they are read back. So the fold evaluates nothing, and comes to the same state.
+Planning needs the values of conditions and collections. A transition evaluates them, and records them as the
+``choices`` of the checkpoint; the fold reads them back. So the fold evaluates nothing, and comes to the same state.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from runtime.engine.run import SUCCEEDED, Failed, Run, State
 from runtime.engine.states import StepState
 from runtime.engine.windows import Window
 
-# Among a step's writes, what names the run anew: no channel can have this name.
+# The key among a step's writes for the run's new reference: no channel can have this name.
 REFERENCE = "$reference"
 
-# Every checkpoint is of the whole state, so this bounds what a barrier has to digest.
+# Every checkpoint holds the whole state, so this bounds what a barrier has to digest.
 STATE_BYTES_MAX = 1024 * 1024
 
 _ITERATION = re.compile(r"[\[/](\d+)")
@@ -37,7 +37,7 @@ class Crossing(Struct, frozen=True):
     """The result of a barrier: the checkpoint with its state, and what the super-step leaves behind.
 
     ``finished`` says that the graph is done; ``ending`` that the run ends here instead of going on, because of
-    ``failed`` or a cancel. ``references`` are what steps named the run, by step key.
+    ``failed`` or a cancel. ``references`` are the run's new references, each with the key of the step that gave it.
     """
 
     state: State
@@ -121,7 +121,7 @@ def begin(
 
 
 def _operation(run: Run, graph: Graph, item: Planned) -> str:
-    """The operation of a step; of a call it is its tool's."""
+    """The operation of a planned step; for a call of an agent, its tool's operation."""
     spoken = run.spoken.get(item.key)
     return item.leaf.operation if spoken is None else graph.leaf(item.key, spoken.tool).operation
 
@@ -139,9 +139,9 @@ def checkpoint_of(number: int, state: State) -> CheckpointRow:
 def _take_in(
     state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
 ) -> None:
-    """Take what one step of the super-step leaves into the state."""
+    """Apply to the state what one step of the super-step leaves: its writes and output, or its failure."""
     if "/" in row.key:
-        return  # what a turn or a call leaves is its agent's
+        return  # the agent takes in what its turns and calls leave
     if row.status is StepState.SUCCEEDED and row.key not in state.status:
         state.agents.pop(row.key, None)
         writes = dict(row.writes or {})
@@ -162,7 +162,7 @@ def _take_in(
         branch = graph.branch(row.key, row.last_error or {})
         if branch is not None:
             state.agents.pop(row.key, None)
-            # A failure as the expressions of its branch see it.
+            # The expressions of the branch see no more of the failure than this.
             error = row.last_error or {}
             seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
             state.failures[row.key] = Failed(branch, {"step": row.key, **seen})
@@ -182,7 +182,7 @@ def fold_writes(channels: Mapping[str, Channel], values: JsonObject, writes: Jso
 
 
 def initial_values(channels: Mapping[str, Channel]) -> JsonObject:
-    """The values of all channels before the run has told others."""
+    """The declared first values of all channels."""
     return {channel.name: channel.initial for channel in channels.values()}
 
 

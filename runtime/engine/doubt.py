@@ -1,7 +1,7 @@
 """Doubt: an intent whose outcome nobody recorded. Find out, never repeat blindly (promises 1, 2). Pure.
 
-What is sent again is the action that was intended, with its digest and its key. Whatever causes that, it is judged by
-the policy of that moment, and the commit is guarded by it like that of a first intent.
+Only the intended action is ever sent again, with its digest and its key. Whatever causes the repeat, today's policy
+judges it, and guards the commit as it does for a first intent.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from runtime.engine.outside import call_of, expect_end, moved, park_outside, sys
 from runtime.engine.pausing import stopped
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
-# A call that has not begun so long after its intent does not begin any more.
+# A call that has not begun this long after its intent never begins.
 SEND_WITHIN = timedelta(seconds=5)
-# A connector keeps its own deadline; this much later nobody waits for one that does not.
+# A connector keeps its own deadline. If it overruns it by this much, the worker stops waiting.
 GRACE = timedelta(seconds=5)
-# A target that timed out may still be at work: the first look back at it waits this long.
+# A target that timed out may still be at work: the first probe waits this long.
 PROBE_AFTER = timedelta(seconds=5)
-# Probes that cannot tell yet, before people are asked.
+# So many probes may be unable to tell before people are asked.
 PROBES_MAX = 12
-# In a step's last error: how often its doubt was looked into, and that sending it again is not for us to decide.
+# In a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
 _LOOKS, _OPEN = "looks", "open"
 
 
 def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
-    """The time for which an intended call may still arrive at the target; negative once it cannot any more.
+    """The time for which an intended call may still arrive at the target; negative once it no longer can.
 
-    Its call begins within ``SEND_WITHIN`` of the intent, whoever stalls meanwhile, and may overrun its own time limit
-    by ``GRACE``. Until then nobody can know that it did not happen, and doing it again might be doing it twice.
+    The call begins within ``SEND_WITHIN`` of the intent or never, and may overrun its own time limit by ``GRACE``.
+    Until then nobody can know that it did not happen, and to repeat it might be to do it twice.
     """
     return receipt.intended_at + SEND_WITHIN + operation.timeouts.perform + GRACE - transition.view.now
 
@@ -72,10 +72,10 @@ def applied(
     how: str,
     nonce: Nonce,
 ) -> None:
-    """The doubt is resolved: it had happened. The step goes on with what the target reports."""
+    """Resolve the doubt: the action had happened. The step goes on with what the target reports."""
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, how, output))
     if operation.kind is Kind.DURABLE:
-        # What had happened is that it began; its end is still to come.
+        # Only its beginning had happened; its end is still to come.
         park_outside(transition, step, operation, nonce)
     else:
         finish(transition, step, output)
@@ -84,7 +84,7 @@ def applied(
 def ask_people(
     transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, evidence: str, nonce: Nonce
 ) -> None:
-    """Ask those who look after it what became of it (``operators.asked_about``)."""
+    """Ask people what became of the action; ``operators.asked_about`` says whom."""
     marks = ask.marks_of(transition, step)
     terms = asked_about(transition, receipt, marks)
     call = call_of(operation, receipt)
@@ -95,16 +95,16 @@ def ask_people(
 
 
 def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
-    """The doubt ends as a failure: people said so, or nobody answered in time."""
+    """End the doubt as a failure. ``how`` says why, such as that people said so or did not answer in time."""
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.FAILED, how))
 
 
 def look_later(
     transition: Transition, step: StepRow, error: StepError, delay: timedelta, *, attempted: bool = False
 ) -> bool:
-    """Look again when ``delay`` has passed; False if that was done often enough. Looks and attempts count apart.
+    """Look into the doubt again after ``delay``; False if all looks are used up. Looks and attempts count apart.
 
-    ``attempted`` says that a call has just ended without an outcome, which is an attempt; a look is none.
+    ``attempted`` says that a call has just ended without an outcome, which uses up an attempt. A look uses up none.
     """
     before = (step.last_error or {}).get(_LOOKS)
     looks = before if isinstance(before, int) else 0
@@ -117,7 +117,7 @@ def look_later(
 def put_off(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, why: str) -> bool:
     """Let the step wait if the intended call may still arrive (``rest``); true if it waits.
 
-    The wait is a row: a crash after its commit loses nothing, and a crash before it is a lease that runs out.
+    The wait is a row: a crash after its commit loses nothing, and after a crash before it the lease runs out.
     """
     delay = rest(transition, operation, receipt)
     if delay <= timedelta(0):
@@ -127,22 +127,22 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
 
 
 def unknown(why: str) -> StepError:
-    """The error of a step of which nobody knows whether its action happened."""
+    """The error of a step whose action is in doubt."""
     return StepError(ErrorClass.TIMEOUT, "in_doubt", why)
 
 
 def _counts(step: StepRow) -> JsonObject:
-    """The counts in the step's last error. A wait in between is no outcome: a row of lost leases goes on."""
+    """The counters in the step's last error, to be carried over: a wait is no outcome, so counting goes on."""
     return {name: count for name, count in (step.last_error or {}).items() if name in (_LOOKS, *GIVEN_UP.values())}
 
 
 def is_for_people(step: StepRow) -> bool:
-    """True if a doubt was put off that people are to be asked about, or that was probed."""
+    """True if the doubt was put off: then people or a probe resolve it, and a blind repeat does not."""
     return (step.last_error or {}).get(_OPEN) is True
 
 
 def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
-    """An earlier lease recorded an intent and no outcome: find out what became of it."""
+    """Find out what became of an action for which an earlier lease recorded an intent and no outcome."""
     transition, given, rule = p.transition, p.known.given, p.operation.in_doubt
     receipt = mark(transition, receipt, "the worker that intended it is gone")
     answered = given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest
@@ -159,7 +159,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
     if answered and given is not None:
         return _again(p, receipt, f"a person said to do it again: {given.reason}")
     if canceling and (elsewhere or rule is not InDoubtRule.PROBE):
-        # Nothing more goes out for this run, and nobody can be asked: the evidence says that it is in doubt.
+        # A run that is being canceled sends nothing and asks nobody: the evidence says that the action is in doubt.
         transition.cancel_step(p.step)
         return Over()
     if rule is InDoubtRule.PROBE:
@@ -168,7 +168,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         since = (transition.view.now - receipt.intended_at).total_seconds()
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:
-        # Asked for on the way to doing it again, which somebody had said, or the target's own deduping allows.
+        # It was asked for before a repeat that a person had ordered, or that the target dedupes.
         return _again(p, receipt, "people approved that it is done again")
     if rule is InDoubtRule.IDEMPOTENT and not is_for_people(p.step):
         return _again(p, receipt, "sent again: the target dedupes by its key")
@@ -177,7 +177,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
 
 
 def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
-    """Act on what the target said about an earlier intent; the evidence goes into the receipt."""
+    """Act on the target's answer about an earlier intent. The evidence goes into the receipt."""
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)
@@ -196,7 +196,7 @@ def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
 
 
 def _ask_or_wait(p: Proposal, receipt: ReceiptRow, evidence: str) -> None:
-    """Ask people, who may say *again*: so not before what was intended can no longer arrive."""
+    """Ask people, once the intended call can no longer arrive: they may answer *do it again*."""
     if not put_off(p.transition, p.step, p.operation, receipt, evidence):
         ask_people(p.transition, p.step, p.operation, receipt, evidence, p.nonce)
 
@@ -204,8 +204,8 @@ def _ask_or_wait(p: Proposal, receipt: ReceiptRow, evidence: str) -> None:
 def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) -> Next:
     """Intend the same action once more, if policy lets it out now. ``absent``: the target says that it is not there.
 
-    In a run that is being canceled nothing more goes out. A target that dedupes may be sent the same at any time; else
-    it is waited until the first one can no longer arrive.
+    A run that is being canceled sends nothing more. A target that dedupes may get the same call at any time. For any
+    other, the step waits until the first call can no longer arrive.
     """
     transition = p.transition
     if transition.view.run.canceling is not None:
@@ -241,29 +241,29 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         held = f"{how}; policy asks for an approval before it is sent"
         tell_of(transition, receipt, ActionHeld(receipt.receipt_id, held))
         return ask_approval(p, action, decision, bound, f"It was sent before, and is in doubt. {how}")
-    # From now on this approval is what lets the action out, and its people are those who are asked about it.
+    # From now on this approval lets the action out, and its people are asked if the action is in doubt.
     authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
     return _intend_again(p, receipt, how, decision_id, authority)
 
 
 def _consume(p: Proposal) -> None:
-    """Use up the answer that people gave about the doubt: it is acted on once."""
+    """Use up the answer that people gave about the doubt, so that it is acted on only once."""
     given, digest = p.known.given, p.transition.view.directory.digest
     if given is not None and given.kind is ApprovalKind.IN_DOUBT:
         p.transition.tell(ApprovalConsumed(given.approval_id, digest), step=p.step.key)
 
 
 def _covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) -> bool:
-    """True if the approval that let this very action out still carries it, and asked for what policy asks for now."""
+    """True if the approval that let this action out still carries it, on the terms that policy asks for now."""
     stored = receipt.action.get("terms")
     asked = isinstance(stored, dict) and Terms.from_json(stored) == terms
     return asked and still_approved(transition.run, transition.view.directory, receipt) is not None
 
 
 def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, absent: bool) -> Next:
-    """Policy stops it. What is known of the first attempt stays on record: not done, or in doubt for good.
+    """Fail the step, because policy denies the repeat. The first attempt stays on record: not done, or in doubt.
 
-    A crash before this is committed leaves the doubt; whoever claims the step next judges anew.
+    A crash before this commit leaves the doubt; the next lease judges anew.
     """
     void(p)
     words = f"{how}; not sent again, because policy denies it now"

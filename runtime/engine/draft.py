@@ -1,7 +1,7 @@
-"""The draft of an append: events are told here, and folded at once; nothing is decided (promise 6).
+"""The draft of an append: it tells events and folds them at once; it decides nothing (promise 6).
 
-What an append writes to tables is derived from the fold at the end. Only commands are noted beside it, as what follows
-outside, and leases that have run out. Ids and dedupe keys are derived, so that the same record gives the same appends
+``commit`` derives the rows of the append from the folded run. Only commands (what is to be done outside) and expired
+leases are noted apart from that. Ids and dedupe keys are derived, so that the same record gives the same appends
 (promise 5).
 """
 
@@ -36,14 +36,14 @@ from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of,
 from runtime.engine.tracing import Trace
 from runtime.engine.workflow import Workflow
 
-# The key of the row that stands for a barrier: the last step has left, and whoever was to commit it may have died.
+# The key of the queue row of a due barrier: the last step has left, and the worker that was to cross it may be dead.
 BARRIER = ""
 
 
 def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first: str | None) -> dict[str, StepRow]:
-    """The steps that have a row in the queue: whoever is ready or runs in the current super-step.
+    """The steps that have a row in the queue: those that run, or are ready in the current super-step.
 
-    What is parked has none, nor what joins the next super-step. Of a run that has not begun only the ``first`` step
+    Parked steps, and steps that join the next super-step, have none. Before a run has begun, only its ``first`` step
     has one, so that caps on starts count runs and not steps.
     """
     begun = status is not RunState.QUEUED
@@ -60,9 +60,9 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.status, rows.superstep, rows.width = run.status, run.superstep, run.width
     rows.executing, rows.writes = run.executing - before.executing, run.writes - before.writes
     if rows.counted:
-        rows.writes_max = run.writes  # they only grow
+        rows.writes_max = run.writes  # the count only grows, so a write in between would exceed it
     rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
-    rows.finished = run.finished and before.status not in RUN.terminal  # what comes after the end ends nothing again
+    rows.finished = run.finished and before.status not in RUN.terminal  # an append after the end ends nothing again
     rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
     rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
     waits = [wait for wait in run.waits.values() if lives.KEY in (wait.context or {})]
@@ -79,7 +79,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
     rows.extended = len(run.mutations)
-    # What may be claimed from now on, and what not any more. A lease goes on with its worker to the next step.
+    # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
     now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
     new = [step for key, step in now.items() if key not in was]
@@ -94,33 +94,33 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.unqueued = [] if rows.cancels_rest else over
 
 
-# The facts that all steps of a super-step see alike: whoever changes one of them commutes with none of these steps.
+# The facts that all steps of a super-step share: an append that changes one of them commutes with none of theirs.
 _place = attrgetter("status", "superstep", "canceling", "extensions", "reference", "finished")
 
 ENGINE = Actor("engine", "counterseal")
 
-# What follows an intent: an outcome or a doubt comes before its run closes, so the intent itself need not bind.
+# The events whose lines bind the receipt. The intent need not: its outcome or doubt is told before the run closes.
 _BINDING = (e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate)
 
 
-# An outcome was known before its append is built, so its time is not after the database's.
+# An outcome is known before its append is built, so the upper bound of the database's time is never before it.
 _OUTCOMES = frozenset({
     EventType.ACTION_SUCCEEDED, EventType.ACTION_FAILED, EventType.ACTION_IN_DOUBT, EventType.ACTION_HELD,
     EventType.ACTION_DOUBT_RESOLVED, EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED,
 })  # fmt: skip
 
 
-# By the names of a connector and its operation, and the input: what stands in the way of the call, if anything does.
+# Takes the names of a connector and its operation, and the input. Returns the reason why it cannot be called, or None.
 Ready: TypeAlias = Callable[[str, str, JsonObject], Refused | None]
 
 
 def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | None:
-    """Nothing is known of the connectors here."""
+    """Refuse nothing: no connector is known here."""
     return None
 
 
 def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -> Variables:
-    """Everything that an expression of the step with this key sees in a run; of no step for the run's result."""
+    """Everything that an expression of the step with this key sees in a run. The key "" is for the run's result."""
     found = variables(graph, run.state, constants, key)
     found[CHECKPOINT] = run.superstep
     if key in run.spoken:
@@ -132,9 +132,8 @@ class Draft:
     """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
-    ``traces`` are the origins of what steps would do, where somebody has asked for them; ``workflow`` is whose
-    operations are known then.
-    ``ready`` says what stands in the way of a call by this process's settings (``connectors.port.Connectors.ready``).
+    ``traces`` are the origins of what steps would do, worked out on demand; ``workflow`` declares their operations.
+    ``ready`` says why the settings of this process rule a call out (``connectors.port.Connectors.ready``).
     """
 
     def __init__(
@@ -169,15 +168,15 @@ class Draft:
 
     @property
     def steps(self) -> dict[str, StepRow]:
-        """The steps that are held, as they are after what was told."""
+        """The steps held in memory, with all told events applied."""
         return {**self.run.past, **self.run.steps}
 
     def variables(self, key: str) -> Variables:
-        """Everything that an expression of the step with this key sees now; of no step for the run's result."""
+        """Everything that an expression of the step with this key sees now. The key "" is for the run's result."""
         return seen_by(self.run, self.graph, self.view.constants, key)
 
     def leaf(self, key: str) -> Leaf:
-        """The leaf behind a step's key, also of a turn or a call of an agent."""
+        """The leaf of a step key, which may be that of an agent's turn or call."""
         spoken = self.run.spoken.get(key)
         return self.graph.leaf(key, None if spoken is None else spoken.tool or None)
 
@@ -188,8 +187,8 @@ class Draft:
     ) -> None:
         """Tell an event: it changes the run now, and the append records it.
 
-        Its time is a bound of the database's: for an outcome the upper one, for all else the lower one. It never runs
-        back for one step, also where the database's clock does.
+        Its time is a bound of the database's time: the upper bound for an outcome, the lower bound for all else. Times
+        of one step never run backwards, even if the database's clock does.
         """
         at = self.view.now + self.view.error if event.TYPE in _OUTCOMES else self.view.now
         if step is not None and at < self.run.times.get(step, at):
@@ -201,7 +200,7 @@ class Draft:
     # -- commands ----------------------------------------------------------------------------------------------------
 
     def message(self, kind: str, approval_id: UUID, name: str) -> None:
-        """Order a message about an approval, such as its card; what is sent is read when it is sent."""
+        """Order a message about an approval, such as its card. Its content is read when it is sent."""
         self._command(f"{kind}:{approval_id}:{name}", kind, {"approval": str(approval_id)}, f"approval:{approval_id}")
 
     def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
@@ -209,7 +208,7 @@ class Draft:
         self._command(f"{kind}:{name}", kind, payload, f"{kind}:{one_at_a_time}" if one_at_a_time else None)
 
     def _command(self, command: str, kind: str, payload: JsonObject, ordering_key: str | None) -> None:
-        """Write a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice (O-2)."""
+        """Order a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice (O-2)."""
         key = digest([self.view.workflow, str(self.view.run_id), "", self.run.superstep, command])
         command_id = derived_id(self.view.run_id, key)
         self.rows.commands.append(CommandRow(command_id, kind, CommandState.PENDING, payload, ordering_key))
@@ -229,13 +228,13 @@ class Draft:
         lines = [line_of(told, run_key) for told in self._told]
         contents, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
         for told, content in zip(self._told, contents, strict=True):
-            # A line about an action names the digest of its receipt as this append leaves it. One without a canonical
-            # form is recorded all the same; its bundle is refused by the same error.
+            # A line about an action names the digest of its receipt as this append leaves it. A receipt without a
+            # canonical form is recorded all the same; the same error refuses its bundle later.
             if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
                 with suppress(InputError):
                     content["data"][RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
         behind = self.view.version + 1 - self.view.kept_at
-        # Where much of the book would have to be read again, this append keeps the run beside it.
+        # So that no reader has to fold a long book, this append stores the run beside it.
         if rows.moves_gate and not self.run.finished and behind >= EVERY and run_key and lines:
             rows.state = pack(self.run.copy().rest(), self.view.head)
         for name, stored in ((STORED, rows.values), (KEPT, rows.state)):
@@ -246,7 +245,7 @@ class Draft:
         return rows
 
     def after(self) -> RunView:
-        """The view as the append leaves it, if it was guarded by the version; call it once the append has been made."""
+        """The view after the append, if that was guarded by the version. Call it once the append has been made."""
         version = self.rows.expected_version + 1
         return replace(
             self.view,
@@ -262,7 +261,7 @@ Ending: TypeAlias = e.ActionSucceeded | e.ActionFailed | e.ActionInDoubt | e.Act
 
 
 def tell_of(transition: Draft, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
-    """Tell what became of an action; the receipt afterwards. The card of its approval says so too."""
+    """Tell what became of an action, and have its approval's card say so. Returns the receipt as it is then."""
     transition.tell(event, step=receipt.step_key)
     left = transition.run.receipts[receipt.receipt_id]
     approval = left.action.get("approval")

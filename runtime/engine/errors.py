@@ -11,7 +11,7 @@ from core.canonical import Json, JsonObject
 
 
 class ErrorClass(StrEnum):
-    """The kinds of failures. Branches of a workflow choose by them, and operators look first at them."""
+    """The kinds of failures. A workflow's branches are chosen by them, and operators look at them first."""
 
     TRANSPORT = "transport"
     TIMEOUT = "timeout"
@@ -26,10 +26,10 @@ class ErrorClass(StrEnum):
 REJECTED = "rejected"
 # The code of an action that policy denies.
 DENIED = "policy_denied"
-# The code if a call succeeded and what came back cannot be kept.
+# The code if a call succeeded but its result cannot be stored.
 UNUSABLE = "unusable_output"
 
-# Beside an error: the call had been sent, so it may have been done. Whoever is told must not believe that it was not.
+# Added to an error: the call was sent, so it may have been done. Nobody may be told that it was not.
 SENT: Mapping[str, Json] = {"sent": True}
 
 

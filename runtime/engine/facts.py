@@ -1,6 +1,6 @@
 """The facts by which policy judges an action of a step, from the run as it is now. Pure.
 
-Where values come from is worked out only where a rule reads it.
+Origins of values are worked out only if a rule reads them, or an agent's model made the call.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def further_facts(
     context: FactContext,
     chat: Chat | None,
 ) -> tuple[FactContext, Mapping[str, object]]:
-    """The facts that few actions need, beside those of all: about equal calls, about an agent, about origins.
+    """The facts that few actions need, besides those of all: about equal calls, about an agent, about origins.
 
-    ``chat`` is what the model was shown, if an agent's model has said what is to be done.
+    ``chat`` is what an agent's model was shown, if that model proposed the action.
     """
     node = transition.graph.leaf(agent_of(step.key)) if "/" in step.key else None
     agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
@@ -67,12 +67,12 @@ def further_facts(
 
 
 def call_of(action: Action) -> str:
-    """The digest of a call: equal for equal inputs of one operation, whoever makes it."""
+    """The digest of a call: equal for equal inputs of one operation, whichever step makes it."""
     return digest([action.operation, action.input])[:32]
 
 
 def others_of(transition: Transition, step: StepRow, action: Action) -> int:
-    """The number of other steps of this run that were let out with the very same call."""
+    """The number of other steps of this run that were let out with an equal call."""
     return len({*transition.run.same.get(call_of(action), ())} - {step.key})
 
 
@@ -84,7 +84,7 @@ def trace_of(
 
 
 def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> tracing.Trace:
-    """The origins of the arguments of what this step would do, by who follows them in its run."""
+    """The origins of the arguments of what this step would do, found by a follower of its run."""
     node = follower.graph.leaf(agent_of(step.key))
     if isinstance(node, AgentNode):
         return trace_call(follower, node, step, chat, action)
@@ -95,7 +95,7 @@ def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat
 def handed_on(
     transition: Transition, work: Next, workflow: Workflow, policy: PolicySet, chat: Chat | None = None
 ) -> Next:
-    """An order to start another run, with the origins of what it is given, where a rule in force reads any."""
+    """Add the origins of what another run is given to the order to start it, if a rule in force reads any."""
     if not isinstance(work, StartRun) or not policy.traces:
         return work
     follower, leaf = following(transition, work.step, workflow), transition.leaf(work.step.key)
@@ -112,7 +112,7 @@ def handed_on(
 
 
 def result_origins(view: RunView, workflow: Workflow) -> list[Json]:
-    """The origins of what a run has come to, by the paths in it."""
+    """The origins of a run's result, by the paths in it."""
     graph = workflow.graph
     starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
     follower = follower_of(view.run, graph, starter, workflow, variables(graph, view.run.state, view.constants, ""))

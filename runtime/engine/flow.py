@@ -16,8 +16,8 @@ _SOURCES = (
 def flow_of(root: Scope) -> Mapping[str, Flow]:
     """By node, the channels (``state.x``), steps (``steps.x``), answers (``votes.x``) and reference that shape it.
 
-    First those that its own expressions read, or the expressions of conditions and loops around it; then those that
-    decide if, or how often, it is taken.
+    The first set is what its own expressions read, and those of the conditions and loops around it. The second set is
+    what decides if, or how often, the node is taken.
     """
     return dict(_flow(root, frozenset()))
 

@@ -9,15 +9,15 @@ from runtime.engine.draft import Draft
 from runtime.engine.origins import Follower, follower_of
 from runtime.engine.workflow import Workflow
 
-# How a run starts if somebody who was authenticated has ordered it, and gave its input.
+# The triggers by which an authenticated person starts a run and gives its input.
 _BY_PEOPLE = frozenset({"http", "cli"})
 _BY_RUNS = "workflow"
 
 
 def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:
-    """The origin of what a run was started with; "" if another run has started it, which tells the origins itself.
+    """The origin of a run's input; "" if another run has started it, because that run tells the origins itself.
 
-    What a service account sends, no person gave.
+    Input from a service account does not count as given by a person.
     """
     if trigger_type == _BY_RUNS:
         return ""
@@ -27,12 +27,12 @@ def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:
 
 
 def starters_of(trigger_type: str) -> tuple[str, ...]:
-    """The origins that what a run was started with can have, whoever the tenant's people are."""
+    """All origins that a run's input may have, whatever the directory says."""
     return (*((REQUESTER,) if trigger_type in _BY_PEOPLE else ()), f"trigger:{trigger_type}")
 
 
 def following(draft: Draft, step: StepRow | None, workflow: Workflow | None) -> Follower:
-    """A follower of the origins that the expressions of a step see; of no step those of the run's result."""
+    """A follower of origins for the expressions of a step; without a step, for those of the run's result."""
     view, key = draft.view, "" if step is None else step.key
     starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
     return follower_of(draft.run, draft.graph, starter, workflow, draft.variables(key))

@@ -2,7 +2,7 @@
 
 A scope is an ordered list of nodes with explicit needs, sorted so that every node comes after what it needs. Composite
 nodes (``if``, ``foreach``, ``while``) hold scopes of their own and have no step row; the leaves do. A leaf may hold
-scopes as well: what is done when it fails (X-10).
+scopes as well: its branches, for the case that it fails (X-10).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Reducer(StrEnum):
 class Channel:
     """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
 
-    ``start`` makes that value of the trigger, where it is an expression. ``turns`` says that agents remember by it.
+    ``start`` makes that value of the trigger, if it is an expression. ``turns`` says that agents remember turns by it.
 
     ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
     """
@@ -248,7 +248,7 @@ def scopes_of(node: Node) -> tuple[Scope, ...]:
             return tuple(node.branches.values())
 
 
-# What shapes a node: all that its expressions and those around it read, and what decides if it is taken.
+# The names that shape a node: what its expressions and those around it read, and what decides if it is taken.
 Flow: TypeAlias = tuple[frozenset[str], frozenset[str]]
 
 
@@ -296,5 +296,5 @@ class Graph:
         return None
 
 
-# For moves that evaluate, fold and plan nothing: they are possible also where the workflow cannot be read.
+# For moves that evaluate, fold and plan nothing: they are possible even if the workflow cannot be read.
 NO_GRAPH = Graph("", 0, "", {}, Scope(()), {}, frozenset())

@@ -26,7 +26,7 @@ from runtime.engine.run import Run, RunView
 from runtime.engine.states import EffectState, WaitKind, WaitState
 from runtime.engine.told import Diverged
 
-# Why an approval that was given is void before anything was done by it.
+# The reasons why a given approval is void before it was used.
 STALE = "stale"
 LEFT = "votes_lost"
 
@@ -47,26 +47,26 @@ class Given(Struct, frozen=True):
 
     @property
     def carried(self) -> bool:
-        """True if the votes in the book meet its terms, whatever was told of the decision."""
+        """True if the votes in the book meet its terms, whatever the recorded decision says."""
         approves = self.choice not in (Choice.REJECT, Choice.FAIL)
         return approves and carried(self.terms, self.contributors, self.votes, self.choice, escalated=self.escalated)
 
     def stands(self, people: Directory) -> bool:
-        """True if the votes of those who may still vote, by the directory as it is now, meet its terms (promise 12)."""
+        """True if its terms are still met by the votes of people who may vote by today's directory (promise 12)."""
         votes, shaped = counted_again(self.votes, people), resolved(self.contributors, people)
         return carried(self.terms, shaped, votes, self.choice, escalated=self.escalated)
 
     def void(self, view: RunView) -> str | None:
-        """The reason why it is good no more, though nothing was done by it yet; None if it is."""
+        """The reason why this unused approval no longer counts; None if it still does."""
         if (view.now - self.at).total_seconds() > self.terms.fresh_seconds:
             return STALE
         return None if self.stands(view.directory) else LEFT
 
 
 class Shared(Struct, frozen=True):
-    """A shared effect as the books tell it. ``wait`` is its holder's, where its end comes from outside.
+    """A shared effect as the books tell it. ``wait`` is its holder's wait, if its end comes from outside.
 
-    ``over`` says that the run that performed it is over, ``erased`` that retention has removed what came of it.
+    ``over`` says that the run that performed it is over, ``erased`` that retention has removed its result.
     """
 
     receipt: ReceiptRow
@@ -79,10 +79,9 @@ class Shared(Struct, frozen=True):
 class Known(Struct, frozen=True):
     """The facts about this step from earlier leases, and from the target.
 
-    ``wait`` is the newest wait of the step that was not canceled, other than a retry, a pause or one for an approval
-    that was given.
-    ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none; then
-    ``shared`` is what the books tell of the effect, which may be another step's.
+    ``wait`` is the newest wait of the step, except canceled ones, retries, pauses and those for an approval that was
+    given. ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none;
+    ``shared`` is then the effect as the books tell it, which may be another step's.
     ``slack`` holds the accounts in each Slack group that could be looked up, by its key; None before that was tried.
     ``chat`` is what a model was shown before a turn; None before it was read.
     """
@@ -151,10 +150,10 @@ class Inquire(Struct, frozen=True):
 
 
 class StartRun(Struct, frozen=True):
-    """Start another run; ``waits`` says whether the step waits for its end. Starting it again finds it there.
+    """Start another run; ``waits`` says whether the step waits for its end. A second start finds the first one's run.
 
-    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of;
-    ``origins`` say where both came from, where somebody reads that.
+    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
+    ``origins`` say where input and copies came from, if a rule reads that.
     """
 
     step: StepRow
@@ -171,8 +170,8 @@ class StartRun(Struct, frozen=True):
 class OtherRun(Struct, frozen=True):
     """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started.
 
-    ``shaped`` are the marks of those who shaped what it came to, ``origins`` where its result came from; ``used`` is
-    what its models used, if a call of an agent has started it and it is over.
+    ``shaped`` are the marks of those who shaped its result, ``origins`` say where that came from. ``used`` is what its
+    models used, if a call of an agent has started it and it is over.
     """
 
     status: str = ""
@@ -189,7 +188,7 @@ class Over(Struct, frozen=True):
 
 
 class Unfit(Struct, frozen=True):
-    """The effect happened, and what came back cannot be kept; ``problem`` says why. ``done`` is what can be."""
+    """The effect happened, but its result cannot be stored; ``problem`` says why. ``done`` is the part that can."""
 
     done: Done
     problem: str
@@ -200,7 +199,7 @@ Nonce: TypeAlias = Callable[[], str]
 
 
 def known_of(run: Run, step_key: str) -> Known:
-    """The last receipt of this step, the answer that people have given and nothing has used, and its last wait."""
+    """The step's last receipt, its given approval that is still unused, and its last wait."""
     return Known(receipt=last_receipt(run, step_key), given=_given(run, step_key), wait=_last_wait(run, step_key))
 
 
@@ -227,7 +226,7 @@ def _given(run: Run, step_key: str) -> Given | None:
 
 
 def given_of(run: Run, approval_id: UUID) -> Given | None:
-    """The approval, used or not; None if it was not given, or if the run has let go of it."""
+    """The approval, used or not; None if it was not given, or if the run no longer holds it."""
     answer, asked = run.answers.get(approval_id), run.approvals.get(approval_id)
     if answer is None or asked is None or answer.status != ApprovalStatus.APPROVED:
         return None
@@ -248,7 +247,7 @@ def given_of(run: Run, approval_id: UUID) -> Given | None:
 
 
 def still_approved(run: Run, people: Directory, receipt: ReceiptRow) -> UUID | None:
-    """The approval by which this action went out before, if its votes still carry it by the directory as it is now."""
+    """The approval that let this action out before, if its votes still carry it by today's directory."""
     approval = receipt.action.get("approval")
     given = given_of(run, UUID(approval)) if isinstance(approval, str) else None
     return given.approval_id if given is not None and given.stands(people) else None
@@ -260,9 +259,9 @@ def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:
-    """The newest wait that was not canceled, other than a retry, a pause or one for an answer that was given.
+    """The newest wait, except canceled ones, retries, pauses and those for an approval that was given.
 
-    A shared effect whose end was told is looked up again.
+    A wait for a shared effect whose end was told does not count: the effect is looked up again.
     """
     last = None
     for wait in run.waits.values():
@@ -274,7 +273,7 @@ def _last_wait(run: Run, step_key: str) -> WaitRow | None:
 
 
 def leased(view: RunView, claim: Claim, owner: str) -> StepRow:
-    """The step as its lease leaves it. ``Diverged`` if the book knows no such step."""
+    """The step with its new lease. ``Diverged`` if no such step is open by the book."""
     step = view.run.steps.get(claim.key)
     if step is None:
         raise Diverged(f"A lease was taken on the step {claim.key}, which is not open by the run's book")

@@ -1,7 +1,7 @@
-"""Letting an action out: judged by the active policy, the decision with all that it read, the intent. Pure.
+"""Letting an action out: policy judges it, the decision is told with all that it read, then the intent. Pure.
 
-What lets it out is told before it goes (U-4, Q-16), with its receipt; ``runtime.engine.outside`` waits for what it
-begins.
+Decision and receipt are told before the action goes out (U-4, Q-16). ``runtime.engine.outside`` waits for the end of
+what it begins.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNRESOLVED = "contributors:unresolved"
 
 
 class Proposal(Struct, frozen=True):
-    """Everything that the deciding of one action needs."""
+    """Everything that is needed to decide on one action."""
 
     transition: Transition
     step: StepRow
@@ -59,9 +59,9 @@ class Proposal(Struct, frozen=True):
 
 
 class Authority(Struct, frozen=True):
-    """By what an action may go out: the digest that was judged, the decision, and the approval that it asked for.
+    """The authority to let an action out: the digest that was judged, the decision, and the approval that it needed.
 
-    ``in_doubt`` are the groups that policy names for a doubt about it.
+    ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt.
     """
 
     bound: str
@@ -72,7 +72,7 @@ class Authority(Struct, frozen=True):
 
 
 def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
-    """True if a receipt is of this very step; a key of a wider scope may have been used by another."""
+    """True if the receipt is this step's own. Another step may have used the key, if its scope is wider."""
     return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
 
 
@@ -86,10 +86,10 @@ def judge(
     counted: bool = False,
     chat: Chat | None = None,
 ) -> Decision:
-    """Policy's answer, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
+    """Judge an action by policy, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
 
-    ``counted`` says that this very action is one of the run's writes already, because it was intended before. ``chat``
-    is what an agent's model was shown, where the action is a call of it.
+    ``counted`` says that this action is among the run's writes already, because it was intended before. ``chat`` is
+    what an agent's model was shown, if the action is a call of that agent.
     """
     view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
@@ -129,7 +129,7 @@ def judge(
 def binding(action: Action, decision: Decision) -> str:
     """The digest that an approval binds to: the action, and the terms and rules by which policy asks for it.
 
-    Not the policies' own digests: other policies that decide the same void nothing.
+    The policies' own digests are left out: a new policy that decides the same voids nothing.
     """
     assert decision.approval is not None
     rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
@@ -142,9 +142,9 @@ def denied(decision: Decision) -> StepError:
 
 
 def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:
-    """Tell the decision about the action with this digest; the id of the decision.
+    """Tell the decision about the action with this digest. Returns the decision's id.
 
-    Its append is guarded by what it was decided on: the policy, and the run's counters where a rule has read them.
+    The append is guarded by what the decision rests on: the policy, and the run's counters if a rule has read them.
     """
     view, rows = transition.view, transition.rows
     rows.stop = view.stop
@@ -198,7 +198,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     own = previous is not None and is_own(p.transition, step, previous)
     if previous is not None and own and not ended and previous.action_digest == authority.bound:
         return _out(p, call, intend_again(p.transition, previous, authority.decision))
-    # A first attempt, or one at another action than the attempt that failed, which held the key.
+    # A first attempt, or an attempt at another action than the failed one that held the key.
     stored = action_json(action, p.known.before)
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
@@ -229,7 +229,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
 
 
 def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObject:
-    """The parts of an action that not all have: what let it out, keys sent instead of the usual ones, whom to ask."""
+    """The optional parts of a stored action: approval and terms, keys sent instead of the usual ones, whom to ask."""
     noted: JsonObject = {} if call.idempotency_key == key else {SENT_KEY: call.idempotency_key}
     noted |= {CORRELATION: call.correlation_key} if call.correlation_key is not None and step.again else {}
     noted |= {"approval": str(authority.approval)} if authority.approval else {}
@@ -238,12 +238,12 @@ def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObj
 
 
 def _new_life(key: str, previous: ReceiptRow) -> str:
-    """The key that is sent in a new life of an effect: the target knows the key of the one that ended."""
+    """The key to send in a new life of an effect. The target knows the old key, and would dedupe by it."""
     return digest([key, str(previous.receipt_id)])
 
 
 def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
-    """Let the worker perform it; a record is written by this very append, and its step is over."""
+    """Let the worker perform the action. A tenant's record is written by this append itself, and its step is over."""
     step = p.transition.run.steps[p.step.key]
     if not call.tenant:
         return Perform(step, p.operation, call, receipt)
@@ -252,7 +252,7 @@ def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
 
 
 def void(p: Proposal) -> None:
-    """Void the approval that is at hand for an action, and show it on its card; answers of other kinds stay."""
+    """Void the approval given for the step's action, and show that on its card. Answers of other kinds stay."""
     given = p.known.given
     if given is not None and given.kind is ApprovalKind.ACTION:
         ask.supersede(p.transition, p.step, given.approval_id)
@@ -265,9 +265,9 @@ def intend_again(
     how: str | None = None,
     authority: JsonObject | None = None,
 ) -> ReceiptRow:
-    """Tell that the action of this receipt may go out once more, let out by this decision; the receipt afterwards.
+    """Tell that this decision lets the receipt's action out once more. Returns the receipt as it is then.
 
-    ``how`` says what became of the attempt before; ``authority`` is another approval than that of the first.
+    ``how`` says what became of the attempt before. ``authority`` is the approval, if it is not that of the first.
     """
     approval = {**receipt.action, **(authority or {})}.get("approval")
     event = ActionIntended(

@@ -1,8 +1,8 @@
-"""A run kept beside its book, so that reading it need not begin at its first line. Pure.
+"""A folded run stored beside its book, so that reading need not begin at the first line. Pure.
 
-What is kept is a cache: its keyed digest stands in the last line of its append (``KEPT``), and is compared when the
-run is read again. The head before that append is kept with it: from there on the chain is checked. So only an append
-that is guarded by the version may keep a run. The book stays the truth.
+The stored run is a cache; the book stays the truth. Its keyed digest stands in the last line of its append (``KEPT``),
+and is compared when the run is read again. The chain's head before that append is stored with it: from there on the
+chain is checked. So only an append that is guarded by the version may store a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.engine.run import Run, State
 from runtime.engine.states import RunState, StepState, WaitKind, WaitState
 from runtime.engine.windows import Window
 
-# So many appends may lie between what is kept and the end of the book.
+# So many appends may lie between the stored run and the end of the book.
 EVERY = 64
 
 _FACTS = (
@@ -52,7 +52,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def pack(run: Run, before: ChainHead) -> bytes:
-    """A run at rest as it is kept: JSON. Its trigger is not, nor all items of loops but the next ones."""
+    """A rested run as JSON, to be stored. Left out: its trigger, and all items of loops but the next ones."""
     whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
     whole |= {name: value for name in _SELDOM if (value := getattr(run, name))}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
@@ -70,7 +70,7 @@ def pack(run: Run, before: ChainHead) -> bytes:
 
 
 def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
-    """Read what ``pack`` wrote; the trigger is that of the book's first line."""
+    """Read what ``pack`` wrote. The trigger is not in it: the book's first line has it."""
     whole: dict[str, Any] = orjson.loads(kept)
     rows = {name: [_row(cls, row) for row in whole[name]] for name, (cls, _) in _ROWS.items()}
     keyed: dict[str, Any] = {name: {getattr(row, key): row for row in rows[name]} for name, (_, key) in _ROWS.items()}

@@ -1,6 +1,6 @@
 """Late answers: what a worker that has lost its lease still knows about its call (``action.late``). Pure.
 
-It decides nothing: no status changes by it. It is shown wherever its action is, also where the run has closed since.
+A late answer decides nothing: no status changes by it. It is shown wherever its action is, even if the run has closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.engine.transition import Transition
 def known_of(
     receipt: ReceiptRow, epoch: int, sent: datetime, answered: datetime | None, outcome: Outcome | Unfit | None
 ) -> ActionLate | None:
-    """The event of a call under a lost lease. None where nothing was sent; no ``outcome`` means no answer."""
+    """The event of a call under a lost lease; None if nothing was sent. No ``outcome`` means no answer."""
     values: dict[str, Any] = {}
     match outcome:
         case NotSent():
@@ -46,18 +46,18 @@ def known_of(
 
 
 def without_rows(view: RunView) -> RunView:
-    """A view of a whole run, to append to: without what its earlier appends have stored."""
+    """A view of a fully folded run, ready to append to: without the rows that earlier appends have stored."""
     return replace(view, run=replace(view.run, votes=[], checkpoints=[], ledger=[], mutations=[]))
 
 
 def is_told(transition: Transition, event: ActionLate) -> bool:
-    """True if this worker has told it already, and the answer of PostgreSQL was lost."""
+    """True if the book has this late answer already: PostgreSQL's reply to its append was lost."""
     told = transition.run.receipts[event.receipt].late
     return (event.epoch, event.sent) in [(late["epoch"], late["sent"]) for late in told]
 
 
 def tell(transition: Transition, event: ActionLate, actor: Actor) -> None:
-    """Tell it of a whole run, closed or not. The cards of its action are redrawn, and a closed run's evidence.
+    """Tell a late answer in a fully folded run, closed or not. Order its action's cards and a closed run's bundle anew.
 
     The bundle that is stored already is a valid beginning of the new one.
     """

@@ -1,7 +1,7 @@
-"""The life of a shared effect as the books of those who share it tell it; its row follows (Q-15). Pure.
+"""The life of a shared effect, as the books of the runs that share it tell it; its row follows (Q-15). Pure.
 
-The step that performs it has the receipt. Of a durable effect, whoever waits for its end holds it: the step that began
-it, or one that took it over since. So the wait of its holder says how it ended.
+The step that performs the effect has the receipt. A durable effect is held by the step that waits for its end: the one
+that began it, or one that took it over since. The holder's wait says how the effect ended.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from runtime.engine.run import Run
 from runtime.engine.shared_rows import EffectRow, JoinRow, ShareRow
 from runtime.engine.states import EffectState, WaitKind, WaitState
 
-# In the context of a wait: the key of the effect that it is about, and the receipt of who performed it.
+# In the context of a wait: the key of the shared effect, and the receipt of the step that performed it.
 KEY, RECEIPT = "shared", "receipt"
 
-# In these a shared effect is under way: whoever shares it waits.
+# The states of an effect that is under way: the steps that share it wait.
 UNDER_WAY = (EffectState.INTENDED, EffectState.IN_DOUBT, EffectState.BEGUN)
 _ENDED = (EffectState.SUCCEEDED, EffectState.FAILED, EffectState.LEFT)
 
@@ -28,7 +28,7 @@ def name_of(key: str) -> str:
 
 
 def life_of(receipt: ReceiptRow, wait: WaitRow | None) -> EffectState:
-    """The state of an effect. ``wait`` is its holder's, None for one that is done once it has happened."""
+    """The state of an effect. ``wait`` is its holder's wait, None if it does not go on outside."""
     if receipt.status != EffectState.SUCCEEDED or wait is None:
         return EffectState(receipt.status)
     return _of_wait(wait)
@@ -46,7 +46,7 @@ def _of_wait(wait: WaitRow) -> EffectState:
 
 
 def held_by(run: Run, receipt: ReceiptRow) -> WaitRow | None:
-    """The wait of this run's own step for the end of what its receipt has begun."""
+    """The wait of this run's own step for the end of the effect that its receipt began."""
     last = None
     for wait in run.waits.values():
         if (
@@ -71,7 +71,7 @@ def performed(run: Run) -> dict[UUID, tuple[ReceiptRow, EffectState, WaitRow | N
 
 
 def moved(before: Run, run: Run) -> list[EffectRow]:
-    """The effects that this run performs and that moved, in the order in which their rows are locked."""
+    """The effects performed by this run that have moved, in the order in which their rows are locked."""
     now = performed(run)
     if not now:
         return []
@@ -108,7 +108,7 @@ def joined(before: Run, run: Run) -> list[JoinRow]:
 
 
 def ended(before: Run, run: Run, moves: list[EffectRow], shares: list[ShareRow]) -> Iterator[tuple[str, str]]:
-    """The keys of the effects of which those who share them are to be told now, and what names the occasion."""
+    """The keys of effects whose sharers are to be told now, each with a name by which the message is deduplicated."""
     told = [(row.key, row.receipt_id, row.wait_id, row.status) for row in moves]
     told += [(row.key, row.receipt_id, row.wait_id, row.status) for row in shares]
     for key, receipt, wait, status in told:
@@ -116,7 +116,7 @@ def ended(before: Run, run: Run, moves: list[EffectRow], shares: list[ShareRow])
             yield key, f"{receipt}:{wait}:{status}"
     if run.finished and not before.finished:
         for left, life, _ in performed(run).values():
-            if life in (EffectState.INTENDED, EffectState.IN_DOUBT):  # nobody will look into this doubt any more
+            if life in (EffectState.INTENDED, EffectState.IN_DOUBT):  # nobody will resolve this doubt any more
                 yield left.idempotency_key, f"{left.receipt_id}:doubt"
 
 

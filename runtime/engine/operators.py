@@ -20,16 +20,16 @@ IN_DOUBT = "in_doubt"
 
 
 def asked_about(transition: Transition, receipt: ReceiptRow, marks: frozenset[str]) -> Terms:
-    """The terms of the question: the first of those who may be asked that has enough people to answer.
+    """The terms of the question: those of the first candidates that have enough people to answer.
 
-    These are whom policy names, then the group ``operators`` of the directory, then who approved the action. If none of
-    them can answer now, the first is asked all the same: an action in doubt is never left without a question.
+    Candidates are the groups that policy names, then the group ``operators`` of the directory, then the approvers of
+    the action. If none can answer now, the first are asked all the same: a doubt is never left without a question.
     """
     view = transition.view
     asked = [*_candidates(transition, receipt)]
     shaped = contributors.people_of(view.run, marks, view.directory)
     for terms in asked:
-        # Who is in a Slack group is known when somebody votes.
+        # The members of a Slack group are known only when somebody votes.
         if slack_groups(terms) or unanswerable(terms, shaped, view.directory, {}) is None:
             return terms
     return asked[0]

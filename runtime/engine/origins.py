@@ -1,10 +1,10 @@
-"""Origins of what a workflow's steps do, followed exactly along their expressions. Pure.
+"""Origins of the values that a workflow's steps use, followed exactly along their expressions. Pure.
 
-Every path that an expression reads is an ingredient. What made a channel, an item or the result of a step without an
-outside is followed in turn, so a value has all sources that can have reached it. Nothing is kept for it but what came
-from other runs.
+Every path that an expression reads is an ingredient. Channels, items, and results of steps that call nothing outside
+are followed further, so a value has all sources that can have reached it. The run stores only the origins that other
+runs told it.
 
-Which branch is taken is no ingredient of the values in it. What cannot be followed is ``unknown``.
+The condition of a branch is no ingredient of the values in it. Whatever cannot be followed is ``unknown``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OURS = frozenset(
 )
 _MODELS = "model:"
 TOOL, FIELD, LOOKUP = "tool:", "field:", "lookup:"
-# So many parts has a path that leads into a variable, less one.
+# A path with so many dots leads into a variable; with fewer it names all of it. One dot for other variables.
 _PARTS = {"steps": 3, "state": 2, "signal": 2}
 # The values of a channel to which nothing has been written, and nothing given.
 _EMPTY: tuple[Json, ...] = (None, "", 0, [], {})
@@ -77,9 +77,9 @@ class Around(Struct, frozen=True):
 
 
 class Follower(Struct):
-    """Follows paths to their sources in one run. ``values`` are those that expressions see, for what was looked up.
+    """Follows paths to their sources in one run. ``values`` are those that expressions see.
 
-    ``starter`` is the origin of what the run was started with; "" if that came from another run.
+    ``starter`` is the origin of the run's input; "" if another run gave it.
     """
 
     run: Run
@@ -92,7 +92,7 @@ class Follower(Struct):
     asking: set[str] = field(default_factory=set)
 
     def template(self, source: object, node: str) -> Traced:
-        """The origins of all that a template makes, by its path. ``node`` is where it stands."""
+        """The origins of all that a template makes, by its path. ``node`` is the id of the node that holds it."""
         if not isinstance(source, Template):
             return (((), [[UNKNOWN]]),)
         made = of_template(source, lambda path: self.path(path, node))
@@ -114,7 +114,7 @@ class Follower(Struct):
         return distinct(found or [[WORKFLOW]])
 
     def authored(self, origins: Origins, node: str) -> Origins:
-        """The words of a step that was added to the run are not those of the workflow's author."""
+        """Make ``workflow`` ``unknown`` for a step that was added to the run: its words are not the author's."""
         if f"added.{node}" not in self.run.state.shaped:
             return origins
         return [[UNKNOWN] if one == [WORKFLOW] else one for one in origins]
@@ -151,7 +151,7 @@ class Follower(Struct):
     def _made(
         self, source: object, node: str, path: Path = (), *, whole: bool = False
     ) -> Iterator[list[str] | tuple[str, str]]:
-        """Find what a template at this node reads, at a path of what it makes; of an item the whole of a plain path."""
+        """Find what a template reads to make the part at ``path``. ``whole``: it makes the items of a loop."""
         if not isinstance(source, Template):
             yield [UNKNOWN]
             return
@@ -166,14 +166,14 @@ class Follower(Struct):
                     yield ".".join((one, *map(str, path))) if plain else one, node
 
     def _given(self, what: str, path: Path) -> Iterator[list[str]]:
-        """The origins of what the run was started with, or got a copy of."""
+        """The origins of the run's input, or of a channel that it got a copy of."""
         if self.starter and what == "trigger":
             yield [self.starter]
         else:
             yield from under(_read((self.run.origins or {}).get(what)), path) or [[UNKNOWN]]
 
     def _named(self) -> Iterator[list[str] | tuple[str, str]]:
-        """The run's reference: as the workflow makes it, or as a step has named it anew."""
+        """Find what the run's reference is made of: by the workflow, and by steps that may have changed it."""
         yield from self._made(self.reference, "")
         for leaf in self.graph.leaves.values():
             if leaf.reference is not None and self._may_have_written(leaf):
@@ -196,7 +196,7 @@ class Follower(Struct):
         yield from [[UNKNOWN]] if channel.turns else []
 
     def _may_have_written(self, leaf: LeafNode) -> bool:
-        """False if the step has certainly not succeeded yet. What a loop holds of its steps ends with each round."""
+        """False if the step has certainly not succeeded yet. In a loop nobody knows: statuses end with each round."""
         return bool(self.around.loops.get(leaf.id)) or self.run.state.status.get(leaf.id) == SUCCEEDED
 
     def _result(
@@ -245,7 +245,7 @@ class Follower(Struct):
         return found
 
     def _looked_up(self, leaf: OperationNode, records: str) -> bool:
-        """True if the result holds one record only, of a query that is the requester's but for the author's words."""
+        """True if the result is one record, and its query has only the requester's values and the author's words."""
         try:
             there = pointed(plain(self.values[f"steps.{leaf.id}.output"]), records)
         except KeyError:
@@ -263,12 +263,12 @@ class Follower(Struct):
 
 
 def _is_bare(path: str) -> bool:
-    """True if a path may be all that is known of a longer expression, which reads that variable."""
+    """True if the path names a whole variable: the expression may read any part of it."""
     return path.count(".") < _PARTS.get(path.partition(".")[0], 1)
 
 
 def plain(value: object) -> Any:
-    """A value of an expression as the JSON that it is."""
+    """A value of an expression, typed as JSON."""
     return value
 
 
@@ -294,7 +294,7 @@ def _read(told: Any) -> Traced:
 def follower_of(
     run: Run, graph: Graph, starter: str, workflow: Workflow | None, values: Mapping[str, object]
 ) -> Follower:
-    """A follower for this run as it is now. Without the workflow no operation is known, so theirs are unknown."""
+    """A follower for this run as it is now. Without the workflow, the origins of results are unknown."""
     reference = None if workflow is None else workflow.reference
     operations: Mapping[str, Operation] = {} if workflow is None else workflow.operations
     return Follower(run, graph, starter, reference, operations, values, Around.of(graph))

@@ -1,8 +1,8 @@
 """The part of an action that goes on outside: the wait for what it begins there, and the call that began it. Pure.
 
-It is waited for by a row that is there before it begins (V-1, V-3, V-9). The correlation key is derived from the run
-and the step, so the outside is given the same one at every attempt. The wait belongs to the lease that intends; a later
-lease of the step puts its own in the place of it.
+The wait is a row that exists before anything begins (V-1, V-3, V-9). The correlation key is derived from the run and
+the step, so the outside gets the same one at every attempt. The wait belongs to the lease that intends; a later lease
+of the step replaces it by its own.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from runtime.engine.run import Run
 from runtime.engine.states import WaitKind
 from runtime.engine.transition import Transition, seconds
 
-# The key that its target was given, where that is not the receipt's: a shared effect has begun a new life.
+# The key that was sent, if it is not the receipt's: a shared effect has begun a new life.
 SENT_KEY = "key"
-# The key under which its end is told, where its step has begun anew: what it had begun before has the first one.
+# The correlation key of a step that has begun anew: what it began before has the first key.
 CORRELATION = "correlation"
 
 
@@ -45,7 +45,7 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
 
 
 def system_of(receipt: ReceiptRow) -> str:
-    """The system that the action of this receipt was sent to; "" where none is known."""
+    """The system that the action of this receipt was sent to; "" if none is known."""
     return str(receipt.action.get(SYSTEM) or "")
 
 
@@ -58,9 +58,9 @@ def correlation_of(run_id: UUID, step_key: str, again: int = 0) -> str:
 
 
 def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> str:
-    """The reason why a doubt is not for the system of today to settle; "" if it is.
+    """The reason why today's system cannot settle a doubt; "" if it can.
 
-    Another system than the action was sent to knows nothing of it, and nobody has approved it there (promise 3).
+    A system to which the action was not sent knows nothing of it, and nobody has approved it there (promise 3).
     """
     sent, now = system_of(receipt), transition.systems.get(operation.connector, "none")
     same = sent in ("", now)
@@ -68,7 +68,7 @@ def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> 
 
 
 def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
-    """Write the wait with the intent of a durable operation: what is begun then, and answers at once, finds it (V-9).
+    """Open the wait together with the intent of a durable operation: an end that comes at once finds it (V-9).
 
     A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
     """
@@ -86,7 +86,7 @@ def expect_no_more(transition: Transition, step: StepRow) -> None:
 def park_outside(
     transition: Transition, step: StepRow, operation: Operation, nonce: Nonce, *, expected: bool = False
 ) -> None:
-    """Park a step whose action goes on outside: it holds nothing. ``expected`` says that the wait is there."""
+    """Park a step whose action goes on outside: it holds nothing. ``expected`` says that its wait is open already."""
     wait = expected_of(transition.view.run_id, step)
     if expected:
         transition.park_on(step, wait, WaitKind.EXTERNAL)
@@ -96,10 +96,10 @@ def park_outside(
 
 
 def own_token(run: Run, step: StepRow) -> str:
-    """The waiting token that the step hands out itself (``wait.token``): the same at every attempt, as its key is.
+    """The waiting token that the step hands out itself (``wait.token``): the same at every attempt, like its key.
 
-    An approval binds the input that the token is part of, so another lease has to come to the same one. Only who has
-    the run's key can make it.
+    An approval binds the input that holds the token, so another lease has to derive the same one. Only a holder of
+    the run's key can.
     """
     return blind(run.run_key, f"wait:{step.key}#{step.again}")
 

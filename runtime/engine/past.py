@@ -1,6 +1,6 @@
-"""A run's past, folded for those who read it: its steps with their times, its receipts, its checkpoints. Pure.
+"""A run's past, folded for readers: its steps with their times, its receipts, its checkpoints. Pure.
 
-What is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
+Everything that is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from runtime.engine.told import Diverged, Told
 
 Row: TypeAlias = Mapping[str, Any]
 
-# What stands in the place of words that retention took.
+# The text in place of words that retention has removed.
 REMOVED = "Removed by retention."
 OUTPUT_REMOVED = StepError(
     ErrorClass.CONSISTENCY, "output_removed", "This effect was done before; retention has removed its result."
 ).to_json()
 
-# What the fold may raise for events that do not follow from one another.
+# The exceptions that the fold may raise for events that do not follow from one another.
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
 class Past(Struct):
     """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
 
-    ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all that
-    judged. ``votes`` are all that counted, also those that their voter has replaced. ``versions`` holds the number of
-    the checkpoint that last wrote each channel; ``planned`` says how often the graph was extended before the last one.
-    ``limits`` are those that agents have come to.
+    ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all policies
+    that judged. ``votes`` are all that counted, including those that their voter has replaced. ``versions`` holds the
+    number of the checkpoint that last wrote each channel; ``planned`` says how often the graph was extended before the
+    last one. ``limits`` are the limits that agents have come to, by the agents' keys.
     """
 
     run: Run
@@ -90,7 +90,7 @@ def refold(run: Run, told: Iterable[Told], graphs: Sequence[Graph]) -> Run:
 
 
 def past_of(run: Run, told: Iterable[Told], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
-    """Fold a book into a run before its first event. Checkpoints are kept if their numbers are ``wanted``.
+    """Fold a book into ``run``, which has no event yet. Checkpoints are kept if their numbers are ``wanted``.
 
     ``Diverged`` names the first line that does not follow from what was before.
     """
@@ -119,7 +119,7 @@ def _made_of(past: Past) -> Row:
 
 
 def _note(past: Past, told: Told, wanted: Container[int], made_of: Row) -> None:
-    """Remember when it was, which nothing in the fold depends on; ``made_of`` is of a checkpoint."""
+    """Note what readers need and the fold does not, such as times. ``made_of`` describes a checkpoint."""
     key = told.step or ""
     match told.event:
         case e.CheckpointCommitted():
@@ -210,7 +210,7 @@ def questions(past: Past) -> Row:
 
 
 def _facts(error: Row | None) -> Row | None:
-    """The facts of an error that the audit says as well, never the words, which may hold values."""
+    """The public facts of an error, as the audit has them; never the words, which may hold values."""
     left = {name: value for name, value in (error or {}).items() if name in ("class", "code", "step", "by")}
     return left or None
 
@@ -226,7 +226,7 @@ def _emptied_receipt(row: Row) -> Row:
         "output": None,
         "late": late.shown({**row, "late": told}),
         "resolution": REMOVED if row["resolution"] else None,
-        # Who shares an effect whose output is gone is told so, instead of going on with nothing.
+        # A step that shares an effect whose output is gone is told so, instead of going on with nothing.
         "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},
     }
 

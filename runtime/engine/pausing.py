@@ -1,9 +1,9 @@
 """Pauses: nothing goes out of what a person has paused (promise 11). Pure.
 
-A pause stops whatever would call a connector anew: a first intent, a retry, a probe after doubt, a read. Whoever finds
-itself stopped parks its step on a wait that has no due time and holds nothing (promise 10); a keeper sets it going once
-the pause is over. What was intended before settles. The append of whatever calls is guarded by the tenant's number,
-which every pause moves, so a pause that came in between refuses it.
+A pause stops every new call of a connector: a first intent, a retry, a probe after doubt, a read. A stopped step parks
+on a wait that has no due time and holds nothing (promise 10); a keeper resumes it once the pause is over. A call that
+was intended before settles. Each append before a call is guarded by the tenant's number, which every pause moves, so a
+pause that came in between refuses it.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def parts_of(key: str) -> tuple[Stopped, str]:
 
 
 def keys_of(workflow: str, connector: str, run_id: UUID) -> list[str]:
-    """The keys of whatever would stop a connector's calls in a run, the widest first."""
+    """The keys of all pauses that would stop a connector's calls in a run, the widest first."""
     own = (Stopped.WORKFLOW, workflow), (Stopped.CONNECTOR, connector), (Stopped.RUN, str(run_id))
     return [key_of(Stopped.TENANT), *(key_of(*one) for one in own)]
 
 
 def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> bool:
-    """True if the step may not call now: then it is parked. Its append is guarded by the tenant's number either way.
+    """Park the step if a pause forbids its call; true if so. The append is guarded by the tenant's number either way.
 
     Nothing is used up: the step's attempts, its counts of looks and the answers of people stay as they are. A crash
-    before the append leaves a lease that runs out, and whoever claims the step next comes here again.
+    before the append leaves a lease that runs out, and the step's next worker comes here again.
     """
     view = transition.view
     transition.rows.stop = view.stop

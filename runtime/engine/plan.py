@@ -16,10 +16,10 @@ from runtime.engine.graph import Branch, ForeachNode, Graph, IfNode, Leaf, Rende
 from runtime.engine.run import FAILED, SKIPPED, SUCCEEDED, Loop, State
 from runtime.engine.windows import Window
 
-# A loop's items are rows of their own; these bound what the commit that begins the loop has to write.
+# A loop's items are recorded with its checkpoint; these bound what the commit that begins the loop has to write.
 LOOP_ITEMS_MAX = 10_000
 LOOP_BYTES_MAX = 4 * 1024 * 1024
-# So many of them are read at once, each time that a plan has come to the end of those that it knows.
+# A run stored beside its book holds so many next items of a loop. When they are used up, the book is folded anew.
 WINDOW = 100
 # The variable that holds the number of the checkpoint that a step begins from, or that a condition is part of.
 CHECKPOINT = "run.checkpoint"
@@ -49,7 +49,7 @@ class Choices(Protocol):
 
 
 class Evaluated(Struct):
-    """Evaluates each choice, and notes it under the composite's key in ``made``; ``checkpoint`` is the one it makes."""
+    """Evaluates each choice, and notes it in ``made`` under the composite's key. ``checkpoint`` is the next one."""
 
     graph: Graph
     constants: Mapping[str, object]
@@ -75,7 +75,7 @@ class Recorded:
         self._made = iter(made)
 
     def choose(self, state: State, source: Renderable, key: str) -> Json:
-        """The value that was noted next."""
+        """The next value that was noted."""
         match next(self._made, None):
             case [str(at), value] if at == key:
                 return value
@@ -173,7 +173,7 @@ class Planner(Struct):
         return done
 
     def _failed(self, node: Leaf, key: str, prefix: str) -> bool:
-        """Do what is to be done about a failure; then the leaf is over, and the run goes on."""
+        """Plan the branch of a failed leaf. Once it is done the leaf is over, and the run goes on."""
         if not self.advance(node.branches[Branch(self.state.failures[key].branch)], prefix):
             return False
         del self.state.failures[key]

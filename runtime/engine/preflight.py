@@ -1,8 +1,8 @@
-"""Preflight: what would fail after people have answered is found before they are asked. Pure.
+"""Preflight: finds what would fail after people have answered, before they are asked. Pure.
 
-Looked at are the connector and what it is to call, by the settings of this process, and the people who could decide, by
-the directory. That the record is there is known already: an operation with a ``diff`` has read it. If a check fails,
-nobody is asked, and the step fails with the place and the remedy.
+It checks the connector and its target by the settings of this process, and the people who could decide by the
+directory. It need not check that the record exists: an operation with a ``diff`` has read it. If a check fails, nobody
+is asked, and the step fails with the place and the remedy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.engine.transition import Transition
 
 # The code of a question that nobody could answer.
 NOBODY = "nobody_may_decide"
-# How runs of Counterseal's own workflows are started, and the message that tells what became of what one proposes.
+# The trigger of runs of Counterseal's own workflows, and the message that tells what became of such a run's proposal.
 OWN_TRIGGER = "counterseal"
 PROPOSAL = "proposal"
 # While Slack cannot say who is in a group, it is asked again after so long.
@@ -31,7 +31,7 @@ AGAIN_AFTER = timedelta(minutes=1)
 
 
 class Check(StrEnum):
-    """The things that are looked at before people are asked."""
+    """The things that are checked before people are asked."""
 
     CONNECTOR = "connector"
     TARGET = "target"
@@ -39,9 +39,9 @@ class Check(StrEnum):
 
 
 def answerable(transition: Transition, step: StepRow, terms: Terms, marks: frozenset[str], known: Known) -> Next | None:
-    """Return None if enough people may answer; else what comes first, which is nothing where the step has failed.
+    """Return None if enough people may answer; else the instruction that comes first: ``Over`` if the step has failed.
 
-    The append of such a failure is guarded by the directory: somebody who was just added is counted.
+    The append of that failure is guarded by the directory, so that somebody who was just added is counted.
     """
     wanted = slack_groups(terms) if known.slack is None else ()
     if wanted:
@@ -51,11 +51,11 @@ def answerable(transition: Transition, step: StepRow, terms: Terms, marks: froze
     why = unanswerable(terms, shaped, view.directory, known.slack or {})
     if why is None:
         return None
-    transition.rows.people = view.directory.digest or None  # there is nothing to guard where none is published
+    transition.rows.people = view.directory.digest or None  # there is nothing to guard if none is published
     transition.tell(PreflightFailed(Check.PEOPLE, directory=view.directory.digest), step=step.key)
     error = StepError(ErrorClass.AUTHORIZATION, NOBODY, f"Nobody was asked. {why.message} {why.remedy}")
     transition.fail(step, error.to_json())
-    if view.trigger_type == OWN_TRIGGER:  # there is no card below which it could be said
+    if view.trigger_type == OWN_TRIGGER:  # no card was posted under which this could be said
         words = f"the change of policy that you proposed is not in force, because nobody can be asked. {why.message}"
         told: JsonObject = {"person": view.run.requested_by, "text": f"{words} {why.remedy}"}
         transition.order(PROPOSAL, step.key, told)
@@ -63,7 +63,7 @@ def answerable(transition: Transition, step: StepRow, terms: Terms, marks: froze
 
 
 def put_off(transition: Transition, step: StepRow) -> None:
-    """Slack is away, and cannot say who is in a group: ask again later. A crash before that leaves the lease."""
+    """Ask again later, because Slack cannot say who is in a group. A crash before the append leaves the lease."""
     words = "Slack cannot be asked who is in a group that is to decide, so nobody was asked yet; it is tried again."
     transition.retry_later(
         step, AGAIN_AFTER, StepError(ErrorClass.TRANSPORT, "slack_away", words).to_json(), attempted=False
@@ -71,7 +71,7 @@ def put_off(transition: Transition, step: StepRow) -> None:
 
 
 def callable_now(transition: Transition, step: StepRow, operation: Operation, inputs: JsonObject) -> bool:
-    """True if nothing in the settings stands in the way of this call; else the step has failed."""
+    """True if the settings allow this call; else the step has failed."""
     problem = transition.ready(operation.connector, operation.name, inputs)
     if problem is None:
         return True

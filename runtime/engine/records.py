@@ -1,7 +1,7 @@
-"""A tenant's records: what changes one is told and written in the append of its step, so it is never in doubt. Pure.
+"""A tenant's records: a change is told and written in one append of its step, so it is never in doubt. Pure.
 
-It is judged, and may be asked about, like every effect. Its intent and its outcome are one append with the row; the
-database refuses that append as a whole if the record is not as the step expects it (``refused``).
+A change is judged, and may need an approval, like every effect. Its intent, its outcome and the row are one append;
+the database refuses that append as a whole if the record is not as the step expects it (``refused``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VALUE_BYTES_MAX = 64 * 1024
 
 
 def unfit(operation: Operation, values: JsonObject) -> StepError | None:
-    """The error of a value that is larger than a record may be."""
+    """The error if a value is too large for a record; None if it fits."""
     size = len(canonical_bytes(values.get("value")))
     if not operation.has_effect or size <= VALUE_BYTES_MAX:
         return None
@@ -31,7 +31,7 @@ def unfit(operation: Operation, values: JsonObject) -> StepError | None:
 
 
 def write(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, values: JsonObject) -> None:
-    """Order the row in the append of this transition, and settle the receipt and the step with it."""
+    """Add the row to the append of this transition, and settle the receipt and the step with it."""
     given: dict[str, Any] = dict(values)
     removes = operation.function == "delete"
     row = RecordRow(
@@ -50,6 +50,6 @@ def write(transition: Transition, step: StepRow, operation: Operation, receipt: 
 
 
 def refused(transition: Transition, step: StepRow) -> None:
-    """Fail a step whose record was not as it expected; nothing was written of its attempt."""
+    """Fail a step whose record was not as it expected. Its attempt wrote nothing."""
     message = "There is such a record already, or it has another version than the step expects."
     transition.fail(step, StepError(ErrorClass.CONSISTENCY, "record_conflict", message).to_json())

@@ -1,7 +1,7 @@
 """Going on with a run that has failed, from the steps that failed or were canceled with it (X-18). Pure.
 
-What is done stays done. All else begins anew, as steps of a new super-step: judged again, and asked again unless an
-approval still binds.
+Steps that are done stay done. All others begin anew in a new super-step: they are judged again, and people are asked
+again unless an approval still binds.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 
 
 def anew(run: Run) -> dict[str, int]:
-    """The steps that would begin anew, each with the epoch of its last lease. ``run`` is folded whole.
+    """The steps that would begin anew, each with the epoch of its last lease. ``run`` must be folded in full.
 
-    Turns and calls do not: their agent begins anew, and counts on.
+    Turns and calls of agents do not: their agent begins anew, and its numbers of turns go on.
     """
     rows = {**run.past, **run.steps}
     over = (StepState.FAILED_TERMINAL, StepState.CANCELED)
@@ -34,7 +34,7 @@ def anew(run: Run) -> dict[str, int]:
 
 
 def refusal(run: Run) -> ConsistencyError | None:
-    """The reason why a run cannot be gone on with, and its remedy; None if it can. ``run`` is folded whole."""
+    """The reason why a run cannot be retried, and the remedy; None if it can. ``run`` must be folded in full."""
     if run.status is not RunState.FAILED_TERMINAL:
         words = f"The run is {run.status}; only one that has failed can be retried."
         ended = run.status in RUN.terminal
@@ -47,9 +47,9 @@ def refusal(run: Run) -> ConsistencyError | None:
 
 
 def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None) -> None:
-    """Tell that a person goes on with the run, and plan what begins anew. ``bundle`` is the digest of its evidence.
+    """Tell that a person retries the run, and plan what begins anew. ``bundle`` is the digest of its evidence.
 
-    ``ConsistencyError`` if nothing can begin: what made the run fail still does.
+    ``ConsistencyError`` if nothing can begin, because the cause of the failure persists.
     """
     if (problem := refusal(transition.view.run)) is not None:
         raise problem

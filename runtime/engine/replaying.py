@@ -1,7 +1,7 @@
-"""Replay: a run's book folded once more, and everything evaluated anew that an expression had decided (promise 5).
+"""Replay: folds a run's book once more, and evaluates anew everything that an expression had decided (promise 5).
 
-The fold alone follows the book. Replay also asks where the book came from: what a step wrote and what a condition chose
-must be what the expressions give today. Where they differ, ``Divergence`` says at which line.
+The fold only follows the book. Replay also checks it: the writes of steps and the choices of conditions must be what
+the expressions give now. If they differ, ``Divergence`` names the line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Derived(Struct, frozen=True):
 class Replay(Struct, frozen=True):
     """The start of a replay: the run before its first event, its events, and the graph after each extension.
 
-    ``origins`` finds anew where values come from; without it they are what was recorded.
+    ``origins`` finds anew where values come from; without it the recorded origins count.
     """
 
     first: Run
@@ -90,7 +90,7 @@ def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
 
 
 def replay(book: Replay) -> Iterator[Derived]:
-    """Every checkpoint of the book, derived in its order. ``Divergence`` where the book cannot be followed."""
+    """Every checkpoint of the book, derived in its order. ``Divergence`` if the book cannot be followed."""
     run, recalled = book.first, dict[str, Mapping[str, Json]]()
     for told in book.told:
         if isinstance(told.event, e.ActionRecalled) and told.event.ended is not None:
@@ -170,7 +170,7 @@ def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> di
 
 
 def _of_agent(run: Run, told: Told, graph: Graph, book: Replay) -> str | None:
-    """The way in which an agent began, was answered or ended as nothing before it says; None if there is none."""
+    """The way in which an agent's event differs from what follows from the events before it; None if it does not."""
     step, key = told.step or "", agent_of(told.step or "")
     node, agent = graph.leaf(key), run.state.agents.get(key)
     if not isinstance(node, AgentNode):

@@ -1,7 +1,7 @@
-"""Origins once more: where a book says that values come from is found anew from what it had told before. Pure.
+"""Retracing: finds anew, from a book's earlier events, where the book says that values come from. Pure.
 
-What was told about other runs counts as it was told: what a run was handed when it was started, and what the results of
-runs within it are made of. Of turns that an agent remembered, and that were erased since, nothing is found anew.
+What the book tells about other runs is believed: the origins of the run's input, and of the results of its child runs.
+Nothing is found anew for an agent that remembered turns which were erased since.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _CAPPED = "cap:"
 
 
 class Retracing(Struct):
-    """All that origins of one run are found by. ``editions`` are its workflow, and what each extension made of it.
+    """Everything needed to find origins in one run. ``editions`` are its workflow, and what each extension made of it.
 
-    ``starters`` are the origins that what the run was started with may have had at a time: more than one if the people
-    of that time are not known any more. ``others`` are the books of agents whose turns are remembered.
+    ``starters`` gives the origins that the run's input may have had at a time: more than one if the people of that
+    time are no longer known. ``others`` are the books of agents whose turns are remembered.
     """
 
     editions: Sequence[Workflow]
@@ -59,7 +59,7 @@ class Retracing(Struct):
             self._of_agents.setdefault(key, []).append(told)
 
     def of_decision(self, run: Run, told: Told, event: e.DecisionMade) -> str | None:
-        """The way in which the origins of a decision are not those that are found; None if they are."""
+        """The way in which a decision's recorded origins differ from those found anew; None if they do not."""
         recorded, facts = event.origins, event.facts or {}
         read = {name: value for name, value in facts.items() if is_traced(name)}
         step = run.steps[told.step or ""]
@@ -82,7 +82,7 @@ class Retracing(Struct):
         return "was judged by other origins than its values have"
 
     def of_agent(self, run: Run, node: AgentNode, told: Told, event: e.AgentBegan) -> str | None:
-        """The way in which an agent began with other sources than its words have; None if it did not."""
+        """The way in which an agent's recorded sources differ from those found anew; None if they do not."""
         for starter in self.starters(told.at):
             found = given_of(self._follower(run, told.step or "", starter), node, event.messages or [])
             if _equal([*found], [*(event.sources or [])]):

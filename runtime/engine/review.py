@@ -1,4 +1,4 @@
-"""An open question once more, under the policy that is in force by now (promise 3). Pure.
+"""Reviewing an open question under the policy that is in force now (promise 3). Pure.
 
 A new policy voids exactly the questions whose decision it changes. What people answer is bound to the action and to the
 terms and rules by which they were asked, so any other question, and every answer to it, stays as it is.
@@ -37,9 +37,9 @@ def still_asks(
 def otherwise(
     transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, asked: ApprovalRow
 ) -> Ruling | None:
-    """The outcome where policy would not put just this question now: another one asks anew. None where it would.
+    """Policy's outcome now, if it would not put just this question: people may be asked another one. None if it would.
 
-    A gate is the workflow's own, and a doubt no policy's matter.
+    Policy has no part in questions of gates and of doubts, so these stay.
     """
     if asked.kind != ApprovalKind.ACTION or asked.action is None:
         return None
@@ -50,7 +50,7 @@ def otherwise(
     place = (transition.run.state, transition.graph, step.key)
     action = whole(*place, rebuilt_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))
     receipt = last_receipt(transition.run, step.key)
-    # Asked on the way to sending it again, a question is bound to what was intended, and its terms are policy's.
+    # A question before a repeat is bound to the intended action, so only its terms can differ from policy's.
     again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT
     if (trace := Trace.of_kept(kept)) is not None:
         transition.traces[step.key] = trace
@@ -62,9 +62,9 @@ def otherwise(
 
 
 def void(transition: Transition, step: StepRow, asked: ApprovalRow) -> None:
-    """Void the question, and tell whoever was asked; whoever claims its step is denied by policy, or asks anew.
+    """Void the question, and tell those who were asked. The step's next worker is denied by policy, or asks anew.
 
-    The append is guarded by the tenant's number: a policy that came meanwhile is judged by instead.
+    The append is guarded by the tenant's number: if another policy has come meanwhile, that one judges instead.
     """
     wait = open_wait(transition.run, step.key)
     assert wait is not None  # an open question is what its step waits on

@@ -1,7 +1,7 @@
-"""A run as its events have made it, what a checkpoint holds of it, and the view of it that a transition begins with.
+"""A run as its events have made it, the state that a checkpoint holds, and the view that a transition begins with.
 
-Only ``fold`` changes it. Outputs and statuses of a loop's iteration are dropped when the iteration is over, and of a
-loop's items only those under way are in a checkpoint, so the state grows with what is active, not with what is done.
+Only ``fold`` changes a run. Its state grows with what is active, not with what is done: outputs and statuses of a
+loop's iteration are dropped when the iteration is over, and a checkpoint holds only the items that are under way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Loop(Struct):
 
 
 class Failed(Struct, frozen=True):
-    """A leaf that failed and whose branch is being done: the branch, and the error as expressions see it."""
+    """A failed leaf whose branch is under way: the branch, and the error as expressions see it."""
 
     branch: str
     error: JsonObject
@@ -58,12 +58,12 @@ class Failed(Struct, frozen=True):
 class State(Struct):
     """The state of one run. Mutable only inside the engine, on a copy of its own.
 
-    ``channels`` is the author's business state, and ``reference`` the run's business reference once a step has named
-    it anew. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active; ``branches`` remembers
-    each condition's outcome; ``failures`` the leaves whose branch is being done; ``open`` are the leaves of the current
-    super-step, ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who shaped what, besides the
-    requester (``runtime.engine.contributors``), ``origins`` where the results of runs within came from; ``agents`` are
-    those that have begun, by their keys.
+    ``channels`` is the author's business state. ``reference`` is the run's business reference, once a step has set a
+    new one. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active. ``branches`` holds each
+    condition's outcome, ``failures`` the leaves whose branch is under way. ``open`` are the leaves of the current
+    super-step; ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who shaped what, besides the
+    requester (``runtime.engine.contributors``). ``origins`` says where the results of child runs came from. ``agents``
+    are those that have begun, by their keys.
     """
 
     channels: JsonObject
@@ -143,19 +143,18 @@ def _loop(value: Mapping[str, Any]) -> Loop:
 
 
 class Run(Struct):
-    """The state of one run. Whoever holds it changes it by ``fold`` only.
+    """One run as folded from its book. Only ``fold`` changes it.
 
     ``executing`` counts the steps of the current super-step that have not left it; ``width`` is how many it had.
-    ``steps`` are those that are open or belong to the current super-step, ``past`` those that a barrier has left
-    behind, ``times`` those of the last lines of steps. ``answers`` are the last moves of approvals, ``windows`` the
-    items of loops that planning may ask for. ``reopened`` counts how often a person went on with it after it had
-    failed; ``held_open`` says that it waits for more when its steps are done; ``anew`` holds the steps that begin again
-    after a retry, until they are planned. ``origins`` are those of its input and of its ``copied`` channels, as the run
-    above told them. ``refused`` and ``asked`` count denials, rejections and questions; ``same`` has the steps that were
-    let out with a call, by its digest, where a rule reads that.
-    ``opened_at`` is the time of the book's first line. The lists grow only. Who
-    goes on with a run rests it after each append, so that it grows with what is open and not with what is done; who
-    folds it for reading keeps everything. ``spoken`` holds values of agents (``runtime.engine.agent_state``).
+    ``steps`` are those that are open or belong to the current super-step, ``past`` those behind the last barrier.
+    ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows`` the
+    items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
+    ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
+    again after a retry, until they are planned. ``origins`` are those of the input and of ``copied`` channels, as the
+    parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
+    call to the steps that were let out with it, if a rule reads that. ``opened_at`` is the time of the book's first
+    line. ``spoken`` holds values of agents (``runtime.engine.agent_state``). The lists only grow. A worker calls
+    ``rest`` after each append, so that the run grows with what is open and not with what is done; readers keep it all.
     """
 
     run_id: UUID
@@ -201,7 +200,7 @@ class Run(Struct):
 
     @property
     def waits_for_more(self) -> bool:
-        """True if it is open and all its steps are done."""
+        """True if the run is held open and all its steps are done."""
         return self.held_open and self.status is RunState.WAITING and not self.executing and not self.state.parked
 
     def copy(self) -> Run:
@@ -209,9 +208,9 @@ class Run(Struct):
         return replace(self, state=self.state.copy(), **{name: getattr(self, name).copy() for name in _OF_RUN})
 
     def rest(self) -> Run:
-        """Let go of what no later append needs: steps that are left behind with all that was theirs, what was shown.
+        """Drop what no later append needs: steps behind the barrier with all their rows, and the contents of cards.
 
-        What counts from an append, such as a due time, was said by that append. The run itself, for chaining.
+        Spans such as ``due_in`` count from their own append, which has stored them. Returns the run, for chaining.
         """
         steps = self.steps
         self.past = {}
@@ -256,12 +255,12 @@ class RunView(Struct, frozen=True):
 
     ``gate`` counts those appends that do not commute with others (a barrier, a cancel, an extension).
 
-    ``run`` is changed by nobody: a transition works on a copy. ``kept_at`` is the version whose state is kept beside
-    the run, 0 if there is none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
+    Nobody changes ``run``: a transition works on a copy. ``kept_at`` is the last version whose folded run is stored
+    beside the book, 0 if none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
-    database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run cannot be read, and
-    only its lines say what of it is open. ``directory`` holds the tenant's people as they were when it was read.
-    ``stop`` is the number of the tenant's policy and of what is ``paused``.
+    database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
+    in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
+    ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it.
     """
 
     run_id: UUID
@@ -292,6 +291,6 @@ class RunView(Struct, frozen=True):
 
     @property
     def definition(self) -> Definition:
-        """The definition of its graph as that is now."""
+        """The definition of the run's graph, with the extensions so far."""
         version = (self.workflow, self.workflow_version, self.workflow_digest)
         return Definition(self.run_id, self.tenant_id, *version, self.run.extensions, self.run.run_key)

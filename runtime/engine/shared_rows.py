@@ -1,4 +1,4 @@
-"""Rows that runs share: effects that several of them mean by one key (Q-15), and a tenant's records."""
+"""Rows that runs share: effects that several runs know by one key (Q-15), and a tenant's records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.engine.states import EffectState
 
 
 class RecordRow(Struct, frozen=True):
-    """A change of a tenant's record. ``absent`` says that there must be none yet, ``expects`` which version it has."""
+    """A change of a tenant's record. ``absent``: it must not exist yet. ``expects``: the version that it must have."""
 
     collection: str
     key: str
@@ -22,9 +22,9 @@ class RecordRow(Struct, frozen=True):
 
 
 class EffectRow(Struct, frozen=True):
-    """A shared effect that this run performs, as others have to know it. ``was`` is the receipt that held the key.
+    """A shared effect that this run performs, as other runs see it. ``was`` is the receipt that held the key before.
 
-    ``wait_id`` is the wait for the end of what goes on outside, where it does.
+    ``wait_id`` is the wait for its end, if it goes on outside.
     """
 
     key: str
@@ -36,7 +36,7 @@ class EffectRow(Struct, frozen=True):
 
 
 class ShareRow(Struct, frozen=True):
-    """An effect that another step performed and this run took over: its end is awaited by the wait of this id."""
+    """An effect that another step performed and this run took over. ``wait_id`` is this run's wait for its end."""
 
     key: str
     receipt_id: UUID
@@ -45,7 +45,7 @@ class ShareRow(Struct, frozen=True):
 
 
 class JoinRow(Struct, frozen=True):
-    """An effect under way for whose end a step begins to wait: the append is refused if it has ended since."""
+    """An effect under way whose end a step begins to wait for. The append is refused if that end has come since."""
 
     key: str
     receipt_id: UUID

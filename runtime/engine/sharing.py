@@ -1,7 +1,7 @@
-"""Sharing an effect: who comes later is judged first, then reuses its result, joins it or takes it over (Q-15). Pure.
+"""Sharing an effect: a later step is judged first, then reuses its result, joins it or takes it over (Q-15). Pure.
 
-An effect of wider scope has one life, whoever performs it. Who waits for its end is woken in an append of its own, and
-is judged anew before it goes on. Nothing of another run is changed here: what others did is read from their books.
+An effect of wider scope has one life, whichever step performs it. A step that waits for its end is woken in an append
+of its own run, and is judged anew before it goes on. No other run is changed here, only its book is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.engine.states import EffectState, WaitKind
 from runtime.engine.transition import finish
 
 _OF_OTHERS = (EffectState.BEGUN, EffectState.LEFT, EffectState.SUCCEEDED)
-# The code of a call of which nothing was sent: whoever shares it may try at once.
+# The error code if nothing was sent: a step that shares the effect may try at once.
 NOT_SENT = "not_sent"
 
 _CONFLICT = StepError(
@@ -47,7 +47,7 @@ _GIVEN_UP = StepError(ErrorClass.CONSISTENCY, "effect_failed", "The step that di
 
 
 def recall(p: Proposal, receipt: ReceiptRow) -> Next:
-    """Reuse the result of this very step's effect, which is recorded as done: nothing is sent (Q-15)."""
+    """Reuse the recorded result of this step's own effect. Nothing is sent (Q-15)."""
     p.transition.tell(ActionRecalled(receipt.receipt_id), step=p.step.key)
     if receipt.error is not None:
         p.transition.fail(p.step, receipt.error)
@@ -59,14 +59,14 @@ def recall(p: Proposal, receipt: ReceiptRow) -> Next:
 
 
 def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
-    """True if the effect of this step's own receipt is done, or goes on; false if what it began outside has ended."""
+    """True if this step's own effect happened. False for a durable one that ended before the step began anew."""
     waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
     ended = any(wait.left and wait.kind is WaitKind.EXTERNAL and wait.parked for wait in waits)
     return receipt.status == EffectState.SUCCEEDED and not (ended and p.operation.kind is Kind.DURABLE)
 
 
 def share(p: Proposal, action: Action) -> Next | None:
-    """Share an effect that others know, for a step that may have it; None if it is this step's to perform."""
+    """Share the effect that is known by this step's key; None if this step has to perform it itself."""
     shared = p.known.shared
     if shared is None:
         return None
@@ -86,7 +86,7 @@ def share(p: Proposal, action: Action) -> Next | None:
 
 
 def _goes_on_without(p: Proposal, shared: Shared) -> bool:
-    """True if others hold, or have the end of, what this step had begun outside and left before it begins anew."""
+    """True if the durable effect that this step began before it began anew goes on, or has ended, without it."""
     return p.operation.kind is Kind.DURABLE and shared.life in _OF_OTHERS
 
 
@@ -97,7 +97,7 @@ def _same(receipt: ReceiptRow, action: Action) -> bool:
 
 
 def _failed(p: Proposal, shared: Shared) -> Next | None:
-    """The life of the effect is over: for whoever had joined it too. Who comes later begins a new one."""
+    """Fail a step that had joined the failed effect. None for any other, or if nothing was sent: begin a new life."""
     error = shared.receipt.error
     if _joined(p) != str(shared.receipt.receipt_id) or (error or {}).get("code") == NOT_SENT:
         return None
@@ -109,7 +109,7 @@ def _failed(p: Proposal, shared: Shared) -> Next | None:
 
 
 def _joined(p: Proposal) -> Json:
-    """The receipt of the effect whose end this step has waited for last."""
+    """The receipt of the shared effect that this step waited for last."""
     found: Json = None
     for wait in p.transition.run.waits.values():
         if wait.step_key == p.step.key and wait.kind is WaitKind.SHARED and not wait.left:
@@ -118,7 +118,7 @@ def _joined(p: Proposal) -> Json:
 
 
 def _join(p: Proposal, shared: Shared) -> None:
-    """Wait for the end of what is under way. Who performs it has told that it is, so nothing goes out here."""
+    """Wait for the end of an effect under way. Another step performs it, so nothing goes out here."""
     if shared.over and shared.life is not EffectState.BEGUN:
         p.transition.fail(p.step, _STUCK.to_json())
         return
@@ -129,7 +129,7 @@ def _join(p: Proposal, shared: Shared) -> None:
 
 
 def _take_over(p: Proposal, shared: Shared) -> None:
-    """Wait in the place of whoever has left: what goes on outside is this step's from now on, on its first key."""
+    """Wait in place of the holder that has left. The effect is this step's now, under its first correlation key."""
     wait, receipt = shared.wait, shared.receipt
     assert wait is not None, "what was left was waited for"
     p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id), step=p.step.key)
@@ -144,7 +144,7 @@ def _take_over(p: Proposal, shared: Shared) -> None:
 
 
 def _reuse(p: Proposal, shared: Shared) -> None:
-    """The effect is done: its result is this step's, and nothing is sent."""
+    """Give the step the result of the effect, which is done. Nothing is sent."""
     receipt, output = shared.receipt, shared.receipt.output
     signal: JsonObject | None = None
     if shared.wait is not None:

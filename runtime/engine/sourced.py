@@ -1,7 +1,7 @@
 """The words of a card about where the values of an action come from. Pure.
 
-The most trustworthy of what a value may be is told; what nobody of ours chose stands out. Names of tools and fields are
-not ours to trust, so they are told apart from our words.
+If a value may come from several origins, the card names the most trustworthy. A value that nobody of ours chose stands
+out. Names of tools and fields are not to be trusted, so they are kept apart from our words.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _sources(
     trace: Trace, operation: Operation, operations: Mapping[str, Operation], action: Action
 ) -> Iterator[Source]:
     for name in sorted(operation.arguments):
-        if name == operation.writes and action.fields:  # each of its members is told by itself
+        if name == operation.writes and action.fields:  # each of its members has a source of its own
             continue
         value = action.input.get(name, action.fields.get(name))
         path = (name,) if name in action.input else (str(operation.writes), name)
@@ -105,6 +105,6 @@ def _writer(of: str, operations: Mapping[str, Operation]) -> Writer | None:
 
 
 def _quoted(value: Json) -> str:
-    """A value as it is quoted beside its source; a long one stands on the card already."""
+    """A value as it is quoted beside its source; "" for a long one, which the card shows already."""
     text = value if isinstance(value, str) else canonical_bytes(value).decode()
     return text if len(text) <= _LONG else ""

@@ -1,9 +1,9 @@
 """The state machines of run, step, wait, command and shared effect, each one table (Q-5, Q-6, O-3, O-4).
 
-The database refuses what is not in these tables too: migrations/versions writes the same moves as triggers, and a test
-holds the two against each other. A step row may be born past ``ready`` when its claim shares the transaction that
-planned it (``succeeded`` if there was nothing to do outside), and as ``canceled`` when the run ended in it as well, as
-may the rows of a wait or an approval; from then on only these moves exist.
+The database also refuses what is not in these tables: migrations/versions writes the same moves as triggers, and a test
+compares the two. A step row may be inserted past ``ready`` if one transaction plans and claims it (``succeeded`` if
+there was nothing to do outside), and as ``canceled`` if the run ended in that transaction. So may the rows of a wait or
+an approval. From then on only these moves exist.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ COMMAND: Machine[CommandState, CommandEvent] = Machine(
 class EffectState(StrEnum):
     """The status of an effect that steps and runs share (Q-15). ``begun`` goes on outside, and its holder waits for it.
 
-    ``left``: its holder waits no more; whoever shares it takes it over, or it is ended outside. ``failed`` lets its key
-    go: the next one begins a new life.
+    ``left``: its holder no longer waits; a step that shares it takes it over, or it is ended outside. ``failed`` frees
+    its key: the next step begins a new life.
     """
 
     INTENDED = "intended"

@@ -1,9 +1,9 @@
 """The life of a step from its claim to its end: propose, recall, decide, intend, settle (promises 1 and 2). Pure.
 
-``begin`` makes the moves up to the intent in a transition, and returns what the worker does once these are appended;
-``performed`` those for what came of the call, a retry or a doubt included. Decided elsewhere: a vote in
-``approvals.quorum.consider``; whether the votes carry an approval in ``instructions.known_of``; a doubt that an earlier
-lease left in ``doubt.resolve``.
+``begin`` makes the moves up to the intent, and returns what the worker does after the append. ``performed`` makes the
+moves for the outcome of the call, a retry or a doubt included. Other modules decide whether a vote counts
+(``approvals.quorum.consider``), whether the votes carry an approval (``instructions.known_of``), and what becomes of a
+doubt that an earlier lease left (``doubt.resolve``).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def begin(
 ) -> Next:
     """Take a leased step as far as it goes without touching the outside.
 
-    No event alone lets an action out. If the votes in the book do not carry an approval, that one is void: the step
-    fails, or people are asked again about its doubt (promise 1).
+    A recorded approval alone lets no action out: its votes are counted again. If they do not carry it, the approval is
+    void: the step fails, or people are asked again about its doubt (promise 1).
     """
     transition.workflow = workflow
     leaf = transition.graph.leaves.get(step.key.rpartition(".")[2]) or transition.leaf(step.key)
@@ -86,7 +86,7 @@ def begin(
             transition.fail(step, _NOT_APPROVED.to_json())
             return Over()
     elif known.given is not None and (why := known.given.void(transition.view)) is not None:
-        # Nobody did wrong: its votes are too old, or those who gave them may not vote any more. It is asked anew.
+        # The approval was sound, but its votes are too old, or their voters may no longer vote. Ask again.
         ask.supersede(transition, step, known.given.approval_id, why)
         known = replace(known, given=None)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
@@ -98,7 +98,7 @@ def begin(
     if not isinstance(leaf, OperationNode):
         return handed_on(transition, waits.begin(transition, step, leaf, nonce), workflow, policy, known.chat)
     if known.wait is not None and known.wait.kind is WaitKind.EXTERNAL:
-        # An earlier lease opened it with its intent, and is gone; a new intent opens its own.
+        # A lost lease opened this wait together with its intent. A new intent opens a wait of its own.
         transition.tell(WaitCanceled(known.wait.wait_id, known.wait.kind), step=step.key)
     operation, receipt = workflow.operations[leaf.operation], known.receipt
     proposal = Proposal(transition, step, leaf, operation, workflow, policy, known, nonce)
@@ -140,7 +140,7 @@ def _propose(p: Proposal) -> Next:
     receipt = known.receipt
     if receipt is not None and is_own(p.transition, p.step, receipt) and is_done(p, receipt):
         return recall(p, receipt)
-    p.transition.rows.stop = view.stop  # whatever calls from here on is refused by a pause that comes first
+    p.transition.rows.stop = view.stop  # a pause that comes first refuses the append of any call below
     if view.paused and stopped(p.transition, p.step, p.operation, p.nonce):
         return Over()
     if p.operation.stays_inside:
@@ -173,7 +173,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return Over()
     asks = decision.outcome is Ruling.NEEDS_APPROVAL
     if given is not None and given.digest != bound and not (asks and approval is not None):
-        void(p)  # it was given for something else than would be performed now (promise 3)
+        void(p)  # it approves another action than the one that would be performed now (promise 3)
     if asks and approval is None:
         return ask_approval(p, action, decision, bound)
     if p.known.shared is not None and (over := share(p, action)) is not None:
@@ -188,7 +188,7 @@ def _matching(p: Proposal, bound: str) -> UUID | None:
     if given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound:
         return given.approval_id
     if receipt is None or not is_own(p.transition, p.step, receipt):
-        return None  # an approval that another run was given lets nothing out here
+        return None  # an approval given to another run lets nothing out here
     if receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
         return still_approved(p.transition.run, p.transition.view.directory, receipt)
     return None
@@ -198,7 +198,7 @@ def _matching(p: Proposal, bound: str) -> UUID | None:
 
 
 def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *, nonce: Nonce, chance: float) -> None:
-    """Settle a call by how it ended. ``chance`` in [0, 1) chooses the jitter of a retry."""
+    """Settle a call by its outcome. ``chance`` in [0, 1) chooses the jitter of a retry."""
     if isinstance(outcome, Parked) and work.operation.kind is Kind.DURABLE:
         _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), None)
         park_outside(transition, work.step, work.operation, nonce, expected=True)
@@ -237,7 +237,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
 def _receipt_succeeded(
     transition: Transition, work: Perform, done: Done, error: StepError | None, usage: JsonObject | None = None
 ) -> None:
-    """The effect happened, also where its output is of no use; ``error`` is what whoever shares it will be told."""
+    """Tell that the effect happened, even if its output is unusable. Steps that share the effect get ``error``."""
     if work.receipt is not None:
         told = (done.output, done.external_id, usage, None if error is None else error.to_json())
         tell_of(transition, work.receipt, ActionSucceeded(work.receipt.receipt_id, *told))
@@ -258,7 +258,7 @@ def _retry(
     chance: float,
     usage: JsonObject | None = None,
 ) -> None:
-    """Persist the failure and a due time; nobody sleeps (X-19). Past the attempts or the SLA it is terminal."""
+    """Record the failure and a due time; nobody sleeps (X-19). Fail for good if attempts or the SLA are used up."""
     delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
     deadline = transition.view.deadline_at
     late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline
@@ -270,9 +270,9 @@ def _retry(
 
 
 def unsent(transition: Transition, work: Perform) -> None:
-    """The lease or the moment had passed before the call began, so nothing was sent: intend it anew, soon.
+    """Retry soon: the lease or the time to send was over before the call began, so nothing was sent.
 
-    A crash before this is committed leaves doubt, which the next lease resolves.
+    A crash before this commit leaves doubt, which the next lease resolves.
     """
     if work.operation.kind is Kind.DURABLE:
         expect_no_more(transition, work.step)

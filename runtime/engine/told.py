@@ -1,9 +1,9 @@
-"""One event as it stands in the book: where, when, by whom, with the values that its line commits to.
+"""One event as it stands in the book: its place, its time, its actor, and the values that its line commits to.
 
 A line never holds a value. It holds ``values``: the SHA-256 of the RFC 8785 bytes of the sorted ``[path, commitment]``
 pairs of the event's private values (``evidence.commitments``), so that each path can be disclosed by itself. A path is
-``/<event>/<field>``, or ``/<event>/<field>/<member>`` for each member of an object, where the event is named by what
-its line says in public: who tells it need not know its place. An event without private values has none.
+``/<event>/<field>``, or ``/<event>/<field>/<member>`` for each member of an object. ``<event>`` is the SHA-256 of what
+the line says in public, so its writer need not know the line's number. An event without private values has no digest.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from runtime.engine.states import RunState, WaitKind
 # The public name of the digest over an event's private values.
 VALUES = "values"
 
-# More than any append has: 64 moves, each with a state, an output and a card.
+# No append has more: it has at most 64 moves, each with a state, an output and a card.
 VALUES_BYTES_MAX = 256 * 1024 * 1024
 # Shorter values are stored as they are: setting up to deflate them costs more than it saves.
 WORTH_DEFLATING = 256
-# The public name of the digest of an action's receipt, and of that of the run as it is kept from this append on.
+# The public names of two digests: of an action's receipt, and of the folded run that this append stores.
 RECEIPT, KEPT = "receipt_digest", "state"
 # The public name, in the last line of an append, of the keyed digest of all its values as they are stored.
 STORED = "stored"
-# What is added to a line when its append is made: over values, over rows, by its place.
+# The facts that are added to a line after its values are committed to, when the append is made.
 _ADDED = frozenset({VALUES, RECEIPT, KEPT, STORED, "count"})
 
 
 class Diverged(ConsistencyError):
     """The book contradicts itself: a value is not the one that its line commits to, or a move cannot follow.
 
-    ``check`` is the part of the evidence that cannot be right: ``book``, ``chain``, or what shows the book's facts.
+    ``check`` names what is wrong: the ``book``, the ``chain``, or the rows that show the book's facts (``run``, ...).
     """
 
     def __init__(self, message: str, check: str = "book") -> None:
@@ -69,7 +69,7 @@ class Told(Struct, frozen=True):
 
 
 def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> list[Json]:
-    """The ``[path, commitment]`` of all private values of the event of this line, which has nothing added to it yet."""
+    """The ``[path, commitment]`` of all private values of an event. ``line`` is its line before anything is added."""
     event = sha256(plain_bytes(line)).hexdigest()
     paths: JsonObject = {}
     for name, value in values.items():
@@ -81,7 +81,7 @@ def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[st
 
 
 def shown_values(told: Told, line: bytes, run_key: bytes) -> list[Json] | None:
-    """The commitments to an event's values, as its stored line binds them; None if that binds none, or others."""
+    """The commitments to an event's values; None if its stored line commits to none, or to other values."""
     read, values = orjson.loads(line), parts(told.event)[1]
     if VALUES not in read["data"] or not values or not _commits_to(read, values, run_key):
         return None
@@ -92,7 +92,7 @@ def shown_values(told: Told, line: bytes, run_key: bytes) -> list[Json] | None:
 def line_of(told: Told, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
     """The content of an event's line, still unchained, and the private values to be kept beside it.
 
-    Of a run whose key is lost no value can be told any more: nothing could commit to it.
+    If the run's key is lost, the values are left out: no line can commit to them.
     """
     facts, values = parts(told.event)
     line = content_of(told.event.TYPE, told.at, told.actor, told.step, facts)
@@ -107,7 +107,7 @@ def read_line(
 ) -> Told:
     """Read the event that a stored line and its values tell. ``Diverged`` if the line commits to other values.
 
-    Without ``verify`` the values may be missing.
+    Without ``verify`` nothing is compared, so the values may be missing.
     """
     try:
         read: dict[str, Any] = orjson.loads(line)
@@ -122,7 +122,7 @@ def read_line(
 
 
 def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: bytes) -> bool:
-    """True if the line commits to exactly these values. Nobody can have committed to some that have no digest."""
+    """True if the line commits to exactly these values. No line commits to values without a canonical form."""
     told = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
     try:
         committed = values_committed(run_key, told, values) if values else None
@@ -135,7 +135,7 @@ def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: byt
 def pack_values(values: Sequence[JsonObject]) -> bytes | None:
     """The values of one append as they are stored: a JSON object from the line's number in the append to its values.
 
-    It is deflated, if it is worth it: a third of what a run writes would be values. A small window and table cost
+    Larger ones are deflated, because values would be a third of what a run writes. A small window and table cost
     little to set up.
     """
     told = {str(number): each for number, each in enumerate(values) if each}
@@ -151,7 +151,7 @@ def pack_values(values: Sequence[JsonObject]) -> bytes | None:
 def check_stored(last_line: bytes, stored: bytes | None, run_key: bytes) -> None:
     """Compare the values of an append with the digest in its last line. ``Diverged`` if they are others.
 
-    One digest for all of them: whoever goes on with a run need not check each commitment, as replay and bundle do.
+    One digest covers them all, so that folding a run need not check each commitment, as replay and bundle do.
     """
     if stored is None and f'"{STORED}":"'.encode() not in last_line:
         return
@@ -160,15 +160,15 @@ def check_stored(last_line: bytes, stored: bytes | None, run_key: bytes) -> None
 
 
 def digest_of(stored: bytes, run_key: bytes) -> str:
-    """The digest by which a line names what is stored beside it. It is keyed: what is stored can be guessed.
+    """The digest by which a line names what is stored beside it. It is keyed, because the content can be guessed.
 
-    128 bits of a keyed BLAKE2b are enough (RFC 7693), and every append has one.
+    Every append has one, so it is short: 128 bits of a keyed BLAKE2b are enough (RFC 7693).
     """
     return blake2b(stored, digest_size=16, key=run_key, person=b"stored").hexdigest()
 
 
 def names(line: bytes, name: str, stored: bytes, run_key: bytes) -> bool:
-    """True if the line has the digest of what is stored under this name."""
+    """True if the line holds the digest of these bytes under this name."""
     return f'"{name}":"{digest_of(stored, run_key)}"'.encode() in line
 
 
@@ -217,7 +217,7 @@ def _fields(kind: type[Event]) -> tuple[_Field, ...]:
     return tuple(found)
 
 
-# What a line holds by its name.
+# Values of these types stand in a line as text.
 _NAMED = (UUID, StrEnum)
 _FIELDS: Mapping[EventType, tuple[_Field, ...]] = {kind: _fields(cls) for kind, cls in EVENTS.items()}
 
@@ -234,7 +234,7 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
 
 
 def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, Any]) -> Event:
-    """The event that ``parts`` took apart. ``ConsistencyError`` if a field is missing or has another type."""
+    """Rebuild the event that ``parts`` took apart. ``ConsistencyError`` if a field is missing or has another type."""
     cls = EVENTS.get(kind)
     if cls is None:
         raise ConsistencyError(f"{kind} is no event of a run")

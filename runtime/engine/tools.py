@@ -1,7 +1,7 @@
-"""Tools of an agent: what a model is offered of operations, people and workflows, and what it may say to them.
+"""Tools of an agent: the operations, people and workflows that a model may call, and the arguments that it may give.
 
-What a model sees is an aid to it. What counts is ``read``: it takes the text of a call's arguments and gives the whole
-input of the operation, with what the author fixed, or says why not.
+The schema that a model is offered only helps it. ``read`` decides: it makes the whole input of the operation of the
+text of a call's arguments and of the inputs that the author fixed, or says why not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 QUESTION_CHARS_MAX = 2000
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]")
-# What servers refuse at the top of a tool's parameters. It counts even so, when the input is checked.
+# Keywords that servers refuse at the top of a tool's parameters. They count all the same when the input is checked.
 _NOT_AT_THE_TOP = (
     *("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const"),
     *("dependentSchemas", "dependentRequired", "$schema", "$id"),
@@ -35,7 +35,7 @@ _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentS
 
 
 class ToolKind(StrEnum):
-    """The thing that a call of the tool becomes."""
+    """The kinds of steps that a call of the tool becomes."""
 
     OPERATION = "operation"
     PEOPLE = "people"
@@ -46,8 +46,8 @@ class Tool(Struct, frozen=True, dict=True):
     """One tool of an agent, frozen with its run.
 
     ``source`` is the operation, the workflow (``owner-check@2``) or the id of the question to people. ``schema`` is
-    the whole input's. Of its arguments the model never gives ``fixed``, nor secret ones; ``params`` are the names that
-    the declaration itself fixes, beside the schema.
+    that of the whole input. The model never gives the arguments in ``fixed``, nor secret ones. ``params`` are the names
+    that the declaration itself fixes, outside the schema.
     """
 
     name: str
@@ -132,7 +132,7 @@ def of_workflow(
 
 
 def problems(tools: Sequence[Tool]) -> Iterator[str]:
-    """Find what is wrong with an agent's tools: what the check of its workflow says."""
+    """Find what is wrong with an agent's tools. The check of its workflow reports it."""
     if len(tools) > TOOLS_MAX:
         yield f"an agent has {TOOLS_MAX} tools at most, and this one has {len(tools)}"
     taken: dict[str, str] = {}

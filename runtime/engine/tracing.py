@@ -1,4 +1,4 @@
-"""The facts about where the values of an action come from, worked out where somebody reads them. Pure."""
+"""The facts about where the values of an action come from, worked out only if they are needed. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT = "origins"
 class Trace(Struct, frozen=True):
     """The origins of an action's arguments, as facts for policies and as the book tells them.
 
-    Of an agent's call ``read`` are the operations whose results its model has seen.
+    For an agent's call, ``read`` are the operations whose results its model has seen.
     """
 
     facts: Mapping[str, list[list[str]] | list[str]]
@@ -33,7 +33,7 @@ class Trace(Struct, frozen=True):
     read: tuple[str, ...] = ()
 
     def kept(self) -> JsonObject:
-        """The trace as it is kept with a question, because what an agent was shown is not at hand again."""
+        """The trace as it is stored with a question: what an agent was shown is not at hand later."""
         return {KEPT: to_builtins(self)}
 
     @classmethod
@@ -65,12 +65,12 @@ def trace(follower: Follower, node: str, inputs: object, operation: Operation, a
 
 
 def _at(made: Traced, place: tuple[str, ...], operation: Operation) -> Origins:
-    """The origins at a place of the input; what a declaration always gives is its author's."""
+    """The origins at a place of the input. A value that the declaration fixes is its author's."""
     return [[WORKFLOW]] if place[0] in operation.params else under(made, place) or [[UNKNOWN]]
 
 
 def _carried(origins: Origins) -> list[str]:
-    """The fields of results whose whole value stands in an argument; of what was made of a result, all of it."""
+    """The fields of results whose whole value stands in an argument; the whole result if the value was made of it."""
     found = set[str]()
     for one in origins:
         fields = [label.removeprefix(FIELD) for label in one if label.startswith(FIELD)]

@@ -37,7 +37,7 @@ class Transition(Closing):
     # -- the barrier of a super-step (P-1 to P-3) --------------------------------------------------------------------
 
     def left(self) -> None:
-        """A step is not executing any more; the last one to leave commits the barrier."""
+        """Cross the barrier if no step of the super-step is executing any more. Called whenever a step leaves it."""
         if self.run.executing:
             return
         if self.run.state.agents:
@@ -56,9 +56,9 @@ class Transition(Closing):
             committed = commit_fields(self.view.run.run_key, key, {"reference": reference})
             self.tell(e.RunReferenceSet([*committed], reference), step=key)
         row = crossing.checkpoint
-        shown = blind(self.view.run.run_key, row.digest)  # a state can be guessed, so its digest could be
+        shown = blind(self.view.run.run_key, row.digest)  # a plain digest would confirm a guess of the state
         self.tell(e.CheckpointCommitted(row.superstep, shown, False, choices.made or None), crossing=crossing)
-        # The steps of the next super-step stand in line from now on; where there are none the run may be over.
+        # The steps of the next super-step are queued from now on. If there are none, the run may be over.
         if crossing.ending and crossing.failed is not None:
             self.close(RunState.FAILED_TERMINAL, {**(crossing.failed.last_error or {}), "step": crossing.failed.key})
         elif crossing.ending:
@@ -69,7 +69,7 @@ class Transition(Closing):
     # -- the start of a run ------------------------------------------------------------------------------------------
 
     def open(self, opened: e.RunOpened, actor: Actor) -> JsonObject | None:
-        """Start: the first checkpoint and the first steps. The run is queued until the first of them is begun.
+        """Start the run: its first checkpoint and its first steps. It is queued until the first of them is begun.
 
         Returns the error with which the run is to be failed, if nothing could be planned.
         """
@@ -94,9 +94,9 @@ class Transition(Closing):
         return self.run.steps[step.key]
 
     def succeed(self, step: StepRow, output: Json, writes: JsonObject, usage: JsonObject | None = None) -> None:
-        """The step is done; its writes wait for the barrier."""
+        """Tell that the step is done. The barrier will apply its writes."""
         try:
-            canonical_bytes([output, writes])  # a value without a commitment is never told
+            canonical_bytes([output, writes])  # a value that no line can commit to is never told
         except InputError as error:
             self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
             return
@@ -106,10 +106,10 @@ class Transition(Closing):
         self.left()
 
     def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
-        """The step failed for good, and its run with it at the barrier, unless the graph says what is done about it.
+        """Fail the step for good. At the barrier its run fails too, unless a branch or an agent handles the failure.
 
-        ``usage`` is what the failed call cost. A step that waits can fail only if nothing is done about it: otherwise
-        it resumes, and fails where it can go on (``resume`` with a result).
+        ``usage`` is what the failed call cost. Do not fail a waiting step whose failure is handled: end its wait with
+        the error and resume it, so that it fails when it is claimed (``waits.end_badly``).
         """
         self.tell(_failed(error, usage), step=step.key)
         self.left()
@@ -126,14 +126,14 @@ class Transition(Closing):
         wait: UUID | None = None,
         error: JsonObject | None = None,
     ) -> None:
-        """The step waits; it leaves its super-step and holds nothing (promise 10)."""
+        """Park the step on a new wait: it leaves its super-step and holds nothing (promise 10)."""
         wait = wait or wait_of(self.view.run_id, step)
         due = None if due_in is None else seconds(due_in)
         self.tell(e.StepParked(wait, kind, False, due, token, context or None, correlation, error), step=step.key)
         self.left()
 
     def park_on(self, step: StepRow, wait: UUID, kind: WaitKind) -> None:
-        """The step waits on what was opened before something outside was begun (V-9)."""
+        """Park the step on a wait that was opened before something outside was begun (V-9)."""
         self.tell(e.StepParked(wait, kind, known=True), step=step.key)
         self.left()
 
@@ -146,34 +146,34 @@ class Transition(Closing):
         *,
         attempted: bool = True,
     ) -> None:
-        """The step waits until ``delay`` has passed, with the failure that made it wait and what that cost (X-19).
+        """Try the step again after ``delay``; record the failure that makes it wait, and what that cost (X-19).
 
-        ``attempted`` says that an attempt is over; a doubt that is waited out, or looked into, uses none up.
+        ``attempted`` says that an attempt is used up. Waiting out or probing a doubt uses up none.
         """
         due, facts = seconds(delay), (wait_of(self.view.run_id, step), step.attempt + attempted)
         self.tell(e.StepRetryScheduled(*facts, int(due), usage, due, error), step=step.key)
         self.left()
 
     def resume(self, step: StepRow, wait: WaitRow) -> None:
-        """A wait is over and its step is ready again: it joins the next super-step (P-5).
+        """Make a step ready again whose wait is over: it joins the next super-step (P-5).
 
-        What the step makes of it, also of a wait that has timed out, is decided by whoever claims it next.
+        The worker that claims the step next decides what follows from the wait's result, or from its timeout.
         """
         self.tell(e.StepResumed(f"resume:{wait.wait_id}"), step=step.key)
         self.left()
 
     def expire_lease(self, step: StepRow, error: JsonObject | None = None) -> None:
-        """The worker is gone: the step is ready for another, who will find out what became of its action (Q-8)."""
+        """Make the step of a lost worker ready for another, which finds out what became of its action (Q-8)."""
         self.tell(e.LeaseExpired(step.lease_epoch, step.lease_owner or "?", error), step=step.key)
         self.rows.requeued.append(step.key)
 
     def cancel_step(self, step: StepRow) -> None:
-        """The run is being canceled and this step has nothing under way: it ends here."""
+        """End a step that has nothing under way, because its run is being canceled."""
         self.tell(e.StepCanceled(), step=step.key)
         self.left()
 
     def take(self, owner: str, held: str) -> StepRow | None:
-        """Go on with the first newly planned step under the lease of one that is over, without a hop (section 4)."""
+        """Start the first newly planned step under the lease of a finished one, without a queue hop (section 4)."""
         new = (row for row in self.run.steps.values() if row.key not in self.view.run.steps)
         planned = next((row for row in new if row.status is StepState.READY), None)
         if planned is None or self.run.finished:
@@ -182,15 +182,15 @@ class Transition(Closing):
         return self.started(replace(planned, lease_owner=owner, lease_epoch=1))
 
     def cancel(self, actor: Actor, reason: str) -> None:
-        """Cancel the run. A step whose action may be under way is waited for, so that no outcome stays unrecorded."""
+        """Cancel the run. It waits for steps whose action may be under way, so that no outcome stays unrecorded."""
         if self.run.status in RUN.terminal:
             raise ConsistencyError(f"The run is {self.run.status}; there is nothing left to cancel.")
-        kept = {"reason": reason} if reason and self.view.run.canceling is None else {}  # nothing of a repeated one
+        kept = {"reason": reason} if reason and self.view.run.canceling is None else {}  # the first reason counts
         committed = commit_fields(self.view.run.run_key, path_of("cancel"), kept) or None
         self.tell(e.RunCanceled(bool(reason), committed, reason if committed else ""), actor=actor)
-        # What has joined the next super-step is not counted among the executing; the run's end cancels it.
+        # Steps that have joined the next super-step are not executing; the run's end cancels them.
         here = [row for row in self.run.steps.values() if row.superstep == self.run.superstep]
-        # A step that is ready again after an intent: whoever claims it next finds out what became of its action.
+        # A step that is ready again after an intent is under way: its next worker finds out what became of its action.
         under_way = [row for row in here if row.status is StepState.RUNNING or _left_behind(row)]
         if not under_way:
             self.close(RunState.CANCELED, StepError(ErrorClass.CANCELED, None, reason, {"by": actor.id}).to_json())
@@ -199,7 +199,7 @@ class Transition(Closing):
             self.tell(e.StepCanceled(), step=row.key)
 
     def extend(self, event: e.RunExtended, actor: Actor) -> None:
-        """The graph of this transition holds more than that of its view (V-6). What can begin now begins now."""
+        """Tell that the graph was extended (V-6); ``self.graph`` has the new steps. Those that can begin, begin now."""
         if self.run.status in RUN.terminal or self.view.run.canceling is not None:
             raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
         self.tell(event, actor=actor)
@@ -207,13 +207,13 @@ class Transition(Closing):
             self.left()
 
     def give_up(self, step: StepRow, error: JsonObject) -> None:
-        """Nothing can be evaluated, folded or planned for this step any more: the run fails with what it has."""
+        """Fail a step for which nothing can be evaluated, folded or planned any more, and its run with it."""
         self.tell(_failed(error), step=step.key)
-        if self.run.executing == 0:  # what still is comes to the barrier, or is given up as well
+        if self.run.executing == 0:  # steps that still execute reach the barrier, or are given up as well
             self.close(RunState.FAILED_TERMINAL, {**error, "step": step.key})
 
 
-# The errors with which a step is given up, each with the count beside it: what a connector says has none.
+# The error codes with which a step is given up, each with the name of its counter. A connector's error has no counter.
 GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases"}
 
 
@@ -223,7 +223,7 @@ def _failed(error: JsonObject, usage: JsonObject | None = None) -> e.StepFailed:
 
 
 def seconds(span: timedelta) -> int | float:
-    """A span as it is told: whole seconds are an integer."""
+    """A span in seconds as events tell it: an integer if it is whole."""
     exact = span.total_seconds()
     return int(exact) if exact.is_integer() else exact
 
@@ -251,7 +251,7 @@ def finish(
 ) -> None:
     """Evaluate what the step writes, and succeed. An expression's error fails the step.
 
-    ``signal`` is what ended its wait, for the expressions of steps that wait: its payload, and by whom it was sent.
+    ``signal`` is what ended the step's wait, for its expressions: the payload, and who sent it.
     """
     values: dict[str, Json] = {"output": output, CHECKPOINT: transition.run.superstep}
     if signal is not None:
@@ -286,7 +286,7 @@ def writes_of(
 
 
 def checked_reference(value: Json) -> str:
-    """A business reference as it can be kept; ``ExpressionError`` if it cannot."""
+    """The value as a business reference; ``ExpressionError`` if it cannot be stored as one."""
     text = str(value)
     if not text or len(text) > REFERENCE_CHARACTERS_MAX or clean(text) != text:
         what = f"is empty, longer than {REFERENCE_CHARACTERS_MAX} characters, or holds what no text can"
@@ -295,6 +295,6 @@ def checked_reference(value: Json) -> str:
 
 
 def fail_expression(transition: Transition, step: StepRow, error: CountersealError) -> None:
-    """Fail a step whose action cannot be made from what there is; nothing was done."""
+    """Fail the step: an expression failed, or its action could not be built. Nothing was sent."""
     kind = ErrorClass.EXPRESSION if isinstance(error, ExpressionError) else ErrorClass.DEFINITION
     transition.fail(step, StepError(kind, error.code, str(error)).to_json())

@@ -1,7 +1,7 @@
 """Steps that wait without calling anything: timers, signals, tasks, other runs (X-7, X-9, X-13, X-16). Pure.
 
-A wait that is over makes its step ready again, whatever ended it; what the step makes of that is decided here, under a
-lease, by the same code for all of them.
+The end of a wait makes its step ready again, whatever ended it. What follows is decided here, under the step's next
+lease, by the same code for all kinds of waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.engine.transition import Transition, fail_expression, finish
 
 CORRELATION_CHARACTERS_MAX = 300
 TIMER_MAX = timedelta(days=3660)
-# Runs within runs, within runs ...: a workflow that runs itself comes to an end here.
+# So deep may child runs be nested: it stops a workflow that runs itself.
 DEPTH_MAX = 10
 
 
@@ -62,7 +62,7 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
 
 
 def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> Next:
-    """The wait of this step is over: the step has its result, or fails."""
+    """Settle a step whose wait is over: it has its result, or fails."""
     result: dict[str, Any] = dict(wait.result or {})
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
@@ -87,7 +87,7 @@ def end_badly(
     ended_by: type[WaitCompleted | WaitTimedOut],
     error: JsonObject,
 ) -> None:
-    """A wait has ended with an error. If the graph says what is done about it, the step resumes and fails there."""
+    """End a wait with an error. The step fails now or, if a branch or an agent handles it, when it is claimed."""
     if transition.graph.fails_run(step.key, error):
         transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
@@ -123,7 +123,7 @@ def _show_task(transition: Transition, wait: WaitRow, what: str) -> None:
 
 
 def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonce) -> Next:
-    """The other run is there, or cannot be: go on, or wait for it."""
+    """Go on once the other run has been started: wait for it, or finish. Fail if it could not be started."""
     step, leaf = work.step, transition.leaf(work.step.key)
     if other.problem is not None:
         transition.fail(step, StepError(ErrorClass.DEFINITION, "not_started", other.problem).to_json())
@@ -158,7 +158,7 @@ def child_result(other: OtherRun) -> JsonObject:
     error = other.error or {}
     message = clean(f"The run within: {error.get('message') or 'It was canceled.'}")
     kind = error.get("class")
-    if kind in (None, ErrorClass.CANCELED):  # X-18 knows no class for what people ended
+    if kind in (None, ErrorClass.CANCELED):  # X-18 has no class for a run that people ended
         kind = ErrorClass.CONSISTENCY
     return {"error": {"class": str(kind), "code": f"child_{other.status}", "message": message}}
 
@@ -196,13 +196,13 @@ def _await_signal(transition: Transition, step: StepRow, leaf: SignalNode, nonce
 
 
 def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
-    """The words of a task, in the state that the run has now."""
+    """The title and description of a task, rendered from the run's present state."""
     described = "" if leaf.description is None else clean(leaf.description.render(transition.variables(step.key)))
     return {"title": clean(leaf.title.render(transition.variables(step.key)), 300), "description": described}
 
 
 def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
-    """True if an open task would ask now what it has asked; false if it can no longer be asked."""
+    """True if an open task would still ask the same now; false also if its words can no longer be rendered."""
     leaf, context = transition.leaf(step.key), wait.context or {}
     try:
         words = _words(transition, step, leaf) if isinstance(leaf, TaskNode) else {}
@@ -212,7 +212,7 @@ def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
 
 
 def ask_anew(transition: Transition, step: StepRow, wait: WaitRow, actor: Actor) -> None:
-    """A task would ask something else now: it is canceled, and whoever claims its step puts the one that it is now."""
+    """Cancel a task that would ask something else now. The worker that claims its step puts the new one."""
     transition.tell(WaitCanceled(wait.wait_id, wait.kind, "changed"), step=step.key, actor=actor)
     _show_task(transition, wait, "canceled")
     transition.resume(step, wait)

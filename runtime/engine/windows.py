@@ -1,4 +1,4 @@
-"""Windows on the items of loops: a run holds the next ones, however many there are. Pure."""
+"""Windows on the items of loops: a run holds only the next items, however many there are. Pure."""
 
 from __future__ import annotations
 

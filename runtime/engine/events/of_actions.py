@@ -19,7 +19,7 @@ class DecisionMade(Struct, frozen=True):
     ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
     and errors with their words.
     ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
-    ``origins`` say where its values come from, by which version of the matcher, where a rule has read that.
+    ``origins`` say where its values come from, by which version of the matcher, if a rule has read that.
     """
 
     TYPE: ClassVar = EventType.DECISION_MADE
@@ -43,9 +43,10 @@ class ActionIntended(Struct, frozen=True):
     """The action may go out (promise 1): written before it goes. A retry of the same receipt tells no values again.
 
     ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
-    another action that held the key. ``shared`` says that other steps and runs may mean the same effect by it.
-    ``authority`` is what of the receipt's approval is another one in a retry. ``directory`` is the digest of the people
-    by whom the votes of the approval were counted again. ``same`` is the digest of the call, where a rule counts those.
+    another action that held the key. ``shared`` says that other steps and runs may share the effect by its key.
+    ``authority`` is the approval of a retry and its terms, if they are not the receipt's. ``directory`` is the digest
+    of the people by whom the approval's votes were counted again. ``same`` is the digest of the call, if a rule counts
+    equal calls.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -70,7 +71,7 @@ class ActionIntended(Struct, frozen=True):
 
 
 class ActionSucceeded(Struct, frozen=True):
-    """The effect happened. ``unusable`` says why its output cannot be used, for whoever shares the effect."""
+    """The effect happened. ``unusable`` says why its output cannot be used, for the steps that share the effect."""
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
     receipt: UUID
@@ -99,7 +100,7 @@ class ActionInDoubt(Struct, frozen=True):
 
 
 class ActionHeld(Struct, frozen=True):
-    """The action stays in doubt for now, or for good: it is not sent again. ``why`` says by what."""
+    """The action stays in doubt for now, or for good: it is not sent again. ``why`` is the reason."""
 
     TYPE: ClassVar = EventType.ACTION_HELD
     receipt: UUID
@@ -117,9 +118,9 @@ class ActionDoubtResolved(Struct, frozen=True):
 
 
 class ActionRecalled(Struct, frozen=True):
-    """The effect is recorded as done, by ``run`` if not by this one; its result is reused, nothing is sent (Q-15).
+    """The result of a recorded effect is reused; nothing is sent (Q-15). ``run`` performed it, if not this run.
 
-    ``ended`` says by whom its end was told, where that came from outside.
+    ``ended`` says who told its end, if that came from outside.
     """
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
@@ -129,7 +130,7 @@ class ActionRecalled(Struct, frozen=True):
 
 
 class ActionLate(Struct, frozen=True):
-    """A worker that had lost its lease tells what it knows of its call. It decides nothing, also after the run's end.
+    """A worker that had lost its lease tells what it knows of its call. It decides nothing, even after the run's end.
 
     ``epoch`` is that of the lost lease. ``sent`` and ``answered`` are RFC 3339, of the database's time.
     """

@@ -1,4 +1,4 @@
-"""The events of agents. What a model says, and what comes of its calls, is told by the steps of its turns and calls."""
+"""The events of agents. The steps of turns and calls tell what a model says, and what becomes of its calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AgentBegan(Struct, frozen=True):
 
     ``fixed`` are the inputs that the author fixed, by the tool's name.
     ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
-    ``message`` that it is. ``matching`` is what of the tools' declarations decides how origins are found.
+    ``message`` that it is. ``matching`` is the part of the tools' declarations by which origins are found.
     ``remembered`` are the turns of earlier agents that its model is shown first, each ``[run, step]``.
     """
 
@@ -31,11 +31,11 @@ class AgentBegan(Struct, frozen=True):
 
 
 class AgentAnswered(Struct, frozen=True):
-    """The model's answer in a turn, taken apart: it calls tools, answers, or has to be told what is wrong.
+    """The model's answer in a turn, taken apart: it calls tools, gives a result, or does not fit what is wanted.
 
     ``calls`` has one entry for each call, in its order: ``[source, ""]``, or ``[source, code]`` for one that is
     refused. ``said`` are the same calls with their values: id, tool, and input, or the reason of the refusal.
-    ``problem`` says what is wrong with an answer, ``result`` is what it comes to.
+    ``problem`` says what is wrong with an answer, ``result`` is the agent's result.
     """
 
     TYPE: ClassVar = EventType.AGENT_ANSWERED

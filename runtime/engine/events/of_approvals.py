@@ -37,7 +37,7 @@ class ApprovalRequested(Struct, frozen=True):
 
 
 class PreflightFailed(Struct, frozen=True):
-    """A look at what people would be asked about has failed, so nobody was: ``check`` says at what.
+    """A check before people are asked has failed, so nobody was asked. ``check`` names it.
 
     ``directory`` is the digest of the people who were counted.
     """
@@ -63,7 +63,7 @@ class ApprovalVoted(Struct, frozen=True):
 
 
 class ApprovalVoteRefused(Struct, frozen=True):
-    """A vote was refused in the append that did something about its reason."""
+    """A vote was refused. The same append acts on the reason of the refusal."""
 
     TYPE: ClassVar = EventType.APPROVAL_VOTE_REFUSED
     approval: UUID
@@ -82,7 +82,7 @@ class ApprovalDecided(Struct, frozen=True):
 
 
 class ApprovalConsumed(Struct, frozen=True):
-    """A given answer was used by something else than an action's intent: a gate, or a doubt.
+    """A given answer was used by a gate or a doubt. (For actions, ``ActionIntended`` names the approval that it uses.)
 
     ``directory`` is the digest of the people by whom its votes were counted again.
     """
@@ -93,7 +93,7 @@ class ApprovalConsumed(Struct, frozen=True):
 
 
 class ApprovalSuperseded(Struct, frozen=True):
-    """The question is void: what would be done is not what was asked about any more (promise 3), or ``why``.
+    """The question is void: what would be done now is not what was asked about (promise 3), or ``why`` says why.
 
     ``directory`` as in ``ApprovalConsumed``.
     """

@@ -18,8 +18,8 @@ class RunOpened(Struct, frozen=True):
 
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
-    of the channels of the run above. ``origins`` are those of the input and of the copies, as the run above knows them.
-    ``open`` says for how many seconds the run waits for more when its steps are done.
+    of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
+    says for how many seconds the run waits for more when its steps are done.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -39,13 +39,13 @@ class RunOpened(Struct, frozen=True):
 
 
 class RunStarted(Struct, frozen=True):
-    """The run begins without a step: in its graph no step is to be taken."""
+    """The run begins without a step, because its graph has none to take."""
 
     TYPE: ClassVar = EventType.RUN_STARTED
 
 
 class RunReferenceSet(Struct, frozen=True):
-    """A step has named the run anew (X-8)."""
+    """A step has given the run a new reference (X-8)."""
 
     TYPE: ClassVar = EventType.RUN_REFERENCE_SET
     committed: list[Json]
@@ -70,7 +70,7 @@ class RunExtended(Struct, frozen=True):
 
 
 class RunContinued(Struct, frozen=True):
-    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped what it came to.
+    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped its result.
 
     ``origins`` are those of its result, if it is over already and knows them, and ``used`` what its models used.
     """
@@ -121,7 +121,7 @@ class RunClosed(Struct, frozen=True):
 
 
 class RunSealed(Struct, frozen=True):
-    """An open run waits for no more steps: somebody has closed it, or its time is over. It ends when its steps are."""
+    """An open run waits for no more steps: somebody closed it, or its time is over. It ends when its steps are done."""
 
     TYPE: ClassVar = EventType.RUN_SEALED
     reason_given: bool
@@ -130,7 +130,7 @@ class RunSealed(Struct, frozen=True):
 
 
 class RunReopened(Struct, frozen=True):
-    """A person goes on with a failed run. ``steps`` begin anew, each with the epoch of its last lease.
+    """A person retries a failed run. ``steps`` begin anew, each with the epoch of its last lease.
 
     ``bundle`` is the SHA-256 of the evidence of how it had ended.
     """

@@ -33,7 +33,7 @@ class StepSucceeded(Struct, frozen=True):
 
 
 class StepFailed(Struct, frozen=True):
-    """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are the part that is no value."""
+    """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are its public part."""
 
     TYPE: ClassVar = EventType.STEP_FAILED
     kind: str | None = None
@@ -60,7 +60,7 @@ class StepParked(Struct, frozen=True):
 
 
 class StepRetryScheduled(Struct, frozen=True):
-    """The step failed in passing and waits for its next attempt (X-19)."""
+    """The step's attempt failed, and the step waits for its next attempt (X-19)."""
 
     TYPE: ClassVar = EventType.STEP_RETRY_SCHEDULED
     wait: UUID
@@ -79,7 +79,7 @@ class StepResumed(Struct, frozen=True):
 
 
 class StepSetBack(Struct, frozen=True):
-    """The step met what nobody foresaw. Its lease's end is the pause before the next try."""
+    """The step met an unexpected error. It is tried again when its lease has run out."""
 
     TYPE: ClassVar = EventType.STEP_SET_BACK
     setbacks: int
@@ -102,7 +102,7 @@ class LeaseExpired(Struct, frozen=True):
 
 
 class WaitOpened(Struct, frozen=True):
-    """A wait is there before its step parks on it: what is begun outside may end at once (V-9)."""
+    """A wait is opened before its step parks on it, because what is begun outside may end at once (V-9)."""
 
     TYPE: ClassVar = EventType.WAIT_OPENED
     wait: UUID
@@ -116,7 +116,7 @@ class WaitOpened(Struct, frozen=True):
 class WaitPostponed(Struct, frozen=True):
     """The deadline of a wait moves: ``due`` is in seconds from now. ``setbacks`` counts what went wrong.
 
-    A due wait is looked at again later; or whoever works on it outside has said that it takes longer.
+    Either a due wait is looked at again later, or the outside has said that it takes longer.
     """
 
     TYPE: ClassVar = EventType.WAIT_POSTPONED
@@ -127,7 +127,7 @@ class WaitPostponed(Struct, frozen=True):
 
 
 class WaitCompleted(Struct, frozen=True):
-    """The awaited thing has come. ``result`` is what the resume sees."""
+    """The wait has ended with a result or an error. ``result`` is what the resume sees."""
 
     TYPE: ClassVar = EventType.WAIT_COMPLETED
     wait: UUID

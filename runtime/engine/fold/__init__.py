@@ -1,7 +1,7 @@
 """The fold: the only place where a run's state changes (promise 6). Pure.
 
-``fold`` takes one event as it was told. It serves whoever tells the event, whoever comes after a crash, replay and the
-oracle of the tests alike. Every status moves through its table in ``runtime.engine.states``, ``approvals.model`` and
+``fold`` applies one event. The transition that tells the event, a reader after a crash, replay and the oracle of the
+tests all use it. Every status moves through its table in ``runtime.engine.states``, ``approvals.model`` and
 ``evidence.receipts``; a move that a table lacks is a ``ConsistencyError``.
 """
 
@@ -30,11 +30,11 @@ from runtime.engine.told import Diverged, Told
 def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -> Run:
     """The run after this event. ``run`` is changed in place; copy it first if the old one is still needed.
 
-    ``graph`` is the run's graph, with the extension if the event is one. ``crossing`` is what a barrier has just been
-    found to make of the run; without it, the checkpoint's choices say so. ``ConsistencyError`` for a move that no table
-    has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
+    ``graph`` is the run's graph, with the extension if the event is one. ``crossing`` is the crossing that a transition
+    has just computed; without it, it is computed by the checkpoint's choices. ``ConsistencyError`` for a move that no
+    table has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
     """
-    # A late answer is told by who has lost the step, at a time that whoever has it now knows nothing of.
+    # A late answer is exempt: the worker that tells it has lost the step, and does not know the times of the next one.
     if told.step in run.steps and not isinstance(told.event, e.ActionLate):
         if told.at < run.times.get(told.step, told.at):
             raise ConsistencyError(f"the time of {told.step} runs back")
@@ -130,7 +130,7 @@ def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
 
 
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:
-    """The barrier: the writes of the super-step are in the channels, and the next super-step is planned."""
+    """Cross the barrier: the writes of the super-step are in the channels, and the next super-step begins."""
     if crossing is None:
         crossing = _as_recorded(run, event, graph)
     if (crossing.checkpoint.superstep, blind(run.run_key, crossing.checkpoint.digest)) != (event.number, event.digest):
@@ -171,7 +171,7 @@ _PARKING = (
 
 
 def _park_run(run: Run) -> None:
-    """Nothing can go on by itself: the run's status says what it waits for."""
+    """Give the run the status that says what it waits for: none of its steps can go on by itself."""
     kinds = {wait.partition(":")[0] for wait in run.state.parked.values()}
     for status, event in _PARKING:
         if PARKED[status] in kinds:

@@ -1,4 +1,4 @@
-"""The fold of agents: what turns and calls come to. Of a run whose agent is over nothing changes."""
+"""The fold of agents: the results of their turns and calls. Nothing changes for an agent that is over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BARS = (Came.DENIED, Came.REJECTED, Came.EXPIRED)
 
 
 def began(run: Run, told: Told, event: e.AgentBegan) -> None:
-    """Begin, or begin anew in a run that was gone on with: its turns are counted on."""
+    """Begin an agent. In a run that was retried it begins anew, and its numbers of turns go on."""
     key = told.step or ""
     before = run.state.agents.get(key)
     turn = 0 if before is None else before.turn
@@ -27,7 +27,7 @@ def began(run: Run, told: Told, event: e.AgentBegan) -> None:
 
 
 def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
-    """Take in what an answer was taken apart into."""
+    """Apply an answer that was taken apart: its calls, or its result."""
     turn, key = told.step or "", agent_of(told.step or "")
     agent = run.state.agents.get(key)
     if agent is None or agent.stage is not Stage.ASKED:
@@ -49,7 +49,7 @@ def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
 
 
 def used(run: Run, key: str, usage: JsonObject | None) -> None:
-    """Count what a turn has used, also one that failed or is tried again."""
+    """Count the tokens and cost of a turn, even if it failed or is tried again."""
     agent = run.state.agents.get(agent_of(key))
     if agent is None or usage is None:
         return
@@ -62,7 +62,7 @@ def used(run: Run, key: str, usage: JsonObject | None) -> None:
 
 
 def called(run: Run, key: str, uses: JsonObject | None) -> None:
-    """Count what a run within has used that a call has started, and the calls that its agents have made."""
+    """Count what the child run of a call has used, and the calls that its agents have made."""
     agent = run.state.agents.get(agent_of(key)) if "/" in key else None
     if agent is None or uses is None:
         return
@@ -73,7 +73,7 @@ def called(run: Run, key: str, uses: JsonObject | None) -> None:
 
 
 def over(run: Run, key: str, came: Came, value: Json) -> None:
-    """Take in that a turn or a call is over, with its output or its error."""
+    """End a turn or a call, with its output or its error."""
     agent = run.state.agents.get(agent_of(key))
     turn, number = number_of(key)
     if agent is None or turn != agent.turn or agent.stage is Stage.OVER:
@@ -89,23 +89,23 @@ def over(run: Run, key: str, came: Came, value: Json) -> None:
         call = agent.calls[number]
         call.came, call.said = str(came), said_of(came, value)
         if came in _BARS and call.digest not in agent.barred:
-            insort(agent.barred, call.digest)  # in an order of its own, whichever result came first
+            insort(agent.barred, call.digest)  # sorted, so that the order of the results does not matter
 
 
 def failed(run: Run, key: str, error: JsonObject) -> None:
-    """Take in that a turn or a call has failed."""
+    """End a turn or a call that has failed."""
     over(run, key, came_of(error), error)
 
 
 def waited(run: Run, key: str) -> None:
-    """Take in that the wait of an agent is over: no turn of it begins any more."""
+    """End an agent whose wait is over: no turn of it begins any more."""
     agent = run.state.agents.get(key)
     if agent is not None:
         agent.stage = Stage.OVER
 
 
 def forget(run: Run) -> None:
-    """Let go of the values of agents that are over, and of calls whose turn is. One in doubt is still to be decided."""
+    """Drop the values of agents that are over, and of calls whose turn is over. A call in doubt keeps its values."""
     for key in [key for key in run.spoken if "/" not in key or key not in run.steps]:
         agent = run.state.agents.get(agent_of(key))
         stale = agent is None or agent.stage is Stage.OVER or ("/" in key and number_of(key)[0] != agent.turn)

@@ -59,7 +59,7 @@ def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
 
 def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
     run.refused += event.code == DENIED
-    # Of a run whose key is lost no detail can be told; what is public of the error is known all the same.
+    # If the run's key is lost, the event has no detail. The public part of the error is known all the same.
     lost = "What happened cannot be told: the key of this run is lost."
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
     step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
@@ -103,17 +103,17 @@ def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
         end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
     step = step_of(run, told)
     if step.superstep == run.superstep and step.key in run.state.parked:
-        # Whoever reads the run back between here and the barrier sees a step that is ready, and not why it had parked.
+        # A reader of the run between here and the barrier sees a step that is ready, and not why it had parked.
         run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
     _move(run, told, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
-    # Where it still runs, the barrier of its last step is due.
+    # If the run is still running, the barrier of its last step is due.
     if run.executing == 0 and run.status is not RunState.RUNNING:
         run.status = RUN.next[run.status, RunEvent.RESUME]
 
 
 def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
     step = step_of(run, told)
-    # Of a run whose key is lost no detail is told, but it ends all the same.
+    # If the run's key is lost, the event has no detail. The count is kept all the same, so that retries end.
     run.steps[step.key] = replace(step, last_error=event.detail or {"setbacks": event.setbacks})
 
 
@@ -212,9 +212,9 @@ def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
 
 
 def late(run: Run, told: Told, event: e.ActionLate) -> None:
-    """A second answer is kept beside the receipt; no status changes by it."""
+    """Keep a late answer with the receipt. No status changes by it."""
     if event.receipt not in run.receipts and told.step not in run.steps and told.step not in run.past:
-        return  # a run at rest has let go of the receipts of steps that are left behind
+        return  # a rested run no longer holds the receipts of steps behind the barrier
     receipt, (facts, values) = _move_receipt(run, told, event.receipt), parts(event)
     del facts["receipt"]
     run.receipts[event.receipt] = replace(receipt, late=(*receipt.late, {**facts, **values}))
