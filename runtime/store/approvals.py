@@ -1,6 +1,6 @@
-"""Approvals read back as values, with their votes and what became of their actions.
+"""Reads approvals, with their votes and what became of their actions.
 
-What was asked stands in the book of the run alone, in the append that the approval's row names.
+Only the run's book tells what was asked, in the append that the approval's row names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, R
 from runtime.store.read_models import LAST_ID, LAST_TIME, Row, Statement, every, first
 from runtime.store.views import Graphs, loaded
 
-# The append that asked, of the approval ``a``; of a run whose values retention has taken, what it left of the question.
+# The append that asked the question of the approval ``a``; if retention has emptied the run, what it kept of that.
 ASKED = """r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept"""
 ASKED_IN = """JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
@@ -95,9 +95,9 @@ async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
 async def read_to_decide(
     connection: Connection, tenant: str, approval_id: UUID, graphs: Graphs, *, lock: bool
 ) -> tuple[StoredApproval, RunView]:
-    """One approval and its run, by one statement; ``lock`` holds the run until the transaction ends.
+    """One approval and its run, by one statement; ``lock`` locks the run until the transaction ends.
 
-    What was asked is in the run, unless its step is left behind.
+    The question is taken from the run, or from the book if the run has let go of the step.
     """
     row = await connection.fetchrow(_READ_QUESTION, approval_id, tenant, lock)
     view = await loaded(connection, _there(row, approval_id), graphs)
@@ -152,7 +152,7 @@ async def shown(connection: Connection, approval_id: UUID, message: MessageRef) 
 
 
 def question(row: Any, approval_id: UUID) -> ApprovalRequested:
-    """The question of a row with ``ASKED``. ``Diverged`` if its book does not tell it, or its values are others."""
+    """The question of a row with ``ASKED``. ``Diverged`` if the book does not tell it, or its values were altered."""
     kept, key = row["kept"], row["run_key"] or b""
     for append in appends((row["asked_at"],), (row["asked"],), (row["shown"],)) if row["asked"] else ():
         if kept is None:

@@ -1,6 +1,6 @@
-"""Reading the whole book of a run, checked against what its row names: the one way in for whoever reads the past.
+"""Reads the whole book of a run, and checks it against the run's row. All who read the past do so through here.
 
-A book that is read is unbroken up to the head that the run's row names, and its values are those that were told.
+A book that was read is unbroken up to the head that the run's row names, and its values are those that were told.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ FROM runs r CROSS JOIN LATERAL (
     array_agg(b.vals ORDER BY b.n) AS every_vals
   FROM journal b WHERE b.run_id = r.run_id) j
 WHERE r.tenant_id = $1 AND r.run_id = $2"""
-# Books with more lines are read by another thread: whoever else is served meanwhile does not wait for it.
+# Books with more lines are checked in another thread, so that the event loop serves others meanwhile.
 _LONG = 300
 
 
 class Book(Struct, frozen=True):
-    """A run's row with its key, its appends and its events. Of a run whose values were erased no event can be read."""
+    """A run's row with its key, its appends and its events. If the run's values were erased, there are no events."""
 
     row: asyncpg.Record
     appends: Sequence[Append]
@@ -50,7 +50,7 @@ class Book(Struct, frozen=True):
 
     @property
     def run_id(self) -> UUID:
-        """Whose book it is."""
+        """The run that the book is of."""
         return UUID(int=self.row["run_id"].int)
 
     @property
@@ -142,12 +142,12 @@ def _checked(row: asyncpg.Record) -> Book:
     return Book(row, every, [told for append in every for told in append.told(row["run_key"], each=True)])
 
 
-# What of a run's row only an append changes. Its status also moves when a worker claims its first step.
+# The columns of a run's row that are always compared. The status is compared only when the run is over.
 _FOLDED = ("superstep", "writes", "reference", "extensions", "error", "canceling", "result")
 
 
 def check_row(book: Book, run: Run) -> None:
-    """Hold the run's row against the run that its book comes to. ``Diverged`` names the column."""
+    """Compare the run's row with the run that its book folds to. ``Diverged`` names the column that differs."""
     names = (*_FOLDED, "status") if run.finished else _FOLDED
     for name in names:
         if not same(book.row[name], getattr(run, name)):

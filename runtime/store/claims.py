@@ -1,17 +1,17 @@
-"""Taking steps' leases (Q-9, Q-12, Q-13), and beating them (Q-10).
+"""Takes leases of steps (Q-9, Q-12, Q-13), and extends them (Q-10).
 
-One statement chooses the tenant that is furthest behind and has something to do, locks it, and takes up to so many of
-its steps as its caps leave places for. A row of the queue that is held is a place taken, so the caps are exact.
-Fairness is start-time fair queueing over tenants, then over a tenant's workspaces: whoever has had the least, by
-weight, is next, and who comes back from idling starts where the last turn began. Within a workspace what resumes goes
-before what starts.
+One statement chooses the tenant that is furthest behind and has a step to run, locks it, and takes at most as many of
+its steps as its caps leave places for. A held row of the queue is a place taken, so the caps are exact. Fairness is
+start-time fair queueing over tenants, then over a tenant's workspaces: the one that has had the least, by weight, is
+next, and one that was idle starts where the last turn began. Within a workspace, steps that resume go before steps that
+start a run.
 
-Claimers of one tenant wait for each other at its row. Whoever waited has counted what was held before, so it takes
-nothing and looks again: ``xmin`` says that the row is the one that it read. Lock order: tenant, rows of the queue,
-cap of a workflow, workspace; a claim takes no lock on a run.
+Claims of one tenant wait for each other at its row. A claim that waited has counted places before the other's claim,
+so it takes nothing and looks again: ``xmin`` tells if the row is still the one that it read. Lock order: tenant, rows
+of the queue, cap of a workflow, workspace; a claim takes no lock on a run.
 
-A crash after a claim leaves leases that run out. One that PostgreSQL itself forgets, because claims are not flushed,
-was held by nobody else: whoever had it is refused by its lease's id.
+A crash after a claim leaves leases that run out. Claims are not flushed, so PostgreSQL may lose one when it crashes.
+The worker that had such a lease is refused by its id, even if somebody else has the same epoch by then.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from core.db import Connection
 from runtime.engine.commit import Claim
 from runtime.store.journal import KEPT_ON, OF_TENANT, RUN_ROW, TAIL
 
-# The cap on starts is a token bucket of one minute's starts that refills all the time. A transaction that has waited
-# for another may have begun before it: time does not run backwards for that.
-# A tenant has one, and so has each workflow that declares it.
+# The cap on starts is a token bucket of one minute's starts that refills all the time. now() can be earlier than the
+# stored time if this transaction waited for a lock; never refill by a negative interval.
+# A tenant has a bucket, and so has each workflow that declares one.
 _BUCKET = """least({0}.max_runs_per_min, coalesce({0}.starts_left, {0}.max_runs_per_min)
   + extract(epoch FROM greatest(now(), {0}.starts_left_at) - coalesce({0}.starts_left_at, now()))
     * {0}.max_runs_per_min / 60)"""
@@ -36,8 +36,8 @@ STARTS_LEFT, STARTS_LEFT_OF_CAP = _BUCKET.format("t"), _BUCKET.format("c")
 
 _HELD = "SELECT count(*) AS held FROM queue h WHERE h.tenant_id = {tenant} AND h.status <> 'claimable'"
 
-# Under which caps a tenant's steps may be taken, how many, and how many of them may start a run: what has no cap of its
-# own is under ''.
+# For each cap of a tenant: how many steps may be taken under it, and how many of them may start a run. Steps without a
+# cap of their own are under ''.
 _ROOM = f"""
     SELECT k.cap, k.room, k.starts FROM (
       SELECT '' AS cap, NULL::bigint AS room, 'infinity'::float8 AS starts UNION ALL
@@ -50,8 +50,8 @@ _ROOM = f"""
 _IN_LINE = """q.tenant_id = {0}.tenant_id AND q.workspace_id = {0}.workspace_id AND q.cap = k.cap
         AND q.status = 'claimable' AND q.starts_run <= (least({0}.starts, k.starts) >= 1)"""
 
-# The workspace that is next, and what its tenant has room for. Tenants are looked at in the order of their turns, and
-# no further than to the first that something can be taken of.
+# The workspace that is next, and the room that its tenant has. Tenants are read in the order of their turns, up to the
+# first one that has a step to take.
 _LANE = f"""
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room
@@ -68,7 +68,7 @@ lane AS (
   WHERE h.held < l.max_concurrency
   LIMIT 1)"""
 
-# A step of one run that can begin at once: what its parent's worker goes on with (X-13). Where starts are metered, the
+# A step of one run that can begin at once: the worker of a parent goes on with it (X-13). If starts are capped, the
 # child waits for its turn like every other run.
 _LANE_OF_RUN = f"""
 lane AS (
@@ -81,7 +81,7 @@ lane AS (
     AND h.held < t.max_concurrency
   LIMIT 1)"""
 
-# Only while it is as it was read is anything taken of a tenant.
+# Nothing is taken of a tenant whose row has changed since it was read.
 _TENANT = """
 tenant AS MATERIALIZED (
   SELECT lane.* FROM lane JOIN tenants t ON t.tenant_id = lane.tenant_id AND t.xmin = lane.seen
@@ -111,12 +111,12 @@ free AS MATERIALIZED (
   SELECT q.run_id, q.step_key FROM line JOIN queue q USING (run_id, step_key) WHERE q.status = 'claimable'
   ORDER BY q.run_id, q.step_key FOR UPDATE OF q SKIP LOCKED)"""
 
-# A claim is not flushed: if PostgreSQL loses it nobody has done anything yet.
+# A claim is not flushed: if PostgreSQL loses it, nothing was done under it yet.
 _RETURNING = "RETURNING q.*, set_config('synchronous_commit', 'off', true)"
 _LEASED = "status = 'leased', owner = $1, lease_id = gen_random_uuid(), epoch = q.epoch + 1, expires_at = now() + $2"
 _SENT = "status = 'sent', owner = $1, expires_at = now() + $2"
 
-# The lease itself, and what a turn costs: its share, by weight, for each step.
+# Writes the leases, and charges the turn: each step costs its share, by weight.
 _TAKEN = f"""
 taken AS (
   UPDATE queue q SET {{leased}} FROM free WHERE q.run_id = free.run_id AND q.step_key = free.step_key {_RETURNING}),
@@ -148,8 +148,8 @@ run AS (
 step AS (
   SELECT q.run_id, q.step_id, q.step_key, q.epoch AS lease_epoch, q.owner AS lease_owner, q.lease_id FROM taken q)"""
 
-# What a claim needs to know, besides what the leased rows themselves say. Of a run with many steps at once, most of
-# which the same workers take, the book is not read for each.
+# What a worker needs besides the leased rows. If a run executes many steps at once, the book is not read with each
+# claim, because the same workers take most of them.
 _FOUND = f"""
 SELECT {RUN_ROW.format("run")}, run.state, to_jsonb(step) AS step, run.run_key,
   {OF_TENANT}, clock_timestamp() AS now, tail.*
@@ -162,7 +162,7 @@ _TAKE = f"{_TENANT}, {{line}}, {_FREE}, {_TAKEN.format(leased=_LEASED)}, {_ROWS}
 CLAIM_NEXT = f"WITH {_LANE}, {_TAKE.format(line=_LINE)}"
 CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKE.format(line=_LINE_OF_RUN)}"
 
-# With a queue in between, the place was taken when the step was sent; what is not on its way is not to run now.
+# With a queue in between, the place was taken when the step was sent. A step that is not ``sent`` must not run now.
 CLAIM_STEP = f"""WITH
 taken AS (
   UPDATE queue q SET {_LEASED} WHERE q.step_id = $3 AND q.status = 'sent' {_RETURNING}), {_ROWS}
@@ -175,10 +175,10 @@ _EXPECTED = """
 UPDATE queue q SET expires_at = now() + $3 FROM unnest($1::uuid[], $2::text[]) AS m(run_id, step_key)
 WHERE q.run_id = m.run_id AND q.step_key = m.step_key AND q.status = 'sent'"""
 
-# What was chosen may be locked, or its tenant taken of at this very moment: then it is looked at again, so many times.
+# The chosen steps may be locked, or another claim of the tenant come first: then look again, this many times at most.
 LOOKS_MAX = 64
 
-# In the order in which commits that go together lock these rows.
+# Locks in the order in which commits that go together lock these rows.
 _HEARTBEAT = """
 WITH ours AS MATERIALIZED (
   SELECT q.run_id, q.step_key FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS l(run_id, step_key, lease_id)
@@ -209,7 +209,7 @@ async def claim_step(connection: Connection, owner: str, lease: timedelta, step_
 
 
 async def admit(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
-    """Take places for steps of the tenant whose turn it is, which are to be sent to a queue (Q-12, O-7)."""
+    """Take places for steps of the tenant whose turn it is; the caller sends them to a queue (Q-12, O-7)."""
     return await _first(connection, ADMIT, "step_id", owner, lease, count)
 
 
@@ -222,20 +222,20 @@ async def _first(connection: Connection, statement: str, found: str, *parameters
 
 
 async def expected(connection: Connection, steps: Sequence[tuple[UUID, str]], within: timedelta) -> None:
-    """The queue has these steps. If nobody claims one in time, the sweeper lets it be sent again (O-8)."""
+    """Note that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again (O-8)."""
     await connection.execute(_EXPECTED, [run for run, _ in steps], [key for _, key in steps], within)
 
 
 async def hold(connection: Connection, run_id: UUID, held: Sequence[Claim]) -> dict[UUID, str]:
-    """Lock the rows of leases of a run, before the run's row is locked; their statuses, of those that are the newest.
+    """Lock the rows of a run's leases, before the run's row is locked; the status of each that is still the newest.
 
-    One that is claimable or sent has run out, and nobody has taken its step since.
+    Claimable or sent says that the lease has run out, and nobody has taken its step since.
     """
     columns = ([getattr(claim, name) for claim in held] for name in ("key", "id", "epoch"))
     return {row["lease_id"]: row["status"] for row in await connection.fetch(_HOLD, run_id, *columns)}
 
 
 async def heartbeat(connection: Connection, span: timedelta, held: Sequence[tuple[UUID, Claim]]) -> set[UUID]:
-    """Extend leases; the ids of those that are still ours. One that is missing was lost and must not be settled."""
+    """Extend leases; return the ids of those that are still ours. A missing one is lost, and must not be settled."""
     runs, keys, ids = [run for run, _ in held], [claim.key for _, claim in held], [claim.id for _, claim in held]
     return {row["lease_id"] for row in await connection.fetch(_HEARTBEAT, span, runs, keys, ids)}

@@ -1,17 +1,15 @@
-"""Applying commits: one call of the database's function ``append``, which does all of a commit or nothing of it.
+"""Applies commits: one call of the database's function ``append``, which does all of a commit or nothing of it.
 
-The guard is the UPDATE of the run's row while its gate is as expected, so that what commutes may come in between, and
-its version too where the commit must have seen everything. Every other part comes after it: either all of the commit
-happens or none. A part that the commit does not have costs a comparison: each is a statement of its own, which is
-planned once per connection.
+The guard is the UPDATE of the run's row. It requires the gate that the commit expects, so commuting commits may come in
+between; a strict commit also requires the version. All other parts come after it, in the same transaction. Each part is
+a statement of its own, which is planned once per connection; a part that the commit does not have costs a comparison.
 
 Lock order: of each run the rows of its queue by step, then its row, then shared effects by key, then the rest; of
-several runs, by id. Whoever settles a step locks the row of its lease first, and only then looks whether the lease is
-still its own: whoever waited for a lock sees the row that it locked as it is. A row of the queue is never waited for
-once its run is locked, or one behind it.
+several runs, by id. A settle locks the row of its lease first, and then checks in that statement that the lease is
+still its own: after a wait for a lock, PostgreSQL shows the locked row as it is now. Nobody waits for a row of the
+queue while holding the lock of its run, or of a run behind it.
 
-Commits of different runs may go in one statement, which calls the function for each: one whose guard does not hold is
-left out.
+Commits of different runs may go in one statement, which calls the function for each. One whose guard fails is left out.
 
 The functions are written into the migration by ``tools/render_functions.py``: run it after a change here.
 """
@@ -34,16 +32,16 @@ from runtime.store.records import RecordRefused
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
 
-# What the part of records raises; the statement and all of its commit are undone.
+# The SQLSTATE that the part ``records`` raises; the statement is rolled back, with all of its commit.
 REFUSED_RECORD = "CS001"
 
-# A time that is further ahead of the database's own was made up, or is of a clock that cannot be trusted.
+# The guard refuses a time further ahead of the database's clock: it is made up, or from a clock that is wrong.
 AHEAD = "10 seconds"
 
 # The lock of a tenant's intents.
 INTENTS_KEY = "hashtextextended('counterseal.intents:' || {0}, 0)"
 
-# The values of an append as the functions take them: first what a face sends too, then what is the engine's.
+# The parameters of the function: first those that a face sends too, then those that only the engine sends.
 SENT = """_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
   _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
@@ -65,15 +63,15 @@ _HELD = """
     END IF;
   END IF;"""
 
-# What lets something out shares this lock until it has ended. Whoever changes the policy in force, the people, or what
-# is paused takes it alone, in the trigger that moves ``stop_number``: so that one is answered when every append begun
-# before has ended, and an append that had to wait for it reads the number as it is then, in the next statement.
+# An append that lets something out shares this lock until its transaction ends. A change of the policy in force, the
+# people or the pauses takes it exclusively, in the trigger that moves ``stop_number``. So the change returns only when
+# every append begun before it has ended, and an append that waited for it reads the new number in its next statement.
 STOP = f"""
   IF _acts_for IS NOT NULL THEN
     notified := pg_advisory_xact_lock_shared({INTENTS_KEY.format("_acts_for")}) IS NULL;
   END IF;"""
 
-# Votes were counted by a directory: of a newer one they are counted again (promise 12).
+# Votes were counted by one directory. If there is a newer one, they must be counted again (promise 12).
 _COUNTED = """
   IF _rest ? 'people' THEN
     IF NOT EXISTS (SELECT FROM runs r JOIN tenants t USING (tenant_id)
@@ -82,10 +80,10 @@ _COUNTED = """
     END IF;
   END IF;"""
 
-# A run that is reopened is not over any more, and what it holds is kept until it ends again.
+# A reopened run is not over any more: what it holds is kept until it ends again.
 OVER = "_status IN ('succeeded', 'failed_terminal', 'canceled')"
 
-# A run has begun once it is neither queued nor canceled before that.
+# A run has begun (``started_at``) when it leaves ``queued``, unless it is canceled then.
 GUARD = f"""
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
     executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
@@ -107,15 +105,15 @@ GUARD = f"""
     RETURN NULL;
   END IF;"""
 
-# An assignment is cheaper than a query. NOTIFY is sent on commit.
+# In PL/pgSQL an assignment is cheaper than a query. NOTIFY is sent on commit.
 NOTIFY = """
   IF {0} THEN
     notified := pg_notify('{1}', '') IS NULL;
   END IF;"""
 
-# Where the tenant or the workflow is at its cap before the slot is free, a step may be waiting for this very slot, at
-# whichever worker. One condition comes after the other, because one with a query in it costs as much as a query,
-# whatever it begins with.
+# If the tenant or the workflow is at its cap before the slot is free, a step may be waiting for this very slot: wake
+# all workers. The conditions are nested, because a condition with a query in it costs a query even if its first part
+# is false.
 _FREES_SLOT = f"""
   IF _unqueued IS NOT NULL AND NOT _wakes_steps THEN
     IF EXISTS (SELECT FROM queue q WHERE q.tenant_id = its_tenant AND q.status = 'claimable') THEN
@@ -138,7 +136,7 @@ def _if(condition: str, statement: str) -> str:
     return f"\n  IF {condition} THEN\n    {statement};\n  END IF;"
 
 
-# Where an append leaves its run, as ``Applied``; NULL if the guard does not hold.
+# Returns what ``Applied`` holds; NULL if a guard does not hold.
 APPEND = "".join((
     STOP,
     _HELD,
@@ -185,7 +183,7 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
 
 
 async def landed(connection: Connection, commit: Commit) -> bool:
-    """True if a commit was applied whose answer was lost: its lines, which no other writes, are in the book."""
+    """True if a commit whose answer was lost was applied: its lines, which no other commit has, are in the book."""
     if not commit.lines:
         return False
     lines = b"\n".join(commit.lines)
@@ -193,18 +191,18 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 
 def can_go_together(commit: Commit) -> bool:
-    """True if this commit may share a statement with those of other runs: it waits for nobody once it has its run.
+    """True if this commit may share a statement with those of other runs: it waits for no lock after that of its run.
 
-    One that changes records may be refused as a whole, which must not be its neighbours' loss.
+    One that changes records goes alone, because a refused record rolls the whole statement back.
     """
     rows = commit.effects or commit.shares or commit.joins or commit.records
     return not (rows or commit.cancels_rest or commit.requeued)
 
 
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:
-    """Apply commits of different runs; what became of the runs whose commit was applied.
+    """Apply commits of different runs; return ``Applied`` for each run whose commit was applied.
 
-    An error is one of the statement, so of any of them, and nothing was applied.
+    An error may come from any of them: then nothing was applied.
     """
     calls = [Call("append", sent(commit, engine=True), ("", str(commit.run_id))) for commit in commits]
     landed = await called(connection, calls)

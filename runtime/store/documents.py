@@ -215,15 +215,16 @@ async def store_policy(connection: Connection, tenant: str, policy: Policy, sour
 
 
 async def put_in_force(connection: Connection, tenant: str, digests: Sequence[str]) -> bool:
-    """Let exactly these policies judge; False if they do. Appends with decisions that began before have ended then.
+    """Put exactly these policies in force; False if they are already.
 
-    Decisions that are being committed at this moment see the change in their guard and are judged again.
+    It returns when all appends with decisions that began before have ended. A decision that is being committed at this
+    moment sees the change in its guard, and is judged again.
     """
     return await connection.fetchrow(_PUT_IN_FORCE, tenant, list(digests)) is not None
 
 
 async def in_force(connection: Connection, tenant: str) -> tuple[str, ...]:
-    """The digests of the policies that judge now, by name; whoever changes them holds the tenant's lock."""
+    """The digests of the policies that judge now, by name; hold the tenant's lock to change them."""
     return tuple(await connection.fetchval(_IN_FORCE, tenant) or ())
 
 
@@ -240,7 +241,7 @@ async def policy_of(connection: Connection, tenant: str, name: str, version: int
 async def proposers(
     connection: Connection, tenant: str, proposed: str, settled: Sequence[str], digest: str
 ) -> list[str]:
-    """The persons who have proposed this text since something of its kind was put in force last, by the audit."""
+    """The persons who, by the audit, have proposed this text since a text of its kind was put in force last."""
     found = []
     for row in await connection.fetch(_PROPOSED, tenant, [proposed, *settled]):
         if row["type"] in settled:
@@ -268,7 +269,7 @@ async def past_directories(connection: Connection, tenant: str) -> Past:
 
 
 async def directory_since(connection: Connection, tenant: str) -> datetime | None:
-    """The time since when the tenant's people are who they are now; None if none were ever published."""
+    """The time at which the directory in use was published; None if there is none."""
     line = await connection.fetchval(f"{_DIRECTORIES} LIMIT 1", tenant)
     return None if line is None else datetime.fromisoformat(orjson.loads(line)["ts"])
 

@@ -1,4 +1,4 @@
-"""Effects that steps and runs share: their rows say where to look, the books what became of them (Q-14, Q-15)."""
+"""Effects that steps and runs share (Q-14, Q-15). Their rows say where to look; the books tell what became of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LEFT_BY = "SELECT FROM effects WHERE tenant_id = $1 AND wait_id = $2 AND status
 async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> Shared | None:
     """The shared effect with this key, whichever run or step has performed it (Q-14, Q-15).
 
-    ``Diverged`` if the run that is named tells of no such attempt: then nobody knows whether it happened.
+    ``Diverged`` if the run that the row names tells of no such attempt: then nobody knows whether it happened.
     """
     row = await connection.fetchrow(_BY_KEY, tenant, key)
     if row is None:
@@ -56,7 +56,7 @@ async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) 
 async def _performed(
     connection: Connection, graphs: Graphs, row: asyncpg.Record
 ) -> tuple[ReceiptRow | None, Run | None]:
-    """The receipt of an effect and the run that has performed it; only what retention has left of it, and no run."""
+    """The receipt of an effect, and the run that performed it. No run if it is purged: retention kept the receipt."""
     try:
         run = (await load(connection, row["run_id"], graphs, whole=True)).run
     except Purged:
@@ -68,7 +68,7 @@ async def _performed(
 async def _awaited(
     connection: Connection, graphs: Graphs, row: asyncpg.Record, run: Run | None, receipt: ReceiptRow
 ) -> tuple[WaitRow | None, bool]:
-    """The wait of whoever holds an effect; false if retention has removed it.
+    """The wait of the run that holds an effect; false if retention has removed it.
 
     The book was read after the row, so it may tell of a wait that the row does not name yet.
     """
@@ -85,12 +85,12 @@ async def _awaited(
 
 
 async def sharing(connection: Connection, tenant: str, key: str) -> Sequence[asyncpg.Record]:
-    """The steps of runs that go on, which wait for the end of this effect or were told of it: run, step, wait."""
+    """The steps of open runs that wait for the end of this effect, or were told of it: run, step, wait."""
     return await connection.fetch(_SHARING, tenant, lives.name_of(key))
 
 
 async def left_by(connection: Connection, tenant: str, wait_id: UUID) -> bool:
-    """True if whoever waited by this wait has left an effect that others may still take over."""
+    """True if the run with this wait has left the effect that it held, and others may still take that over."""
     return await connection.fetchrow(_LEFT_BY, tenant, wait_id) is not None
 
 
@@ -100,8 +100,8 @@ async def row_of(connection: Connection, tenant: str, key: str) -> asyncpg.Recor
 
 
 async def abandon(connection: Connection, tenant: str, key: str, wait_id: UUID) -> bool:
-    """Let go of what its holder has left and nobody else wants; false if somebody has taken it over meanwhile.
+    """Mark an effect that its holder has left as failed; false if somebody has taken it over meanwhile.
 
-    A crash after it leaves the effect to be ended outside, which the message that asked for it does again.
+    A crash after it leaves the effect to be ended outside: the message that asks for that is delivered again.
     """
     return bool(int((await connection.execute(_ABANDON, tenant, key, wait_id)).split()[-1]))

@@ -1,12 +1,12 @@
-"""Changes to runs under the faces' role: these functions of the database, and nothing else.
+"""Changes runs under the faces' role: by these functions of the database, and by nothing else.
 
-The functions belong to a role that nobody is: it has the rights on tables that they need, and row-level security binds
-it to the tenant that each function sets for its own statement. So a face needs one exchange, without a transaction
-around it, and has no right of its own on what runs are made of. The engine may call them as well: a request is the same
-request whoever hands it on.
+The functions belong to a role that cannot log in. It has the rights on tables that they need, and row-level security
+binds it to the tenant that each function sets for its own statement. So a face needs one round trip, without a
+transaction around it, and has no rights of its own on the tables of runs. The engine may call the functions as well: a
+request is the same, whoever hands it on.
 
 Their bodies are this package's own statements: ``tools/render_functions.py`` writes them into the migration, and a test
-holds what is installed against what it renders. After a change of a part or a guard, run it.
+compares what is installed with what it renders. After a change of a part or a guard, run it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from evidence.events import EventType as E
 from runtime.engine.commit import Commit
 from runtime.store import commits, parts
 
-# What people and the outside say to a run that there is, and what follows from it in the same append: the end of a wait
-# or a question, a step that resumes or ends with it, the barrier behind that step, and the end of the run. Nothing of
-# an action is among it: what policy decides, what is intended and what a connector answers is the engine's. The one
-# exception is a doubt that people give up, which performs nothing; the functions admit no other end of a doubt.
+# The events that a face may append to a run: what people and the outside say (``SAID``), and what ``FOLLOWS`` from it
+# in the same append: the end of a wait or a question, a step that resumes or ends with it, the barrier behind that
+# step, and the end of the run. Events of actions are not among them: only the engine tells what policy decides, what is
+# intended and what a connector answers. The one exception is a doubt that people count as failed, which performs
+# nothing; the functions admit no other end of a doubt.
 SAID = frozenset({
     E.APPROVAL_VOTED, E.APPROVAL_VOTE_REFUSED, E.APPROVAL_DECIDED, E.APPROVAL_SUPERSEDED,
     E.WAIT_COMPLETED, E.WAIT_CANCELED, E.WAIT_POSTPONED, E.RUN_CANCELED, E.RUN_EXTENDED,
@@ -40,10 +41,10 @@ FOLLOWS = frozenset({
 })  # fmt: skip
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
-# Which rows come with such an append. Leases, new waits, new questions and new effects are the engine's.
+# The rows that come with such an append. Only the engine writes leases, new waits, new questions and new effects.
 PARTS = ("queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "cancels_rest", "sealed")
 
-# Refuse an append with a line that no face may write. Of a name that is there twice, the last one counts.
+# Refuse an append with a line that no face may write. If a line has a name twice, jsonb keeps the last one.
 _ADMIT = f"""
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\\n') AS l(line)
@@ -55,8 +56,8 @@ _ADMIT = f"""
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;"""
 
-# The row is locked first, so that what is told of the step meanwhile is waited for, and then seen: a vote, a reminder,
-# the end of its wait, a late answer. ``append`` does the rest, with the rights of this function's owner.
+# The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote, a
+# reminder, the end of its wait, a late answer. ``append`` does the rest, with the rights of this function's owner.
 _FOREIGN = f" OR _rest - '{{{','.join(PARTS)}}}'::text[] <> '{{}}'"
 APPEND = f"""{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
   IF _answers IS NOT NULL THEN
@@ -123,10 +124,10 @@ ORDER = f"""
 class NewRun:
     """A run's row when it starts. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1).
 
-    ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` is under which cap
-    its steps execute besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked
-    for; otherwise it has to be the newest. ``inherits`` says that it holds copies of what its parent knows,
-    ``open_for`` how long it waits for more steps.
+    ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` names the cap of its
+    steps besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked for;
+    otherwise it has to be the newest. ``inherits`` says that it holds copies of what its parent knows, ``open_for`` how
+    long it waits for more steps.
     """
 
     workflow: str
@@ -150,25 +151,26 @@ class NewRun:
 async def append(at: Connection | Database, commit: Commit, *, answers: str | None = None) -> bool:
     """Apply all of a commit that a face makes, or nothing: False when the run is not as expected any more.
 
-    On a connection it is in the caller's transaction, if there is one; given the database it may share a transaction.
+    Given a connection, it joins the caller's transaction, if there is one. Given the database, it may share a
+    transaction with other appends.
 
     ``answers`` is the step whose question or wait it answers: it commutes with what is told of other steps meanwhile,
-    unless it moves the gate. A crash before this returns leaves either state; whoever asked asks again.
+    unless it moves the gate. A crash before this returns leaves either state; the caller asks again.
     """
     foreign = [name for name in ("handed", *parts.PARTS) if name not in PARTS and getattr(commit, name)]
     if foreign:
         raise ConsistencyError(f"No face may write this of a run: {', '.join(foreign)}.")
     commit.strict = answers is None or commit.moves_gate
     answered = [None if commit.strict else answers, commit.expected_version]
-    # Runs are locked by id, and shared effects after all runs: what has those goes alone.
+    # Runs are locked by id, and shared effects after all runs: a commit with shared effects goes alone.
     order = None if commit.effects or commit.shares else ("", str(commit.run_id))
     return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
 
 
 async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> datetime | None:
-    """Write a new run with its first checkpoint and steps; the database's time then. ``at`` as for ``append``.
+    """Write a new run with its first checkpoint and steps; return the database's time. ``at`` as for ``append``.
 
-    None if its trigger has started one already, or if no run starts with this version any more.
+    None if the trigger has started a run already, or if no run starts with this version any more.
     """
     parameters: list[object] = [
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
@@ -176,7 +178,7 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
         commit.width, run.sla, run.retention, run.parent, run.depth, run.run_key, run.cap, run.pinned,
         run.inherits, run.open_for, len(commit.lines), b"\n".join(commit.lines), commit.values, commits.rest(commit),
     ]  # fmt: skip
-    # Nobody knows the run yet: who starts the same waits at its trigger, or at a workspace that is new.
+    # Nobody else knows the new run's id. Callers can meet only at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)
     opened: datetime | None = await _called(at, Call("open_run", parameters, order))
     return opened

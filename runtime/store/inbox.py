@@ -13,9 +13,9 @@ from core.canonical import JsonObject
 from core.db import Connection
 from runtime.engine.states import WaitKind
 
-# So long a signal is kept for a wait that is to come.
+# A signal is kept this long for a wait that does not exist yet.
 KEPT_FOR = timedelta(days=30)
-# So many of the newest signals that are kept are looked at in every sweep.
+# Every sweep looks at this many of the newest kept signals.
 NEWEST = 1000
 
 _RECORD = """
@@ -32,10 +32,10 @@ _EMPTY = "UPDATE inbox SET payload = '{}' WHERE tenant_id = $1 AND source = $2 A
 _MEANT_FOR = """
 UPDATE inbox SET result = $4 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
 
-# Whom a signal is meant for: this run, or else one that began before this time; whoever it may be if both are null.
+# A signal is meant for this run, or else for one that began before this time; for any run if both are null.
 _MEANT = "coalesce(w.run_id = {run}, r.created_at <= {before}, true)"
 
-# The oldest that waits comes first; of what is over, the newest tells why nothing waits any more.
+# The oldest open wait comes first. If none is open, the newest one that is over tells why.
 _FIND = f"""
 SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, m.waiting, m.waiting AND w.parked AS parked,
   r.finished_at IS NULL AS going
@@ -44,7 +44,7 @@ CROSS JOIN LATERAL (SELECT w.status = 'waiting' AND {_MEANT.format(run="$4::uuid
 WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
 ORDER BY m.waiting DESC, CASE WHEN m.waiting THEN w.created_at END, w.created_at DESC LIMIT 1"""
 
-# Those with a token or a version name one wait. Of runs with one key, one that waits comes first.
+# A token or a version names one wait. If several runs have the key, an open wait comes first.
 _NAMED = """
 SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status = 'waiting' AS waiting,
   w.status = 'waiting' AND w.parked AS parked, r.finished_at IS NULL AS going
@@ -54,9 +54,9 @@ WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[]) 
     WHERE j.run_id = w.run_id AND position(convert_to(w.wait_id::text, 'UTF8') IN j.lines) > 0 ORDER BY j.n LIMIT 1))
 ORDER BY waiting DESC, w.created_at DESC LIMIT 1"""
 
-# Kept signals for a sweep: those whose wait exists by now, as they came before it or in the same moment, and those that
-# have been kept for too long. They may be many, and most of them wait in vain: only the newest are looked at, all of
-# them now and then (``whole``). Each tenant's first ones come before anybody's second ones.
+# Kept signals for a sweep: those whose wait exists by now, because they came before it or at the same moment, and those
+# that have been kept for too long. There may be many, and most never find a wait: a sweep looks at the newest only, and
+# now and then at all of them (``whole``). Each tenant's first ones come before anybody's second ones.
 _CAME = "CASE WHEN i.result IS NOT NULL THEN i.received_at END"
 _OPEN = "i.processed_at IS NULL AND i.correlation_key IS NOT NULL"
 KEPT = f"""
@@ -83,13 +83,14 @@ kept AS (
   SELECT * FROM (SELECT * FROM awaited UNION ALL SELECT * FROM outlived) i
   ORDER BY row_number() OVER (PARTITION BY i.tenant_id ORDER BY i.received_at), i.received_at LIMIT {{most}})"""
 
-# By tenant, because that is how waits are indexed. Keys of what runs outside are derived, so there is one at most.
+# By tenant, because that is how waits are indexed. The keys of durable operations are derived, so one wait matches at
+# most.
 _TENANT_OF = """
 SELECT t.tenant_id FROM tenants t WHERE EXISTS (
   SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""
 
 
-# What events were to start lately, and could not: the newest reason for each workflow, from the tenant's last lines.
+# The workflows that recent events could not start: the newest reason for each, from the tenant's last lines.
 _UNSTARTED = """
 SELECT DISTINCT ON (u.workflow) u.workflow, u.version, u.reason, i.received_at FROM tenants t
 JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq >= t.audit_count - 1000 AND e.type = 'workflow.unstarted'
@@ -111,7 +112,7 @@ class Notice(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """The wait with a correlation key; ``parked`` says that its step waits for it, ``going`` that its run does."""
+    """The wait with a correlation key; ``parked`` says that its step waits for it, ``going`` that its run is open."""
 
     wait_id: UUID
     run_id: UUID
@@ -156,16 +157,16 @@ async def empty(connection: Connection, tenant: str, source: str, notice_id: str
 
 
 async def meant_for(connection: Connection, tenant: str, source: str, notice_id: str, run: JsonObject) -> None:
-    """Note whom a kept notification is meant for: ``run``, or whoever is there now if that is null."""
+    """Note which run a kept notification is meant for: the one in ``run``, or any that exists now if it is null."""
     await connection.execute(_MEANT_FOR, tenant, source, notice_id, run)
 
 
 async def find(
     connection: Connection, tenant: str, key: str, kinds: Sequence[str], kept: Notice | None = None
 ) -> Found | None:
-    """The wait of one of these kinds that a notification with this key is for: one that waits, or the last that did.
+    """The wait of one of these kinds that a notification with this key is for: an open one, or else the last one.
 
-    One that was ``kept`` is for whom it was meant.
+    A notification that was ``kept`` ends only waits of the runs that it was meant for.
     """
     meant = (None, None) if kept is None or kept.result is None else (kept.result["run"], kept.received_at)
     row = await connection.fetchrow(_FIND, tenant, key, list(kinds), *meant)
@@ -182,7 +183,7 @@ async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, dat
 async def find_named(
     connection: Connection, tenant: str, key: str, kinds: Sequence[str], token: str | None, version: int | None
 ) -> Found | None:
-    """The wait with this token, or that the commit with this version has opened; None if there is none with this key.
+    """The wait with this token, or opened by the commit with this version; None if no such wait has this key.
 
     The first line that names a wait is the one that opens it.
     """
@@ -191,7 +192,7 @@ async def find_named(
 
 
 async def tenant_of(connection: Connection, key: str) -> str | None:
-    """Whose run began what has this key outside; None if nobody's did. Under the engine's role, which sees all."""
+    """The tenant whose run began outside what has this key; None if none did. Under the engine's role: it sees all."""
     tenant: str | None = await connection.fetchval(_TENANT_OF, key)
     return tenant
 

@@ -15,7 +15,7 @@ from core.db import Connection
 from evidence.events import EventType
 from runtime.engine.told import Told, check_stored, read_line, unpack_values
 
-# Who tells what a call has used.
+# The events that tell what a call has used.
 _USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED)
 _LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
 _OPENED = """
@@ -41,12 +41,12 @@ SELECT j.lines FROM within JOIN journal j USING (run_id)
 WHERE position('"usage":{'::bytea IN j.lines) > 0 OR position('"agent.answered"'::bytea IN j.lines) > 0
 ORDER BY j.run_id, j.n"""
 
-# The rest of the book of the run in ``{0}``, which ``{1}`` chooses.
+# The appends of the run in ``{0}`` that ``{1}`` chooses.
 TAIL = """LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
   FROM journal j WHERE j.run_id = {0}.run_id AND ({1})) tail ON true"""
-# From the append on of which its state is kept, and the first append, which tells the trigger.
+# All appends from the one whose state is kept, and the first append, which tells the trigger.
 KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
 
 # The row of a run: what a view of it is made of.
@@ -54,10 +54,10 @@ RUN_ROW = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.
     {0}.workflow_version, {0}.workflow_digest, {0}.trigger_type, {0}.status, {0}.version, {0}.gate, {0}.executing,
     {0}.extensions, {0}.audit_count, {0}.audit_head, {0}.state_n, {0}.deadline_at, {0}.parent_run_id, {0}.depth,
     {0}.purged_at) x) AS run"""
-# What is decided by of the tenant ``t``, and the types of these columns.
+# The columns of the tenant ``t`` that decisions need, and their types.
 OF_TENANT = "t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused"
 OF_TENANT_TYPES = "policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb"
-# Whoever locks reads what the lock let through.
+# Lock in a statement of its own, so that the read sees what was committed while we waited for the lock.
 LOCKED = """
   IF _lock THEN
     PERFORM FROM runs WHERE run_id = {0} FOR UPDATE;
@@ -106,9 +106,9 @@ async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: Ev
 async def of_step(
     connection: Connection, run_id: UUID, run_key: bytes, key: str, *, after: int = 0
 ) -> tuple[int, list[Told]]:
-    """All events of a step, and of the turns and calls of an agent that has this key, in appends after this one.
+    """All events of a step in appends after this one; of an agent also those of its turns and calls.
 
-    With the number of the last of these appends.
+    Returned with the number of the last of these appends.
     """
     rows = await connection.fetch(_WITH, run_id, f'"step":"{key}'.encode(), after)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
@@ -120,7 +120,7 @@ async def of_step(
 async def of_others(
     connection: Connection, run_id: UUID, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], list[Told]]:
-    """All events of these agents, each by its run and its key: of this run, and of those above it, as far as kept."""
+    """All events of these agents (run and key), which are of this run or of runs above it, as far as they are kept."""
     if not wanted:
         return {}
     above = {str(row["run_id"]): row["run_key"] for row in await connection.fetch(_ABOVE, run_id)}
@@ -138,7 +138,7 @@ async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:
 
 
 async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:
-    """By wait, the number of the append that opened it: the first that names it. It is the run's version by then."""
+    """The number of the append that opened each wait: the first that names it. It is the run's version by then."""
     return {UUID(str(row["id"])): row["n"] for row in await connection.fetch(_OPENED, run_id, waits)}
 
 

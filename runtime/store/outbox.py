@@ -67,7 +67,7 @@ Lane: TypeAlias = tuple[str, str]
 
 
 class Message(Struct, frozen=True):
-    """A leased command. ``attempts`` counts this one; ``behind`` are those of its kind that wait for it."""
+    """A leased command. ``attempts`` counts this one too; ``behind`` are the commands of its kind that wait for it."""
 
     command_id: UUID
     tenant_id: str
@@ -89,8 +89,9 @@ async def lease_message(
 ) -> Message | None:
     """Lease a message that is due, or ``only`` this one; None if there is none.
 
-    It is the one that is due longest of the next lane behind ``after`` that has any; none is taken of what is ``full``,
-    kinds and lanes (``tenant:kind``). Another dispatcher may have been faster, which ends the connection's transaction.
+    It leases the message that has been due longest in the next lane behind ``after`` that has any, and none of the
+    kinds and lanes (``tenant:kind``) that are ``full``. If another dispatcher is faster, the connection's transaction
+    is aborted.
     """
     chosen = (_LEASE_IN_TURN, owner, lease, *after, full) if only is None else (_LEASE_ONLY, owner, lease, only)
     try:
@@ -105,9 +106,9 @@ async def lease_message(
 async def end_message(
     connection: Connection, message: Message, status: CommandState, error: str | None, again_in: timedelta
 ) -> bool:
-    """Say how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone.
+    """Write how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone.
 
-    Each lease is another attempt, also if the same dispatcher takes it: that is what says whose it is.
+    Each lease is another attempt, even if the same dispatcher takes it, so ``attempts`` identifies the lease.
     """
     ended = (message.command_id, message.attempts, status, error, again_in)
     return await connection.fetchrow(_END, *ended) is not None
@@ -120,9 +121,9 @@ async def end_shown(connection: Connection, message: Message) -> None:
 
 
 async def send_again(connection: Connection, tenant: str | None, kind: str | None) -> list[dict[str, Any]]:
-    """Let messages that failed for good be sent again: how many of each tenant and kind. None stands for all.
+    """Let messages that failed for good be sent again; return how many, by tenant and kind. None stands for all.
 
-    One statement, so a crash sends all of them again or none, and whoever asked asks once more.
+    One statement, so after a crash all of them are sent again or none, and the caller asks once more.
     """
     rows = await connection.fetch(_AGAIN, tenant, kind)
     return [{name: row[name] for name in ("tenant", "kind", "count")} for row in rows]

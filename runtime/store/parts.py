@@ -1,8 +1,8 @@
 """The parts of an append that others find by their keys: queue, waits, commands, shared effects, approvals, votes.
 
-Their statements are those of the functions ``append`` and ``open_run`` of the database, which have locked the run's row
-or inserted it by then: ``_run_id`` is the run, and what begins with ``its_`` is of its row as the append leaves it.
-``rows`` are those of the commit's list of the part's name, which ``_rest`` holds.
+Their statements run in the database's functions ``append`` and ``open_run``, which have locked or inserted the run's
+row by then. ``_run_id`` is the run; names that begin with ``its_`` are columns of its row after the append. ``rows`` is
+the commit's list with the part's name, which ``_rest`` holds.
 """
 
 from __future__ import annotations
@@ -14,38 +14,39 @@ from typing import Any
 from core.canonical import Json
 from runtime.engine.commit import Commit
 
-# The rows of the queue. What the holder of a lease settles is locked by the guard. A row of another step, as a cancel
-# meets it, is left to whoever has it locked just now: that one waits for the run's row, and then finds its step over.
+# The rows of the queue. The row of a lease that is settled is locked by the guard. A cancel also deletes the rows of
+# other steps, but skips a locked one: its locker waits for the run's row, and then finds that the step is over.
 UNQUEUED = """DELETE FROM queue USING (
       SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id{0} FOR UPDATE SKIP LOCKED) AS u
     WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key"""
 
-# One step's end is the next one's start: the row goes on with its worker, under the same lease and in the same slot.
+# A step ends and the next one starts: its worker keeps the row, under the same lease and in the same slot.
 HANDED = """UPDATE queue SET step_key = _next[i], step_id = _next_ids[i], epoch = _next_epochs[i], starts_run = false,
       expires_at = now() + _lease, created_at = now()
     WHERE run_id = _run_id AND step_key = _handed[i]"""
 
-# The book: all lines of the append in one row, with the values that they commit to (promise 6). A crash leaves
-# all of it or nothing, as of every part: it is one transaction with its guard, and whoever lost it decides again.
+# The book: all lines of the append in one row, with the values that they commit to (promise 6). Guard and parts are one
+# transaction: a crash leaves all of them or nothing, and a writer whose guard fails decides again.
 JOURNAL = """INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
     VALUES (_run_id, its_version, its_tenant, its_count - _count, _lines, _vals)"""
 
-# The last step leaves and nobody has seen all of the others leave: whoever is told so by this append commits the
-# barrier, and deletes this row with it. If that one dies first the row's lease runs out, and the sweeper does it.
+# The last step leaves, and nobody has seen all of the others leave. The append tells its caller so, which commits the
+# barrier and deletes this row with it. If the caller dies first, the row's lease runs out, and the sweeper does it.
 BARRIER = """INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, owner,
       lease_id, epoch, expires_at)
     VALUES (_run_id, '', gen_random_uuid(), its_tenant, its_workspace, its_cap, false, 'leased', 'barrier',
       gen_random_uuid(), 1, now() + _lease) ON CONFLICT DO NOTHING"""
 
-# The effect that this append is about has moved on since it was looked up: whoever looked looks again.
+# The effect that this append is about has moved on since it was looked up: the caller looks it up again.
 _MOVED_ON = "RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation'"
 
-# In this order: what ends comes before what begins. Effects of wider scope than a step: their key holds neither run nor
-# step, so the table makes it unique (Q-14). Who moves one holds its key; who begins one finds the key free, or takes it
-# from an attempt that certainly failed. If somebody else has taken it meanwhile, the insert fails and with it the
-# append: nothing is performed. An outcome never meets that, because nobody takes a key from an attempt that may have
-# had its effect. A crash leaves the row and the event that moves it, or neither. Whoever updates finds each row by its
-# whole key, because the planner takes ``rows`` for a hundred, and knows nothing of how many there are in the table.
+# In this order: ends come before beginnings. The keys of effects with a wider scope than a step hold neither run nor
+# step, so the table makes them unique (Q-14). An append that moves an effect holds its key. One that begins an effect
+# finds the key free, or takes it from an attempt that certainly failed. If somebody else has taken it meanwhile, the
+# insert fails and with it the append: nothing is performed. An outcome never meets that, because nobody takes a key
+# from an attempt that may have had its effect. A crash leaves the row and the event that moves it, or neither. An
+# update finds each row by its whole key, because the planner takes ``rows`` for a hundred, and cannot know how many
+# rows the table has.
 PARTS = {
     "cancels_rest": """DELETE FROM queue USING (
       SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id FOR UPDATE SKIP LOCKED) AS u
@@ -146,8 +147,8 @@ PARTS[
 ] = """INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
     SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
     FROM rows AS r(key text, step_id uuid, epoch int, starts_run bool)"""
-# What is sent of a row of each part is what its first statement takes. A list that no statement takes apart is sent
-# as it is.
+# Of a part's rows only the columns are sent that its first statement takes. A list that no statement takes apart is
+# sent as it is.
 _ROWS = re.compile(r"rows AS r\((.*?)\)", re.DOTALL)
 _TAKEN = {name: _ROWS.search(sql) for name, sql in PARTS.items()}
 _SENT = {name: [each.split()[0] for each in rows[1].split(",")] for name, rows in _TAKEN.items() if rows}

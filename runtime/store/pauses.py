@@ -1,7 +1,7 @@
 """The pauses of a tenant: an object in the tenant's row, by key, which every decision reads with the policy.
 
 A trigger of that row moves ``stop_number``, the guard of every intent, and waits for the appends that began before.
-``resumed`` holds the keys whose steps a keeper has still to set going; a crash after a resume loses none of them.
+``resumed`` holds the keys whose steps a keeper has still to resume; a crash after a resume loses none of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.db import Connection
 from runtime.engine.states import WaitKind
 from runtime.store.commits import MESSAGES_CHANNEL
 
-# Pauses of runs that are over by now go with the next change.
+# The next pause also removes those of runs that are over by now.
 _PAUSE = """
 UPDATE tenants SET resumed = array_remove(resumed, $2), paused = coalesce(paused, '{}') - $5::text[]
   || jsonb_build_object($2::text, jsonb_build_object('by', $3::text, 'reason', $4::text, 'at', now()))
@@ -32,7 +32,7 @@ FROM tenants t CROSS JOIN LATERAL jsonb_each(t.paused) p
     AND r.run_id = CASE WHEN p.key LIKE 'run:%' THEN substr(p.key, 5)::uuid END
 WHERE t.tenant_id = $1 ORDER BY p.value ->> 'at', p.key"""
 
-# Of connectors those that a step of the run waits for.
+# A pause of a connector holds up a run if one of its steps waits for the end of that pause.
 _OF_RUN = f"""
 SELECT p.key FROM runs r JOIN tenants t USING (tenant_id) CROSS JOIN LATERAL jsonb_object_keys(t.paused) p(key)
 WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.finished_at IS NULL
@@ -49,7 +49,7 @@ _CHANGE = "SELECT stop_number AS number, paused, resumed, judge_after AS after F
 _QUESTIONS = """
 SELECT approval_id FROM approvals WHERE tenant_id = $1 AND status = 'requested' AND approval_id > $2
 ORDER BY approval_id LIMIT $3"""
-# Which connector an action is of, its run's book says; so a pause of a connector lets every card be drawn.
+# Only the run's book tells the connector of an action, so a pause of a connector redraws every card.
 _REDRAW = f"""
 WITH ordered AS (
   INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
@@ -69,7 +69,7 @@ WHERE tenant_id = $1 AND stop_number = $2"""
 async def pause(connection: Connection, tenant: str, key: str, by: str, reason: str, gone: Sequence[str]) -> bool:
     """Keep a pause, and drop those that are ``gone``; False if there is one under this key.
 
-    It returns when every append with an intent that began before has ended, and none begins until the transaction has.
+    It returns when every append with an intent that began before has ended; none begins until the transaction ends.
     A crash before that leaves the tenant as it was.
     """
     return await connection.fetchrow(_PAUSE, tenant, key, by, reason, gone) is not None
@@ -91,16 +91,16 @@ async def of_run(connection: Connection, tenant: str, run_id: UUID) -> list[str]
 
 
 async def parked(connection: Connection, tenant: str, keys: Sequence[str], most: int) -> list[tuple[UUID, str, UUID]]:
-    """Up to so many steps (run, step key, wait) that wait for the end of one of these pauses."""
+    """Up to ``most`` steps (run, step key, wait) that wait for the end of one of these pauses."""
     rows = await connection.fetch(_PARKED, tenant, keys, most)
     return [(row["run_id"], row["step_key"], row["wait_id"]) for row in rows]
 
 
 class Change(Struct, frozen=True):
-    """A tenant's policy or pauses have changed, and ``number`` is what that has led to; what keepers have still to do.
+    """The work of keepers after a change of a tenant's policy or pauses; ``number`` is its ``stop_number`` since.
 
-    ``resumed`` are keys whose steps may go on, ``paused`` those of pauses in force. Open questions are to be looked at
-    from ``after`` on; None once all of them were.
+    ``resumed`` are keys whose steps may go on, ``paused`` those of pauses in force. Open questions behind ``after`` are
+    still to be looked at; None once all of them were.
     """
 
     tenant: str
@@ -118,12 +118,12 @@ async def change(connection: Connection, tenant: str) -> Change:
 
 
 async def questions(connection: Connection, tenant: str, after: UUID, most: int) -> list[UUID]:
-    """Up to so many open questions behind this one, in the order of their ids."""
+    """Up to ``most`` open questions behind ``after``, in the order of their ids."""
     return [row["approval_id"] for row in await connection.fetch(_QUESTIONS, tenant, after, most)]
 
 
 async def redraw(connection: Connection, change: Change, questions: Sequence[UUID]) -> None:
-    """Order the cards of those of the questions whose actions a change of pauses may concern, once for each change."""
+    """Order new cards for those of the questions that a change of pauses may concern, once for each change."""
     await connection.execute(_REDRAW, questions, [*change.paused, *change.resumed], str(change.number))
 
 
@@ -134,8 +134,8 @@ async def open_questions(connection: Connection, tenant: str) -> int:
 
 
 async def followed(connection: Connection, change: Change, after: UUID | None, *, over: bool) -> None:
-    """Note how far a keeper has come; ``over`` says that nothing is left. A newer change begins anew, and stays.
+    """Note how far a keeper has come; ``over`` says that nothing is left. A no-op if there is a newer change.
 
-    A crash before that lets the same be looked at once more, which changes nothing that is as it should be.
+    After a crash before that, the same questions are looked at once more, which is idempotent.
     """
     await connection.execute(_FOLLOWED, change.tenant, change.number, after, over)

@@ -1,8 +1,7 @@
-"""Counts of what stands in line, is under way and waits, by tenant and lane, for operators.
+"""Counts steps in line, steps under way and waits, by tenant and lane, for operators.
 
-Each statement goes through an index of what is open, so that reading costs what is open and not what is over; with a
-bound, as the metrics read, it costs no more than that. Under
-the faces' role, row-level security shows one tenant whatever is asked for.
+Each statement uses an index of what is open, so its cost does not grow with what is over. The metrics read with a
+bound, which limits the cost further. Under the faces' role, row-level security shows one tenant, whatever is asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SNAPSHOT = """
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_material = off"""
 
-# What is left of this minute's starts: the token bucket of claims, read and not drawn from.
+# ``starts_left`` is what is left of this minute's starts: it reads the token bucket of claims, and takes nothing.
 _TENANTS = f"""
 SELECT t.tenant_id AS tenant, t.weight, t.max_concurrency AS slots,
   (SELECT count(*) FROM queue q WHERE q.tenant_id = t.tenant_id AND q.status <> 'claimable') AS slots_used,
@@ -87,9 +86,9 @@ class LaneQueue:
 
 @dataclass(frozen=True, slots=True)
 class CapQueue:
-    """One workflow that has a cap of its own: its slots, how many are in use, and what stands in line for one.
+    """One workflow that has a cap of its own: its slots, how many are in use, and how many steps are in line for one.
 
-    ``slots`` or ``max_runs_per_min`` is None where that is the tenant's alone, and ``starts_left`` with it.
+    ``slots``, or ``max_runs_per_min`` and ``starts_left``, are None if only the tenant caps them.
     """
 
     workflow: str
@@ -114,7 +113,7 @@ class MessageQueue:
 class TenantQueue:
     """One tenant: its slots, its lanes, the caps of its workflows, its messages.
 
-    ``starts_left`` is None where starts are not capped.
+    ``starts_left`` is None if starts are not capped.
     """
 
     tenant: str
@@ -147,7 +146,7 @@ class TenantQueue:
 async def queues(connection: Connection, tenant: str | None = None, most: int | None = None) -> list[TenantQueue]:
     """Every tenant that the role may see, or the one named, in one snapshot: the first reads of a transaction.
 
-    ``most`` bounds what is counted of each kind, and counts what is parked among the newest so many runs.
+    ``most`` bounds the rows that are counted of each kind; parked steps are counted among the newest ``most`` runs.
     """
     await connection.execute(_SNAPSHOT)
     rows = await connection.fetch(_TENANTS, tenant)

@@ -1,7 +1,7 @@
 """Read models of one tenant that faces show, for `Database.transaction(tenant)` under the faces' role.
 
 Statements are built once. Each names the tenant, and row-level security stands behind it (promise 8). Lists come in
-pages: rows after a key, in the order of that key, one more than asked for where there are more.
+pages: rows after a key, in the order of that key. Callers ask for one row more than they show, to see if there is more.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _STARTS_HELD = f"""CASE WHEN r.status = 'queued' THEN (
   END"""
 _HELD = Statement(f"SELECT {_STARTS_HELD} AS held FROM runs r WHERE r.tenant_id = :tenant AND r.run_id = :run")
 
-# The oldest children: a loop over many items may have one for each. The problem is why the evidence was not signed or
-# stored, where nobody tries that any more.
+# Only the oldest children, because a loop over many items may have one for each. ``evidence_problem`` says why the
+# evidence was not signed or stored, if nobody tries that any more.
 _RUN = Statement(f"""
 SELECT {_RUN_COLUMNS}, r.audit_count, r.audit_head, r.result, r.parent_run_id, r.extensions, r.open_until,
   CASE WHEN r.open_until IS NOT NULL AND r.status = 'waiting' AND r.executing = 0
@@ -91,7 +91,7 @@ SELECT * FROM (
   FROM ledger WHERE tenant_id = :tenant AND run_id = :run AND superstep >= :after_superstep) l
 WHERE (superstep, number) > (:after_superstep, :after_number) ORDER BY superstep, number LIMIT :limit""")
 
-# From the append of the wanted line on: a long run is read page by page, and each append has a line at least.
+# Reads from the append with the wanted line on. Each append has at least one line, so ``limit`` appends are enough.
 _APPENDS = Statement("""
 SELECT n, first_seq, lines FROM journal
 WHERE tenant_id = :tenant AND run_id = :run AND n >= (
@@ -142,12 +142,12 @@ async def runs_page(
 
 
 async def run(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
-    """One run, with where its audit stands and its bundle, None until there is one."""
+    """One run, with the head of its audit, and its bundle (None until there is one)."""
     return await first(connection, _RUN, tenant=tenant, run=run_id)
 
 
 async def start_held(connection: Connection, tenant: str, run_id: UUID) -> str | None:
-    """The cap for which the start of a run waits; None if it waits for no cap, or has started."""
+    """The cap that holds up the start of a run; None if no cap does, or the run has started."""
     row = await first(connection, _HELD, tenant=tenant, run=run_id)
     return None if row is None else row["held"]
 

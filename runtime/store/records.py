@@ -1,4 +1,4 @@
-"""Reading a tenant's records; ``runtime.store.parts`` writes them, with the append of the step that does."""
+"""Reads a tenant's records. ``runtime.store.parts`` writes them, in the append of the step that changes them."""
 
 from __future__ import annotations
 

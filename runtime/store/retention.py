@@ -1,8 +1,8 @@
-"""Removing the payloads of a run that is over: what it was given, saw, said and kept.
+"""Removes the payloads of a run that is over: what it was given, saw, said and kept.
 
-What stays: the audit's lines, the bundle, who decided what and by which rules, what ran when and how it ended, and the
-effects' keys, so that none is repeated. Commands name only ids, so there is nothing in them to remove. Of the book,
-which nobody can fold any more, the rows remain that faces show; they are written once, when the values go.
+These stay: the audit's lines, the bundle, who decided what and by which rules, what ran when and how it ended, and the
+effects' keys, so that none is repeated. Commands name only ids, so there is nothing in them to remove. Nobody can fold
+the book any more, so the rows that faces show are written once, when the values go.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from runtime.engine.past import REMOVED, Past, Row, emptied, questions
 from runtime.engine.told import Diverged
 from runtime.store.books import Book
 
-# Only after the evidence is stored, never before; and while nothing that the run has ordered is still on its way, and
-# nobody waits for its result. A message that could not be delivered for 30 days holds nothing any more. What is on its
-# way is read once, and the rest is asked of one run after the other (OFFSET 0), until as many are found as are wanted.
+# A run is purged only after its evidence is stored, if no message that it has ordered is on its way, and no run waits
+# for its result. A message that could not be delivered for 30 days holds up nothing any more. The messages on their way
+# are read once; the rest is checked for one run after the other (OFFSET 0), until enough are found.
 _ON_ITS_WAY = "SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status ="
 _HELD_BY_NOBODY = f"""EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
   AND r.run_id NOT IN ({_ON_ITS_WAY} 'pending') AND r.run_id NOT IN ({_ON_ITS_WAY} 'leased')
   AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL OFFSET 0)"""
 MAY_BE_PURGED = f"r.purge_at <= now() AND {_HELD_BY_NOBODY}"
-# What a run has inherited goes when it goes from the run above, whatever its own time.
+# A run that holds inherited values is purged after the run above, whatever its own retention.
 COPIES = f"""r.inherits AND r.purged_at IS NULL AND r.finished_at IS NOT NULL
   AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL)
   AND {_HELD_BY_NOBODY}"""
@@ -37,7 +37,7 @@ _HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND ({MAY_BE_PURGED
 
 
 def _facts(column: str) -> str:
-    """The facts of an error, or of a cancel, that the audit says as well, never the words, which may hold values."""
+    """The facts of an error or a cancel that the audit has as well. The words go, because they may hold values."""
     return f"""(SELECT jsonb_object_agg(key, value) FROM jsonb_each({column})
       WHERE key IN ('class', 'code', 'step', 'by'))"""
 
@@ -55,7 +55,7 @@ _SIGNALS = """
 UPDATE inbox SET payload = '{}' FROM waits w
 WHERE w.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
   AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = w.run_id::text"""
-# What runs within this one have handed over: also those whose end nobody had to wait for.
+# The results that the children of this run have handed over, even if nobody had to wait for them.
 _CHILDREN = """
 UPDATE inbox SET payload = '{}' FROM runs c WHERE c.parent_run_id = $1 AND inbox.tenant_id = c.tenant_id
   AND inbox.source = 'run' AND inbox.notification_id = c.run_id::text"""
@@ -64,7 +64,7 @@ _EVENT = """
 UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
   AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
     WHERE r.run_id <> $1 AND r.purged_at IS NULL)"""
-# The ledger, the values of the book and the run's key: nobody may change these but this function, and when it is time.
+# Removes the ledger, the values of the book and the run's key. Only this function may, and only when it is time.
 _RECORDS = "SELECT purge_records($1)"
 _RUN = f"""
 UPDATE runs SET result = NULL, error = {_facts("error")},
@@ -79,13 +79,13 @@ _IDS = frozenset({"step_id", "receipt_id", "run_id"})
 
 
 async def hold(connection: Connection, run_id: UUID) -> str | None:
-    """Lock a run whose time is over; whose run it is, or None if it is not time. Of several sweepers one gets it."""
+    """Lock a run whose retention is over; return its tenant, or None if it is not time. Only one sweeper gets it."""
     tenant: str | None = await connection.fetchval(_HOLD, run_id)
     return tenant
 
 
 async def remove_payloads(connection: Connection, book: Book, past: Past) -> None:
-    """Remove them in the caller's transaction, which holds the run, and keep what may still be shown.
+    """Remove a run's payloads in the caller's transaction, which holds its lock, and keep what may still be shown.
 
     A crash leaves the run whole.
     """

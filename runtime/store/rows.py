@@ -1,4 +1,4 @@
-"""Holding the rows that are found by their keys against the run that its book comes to (promise 6)."""
+"""Compares the rows that are found by their keys with the run that its book folds to (promise 6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.store.books import same
 # Rows by what names them, each a mapping from column to value.
 Rows: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
-# Whoever has a step without having begun it is in no line; who has begun it is.
+# No line tells of a lease whose step has not begun, so owner and epoch are compared only for steps that have.
 _QUEUE = "SELECT step_key, step_id, status, owner, epoch FROM queue WHERE run_id = $1"
 _WAITS = """
 SELECT wait_id::text, step_key, kind, status, token, correlation_key, context, result FROM waits WHERE run_id = $1"""
@@ -28,7 +28,7 @@ FROM approvals WHERE run_id = $1"""
 _VOTES = """
 SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel
 FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
-# A failed attempt holds its key only until another run tries; what was left is ended, or another run's to tell of.
+# Not compared: a failed attempt, whose key another run may take; a left effect, which is ended or another run's.
 _EFFECTS = """
 SELECT key, step_key, receipt_id::text, status FROM effects
 WHERE run_id = $1 AND coalesce(holder, $1) = $1 AND status NOT IN ('failed', 'left')"""
@@ -37,13 +37,13 @@ SELECT superstep || ' ' || step_key || ' ' || channel AS entry, value FROM ledge
 
 
 async def check_rows(connection: Connection, run: Run) -> None:
-    """Hold every row against what the run says. ``Diverged`` names the first that differs."""
+    """Compare every row with the run. ``Diverged`` names the first that differs."""
     for check, what, statement, expected in _tables(run):
         await hold(connection, run.run_id, (check, what), statement, expected)
 
 
 async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], statement: str, expected: Rows) -> None:
-    """Hold the rows of one statement against what is expected. ``names`` are the check's and what a row is called."""
+    """Compare the rows of one statement with the expected ones. ``names``: of the check, and the word for a row."""
     check, what = names
     stored = {str(row[0]): dict(list(row.items())[1:]) for row in await connection.fetch(statement, run_id)}
     for name in sorted(stored.keys() | expected.keys()):
@@ -87,17 +87,17 @@ def _effects(run: Run) -> Rows:
 
 
 def columns(row: Any, names: str) -> dict[str, Any]:
-    """These attributes."""
+    """These attributes of a row."""
     return {name: getattr(row, name) for name in names.split()}
 
 
 def by(rows: Iterable[Any], key: str, names: str) -> Rows:
-    """These attributes of each row, by the one that names it."""
+    """These attributes of each row, by its key."""
     return {str(getattr(row, key)): columns(row, names) for row in rows}
 
 
 def _places(run: Run) -> Rows:
-    """One for each step in line or held; one for the barrier, from the end of the last step until it is crossed."""
+    """A row for each step in line or held; one for the barrier, from the end of the last step until it is crossed."""
     if run.width and not run.executing:
         return {BARRIER: {}}
     first = next(iter(run.state.open), None)

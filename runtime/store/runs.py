@@ -24,8 +24,8 @@ FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.trigger_type = $3 A
   AND r.finished_at IS NULL AND r.canceling IS NULL
 ORDER BY r.created_at DESC LIMIT 1"""
 
-# Only who ends a wait or adds steps can have shaped what a run comes to. ``traced``: the run above, which waits for it,
-# has asked where its result comes from.
+# Only people who end a wait or add steps can have shaped a run's result (``shaped``). ``traced``: the run above, which
+# waits for this one, has asked where its result comes from.
 _ENDING = """
 SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0
   OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.result ->> 'by' IS NOT NULL)
@@ -45,7 +45,7 @@ async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
 
 
 async def shapers_of(connection: Connection, ending: asyncpg.Record, graphs: Graphs) -> tuple[str, ...]:
-    """The marks of everybody who has shaped anything in a run, of which ``ending_of`` was read."""
+    """The marks of everybody who has shaped anything in a run; ``ending`` is what ``ending_of`` gives for it."""
     if not ending["shaped"]:
         return ()
     view = await load(connection, UUID(int=ending["run_id"].int), graphs)

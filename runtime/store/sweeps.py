@@ -1,4 +1,4 @@
-"""Everything that is due: one statement that also frees what was leased, or sent, and never came to its end."""
+"""Finds everything that is due: one statement, which also frees messages and steps that never came to their end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.store.inbox import KEPT, Kept
 from runtime.store.retention import COPIES, MAY_BE_PURGED
 
 BATCH = 100
-# Nothing is on its way to a worker for longer.
+# No step is on its way to a worker for longer.
 SENT_MAX = "10 minutes"
 # A run may have thousands of rows, so a sweep takes few of them.
 PURGES = 20
@@ -23,8 +23,8 @@ PURGES = 20
 def _in_turn(name: str, table: str, columns: str, order: str, due: str, most: int) -> str:
     """Up to ``most`` rows ``r`` that are due: every tenant's first one before anybody's second one.
 
-    One look through an index for each tenant says whether it has any; no backlog is read further than its share. Of
-    more tenants than that chance takes some: whoever has waited longest would be whoever has the longest backlog.
+    One look into an index finds if a tenant has any, and no backlog is read further than the tenant's share. If there
+    are more tenants than ``most``, they are drawn at random: by waiting time, the longest backlog would always win.
     """
     of_tenant = f"FROM {table} r WHERE r.tenant_id = t.tenant_id AND {due}"
     share = f"least({most}, 1 + 10 * {most} / count(*))"
@@ -42,12 +42,12 @@ _OF_WAITS = ("r.run_id, r.step_key, r.wait_id, r.created_at", "r.due_at", "r.sta
 _DUE_WAITS = _in_turn("due_waits", "waits", *_OF_WAITS, BATCH)
 _DUE_PURGES = _in_turn("due_purges", "runs", "r.run_id", "r.purge_at", MAY_BE_PURGED, PURGES)
 
-# Shared effects that are over and whose end a step still waits for: nobody was told. Looked for now and then.
 _LONG_OPEN = f"""long_open AS (
   SELECT r.run_id FROM runs r WHERE r.open_until IS NOT NULL AND r.open_until <= now() AND r.finished_at IS NULL
     AND r.status <> 'queued'
   LIMIT {BATCH})"""
 _COPIES = f"copies AS (SELECT r.run_id FROM runs r WHERE {COPIES} LIMIT {PURGES})"
+# Shared effects that are over, while a step still waits for their end: it was not told. Looked for now and then.
 _UNTOLD = f"""
 untold AS (
   SELECT DISTINCT e.tenant_id, e.key FROM waits w
@@ -56,10 +56,10 @@ untold AS (
     OR e.status <> 'begun' AND EXISTS (SELECT FROM runs r WHERE r.run_id = e.run_id AND r.finished_at IS NOT NULL))
   LIMIT {BATCH})"""
 
-# A lease that ends later than any that is taken now was taken before the clock went back: it ends with those of now.
+# A lease that ends later than one that is taken now was taken before the clock went back: cap it to that.
 #
-# A step that was sent and that nobody has claimed in time may be sent again, and gives its place back: the message was
-# lost, or the scheduler died between the queue and us. If the message does come later, the row decides.
+# A step that was sent, and not claimed in time, gives its place back and may be sent again: the message was lost, or
+# the scheduler died before it could note that the queue has it. If the message does come later, the row decides.
 _DUE = f"""
 WITH silent AS (
   SELECT c.command_id FROM commands c WHERE c.status = 'leased' AND c.lease_expires_at < now()
@@ -113,7 +113,7 @@ class Due(Struct, frozen=True):
     """Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
 
     ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
-    ``changed`` are tenants whose policy or pauses have changed, which is still to be followed. ``untold`` are effects,
+    ``changed`` are tenants with a change of policy or pauses that keepers still have work with. ``untold`` are effects,
     each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
     long enough.
     """
@@ -132,7 +132,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
     """Everything that is due now, at most ``BATCH`` of each kind, of which tenants have equal shares.
 
     ``whole`` compares all kept signals with all waits. No worker's lease ends later than ``lease`` from now. A crash
-    before that is written leaves it to the next sweep.
+    before the commit leaves everything to the next sweep.
     """
     row = await connection.fetchrow(_DUE, lease, whole)
     assert row is not None
@@ -149,10 +149,10 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
 
 
 async def take_away(connection: Connection, run_id: UUID, claim: Claim) -> str | None:
-    """Lock the row of a lease that has run out, before the run's row is locked; its owner.
+    """Lock the row of a lease that has run out, before the run's row is locked; return its owner.
 
-    None if it is another's by now, or its step is over, or a heartbeat has come in between: the row is looked at as it
-    is under the lock. A crash before the caller's transaction commits leaves the lease as it was.
+    None if it is another's by now, or its step is over, or a heartbeat has come in between: this is checked under the
+    lock. A crash before the caller's transaction commits leaves the lease as it was.
     """
     owner: str | None = await connection.fetchval(_TAKE_AWAY, run_id, claim.key, claim.id, claim.epoch)
     return owner

@@ -26,7 +26,7 @@ _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digests, created_at
 FROM tenants ORDER BY tenant_id"""
 
-# A claim holds the tenant's row, so what is counted after this has been set is what claims count as well.
+# A claim holds the tenant's row, so after this update our count is the one that the next claim makes as well.
 _SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
 _HELD = "SELECT count(*) FROM queue WHERE tenant_id = $1 AND status <> 'claimable'"
 _SET_CAP = """
@@ -46,10 +46,10 @@ async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
 
 
 async def lock(connection: Connection, tenant: str) -> None:
-    """Let nobody else publish in this tenant until the transaction ends. Taken before anything else of it.
+    """Let nobody else publish in this tenant until the transaction ends. Take this lock before anything else of it.
 
-    What is published and its audit event lock the tenant's row one after the other, the second time harder; two
-    transactions that did so at once would wait for each other.
+    Publishing locks the tenant's row twice: for the text, and then more strongly for the audit event. Without this
+    lock, two such transactions at once would deadlock.
     """
     await connection.execute(_LOCK, tenant)
 
@@ -82,8 +82,9 @@ async def set_slots(connection: Connection, tenant: str, count: int) -> None:
 async def set_workflow_caps(
     connection: Connection, tenant: str, workflow: str, slots: int | None, runs_per_min: int | None
 ) -> None:
-    """Let at most so many steps of a workflow execute at once, of those that are claimed from now on, and so many runs
-    of it start in a minute; None lifts a cap.
+    """Cap the steps of a workflow that execute at once, from the next claim on, and its starts in a minute.
+
+    None lifts a cap.
     """
     await connection.execute(_SET_CAP, tenant, workflow, slots, runs_per_min)
 
@@ -96,7 +97,7 @@ async def set_caps(
 
 
 async def groups(connection: Connection, tenant: str) -> dict[str, frozenset[str]] | None:
-    """The groups of the directory with their members; None where the directory names nobody, or there is none."""
+    """The groups of the directory with their members; None if the directory names nobody, or there is none."""
     if not await connection.fetchval("SELECT EXISTS (SELECT FROM people WHERE tenant_id = $1)", tenant):
         return None
     rows = await connection.fetch(_GROUPS, tenant)
@@ -130,7 +131,7 @@ async def directory(connection: Connection, tenant: str) -> Directory:
 async def replace_directory(connection: Connection, tenant: str, directory: Directory) -> None:
     """Replace the people, the service accounts and the groups, after the audit's line that says so.
 
-    Who is not active is a member of no group.
+    A person who is not active is a member of no group.
     """
     entries = directory.entries.values()
     people = [

@@ -42,7 +42,7 @@ RETURNING token_hash"""
 async def create(
     connection: Connection, tenant: str, token_hash: str, subject: str, roles: Sequence[str], lifetime: timedelta
 ) -> datetime:
-    """Store a token's hash; when it expires."""
+    """Store a token's hash; return when it expires."""
     expires: datetime = await connection.fetchval(_CREATE, token_hash, tenant, subject, list(roles), lifetime)
     return expires
 
@@ -64,5 +64,5 @@ async def listed(connection: Connection, tenant: str) -> list[asyncpg.Record]:
 
 
 async def revoke(connection: Connection, tenant: str, hash_prefix: str) -> int:
-    """Revoke by the beginning of the hash; how many were revoked."""
+    """Revoke by the beginning of the hash; return how many were revoked."""
     return len(await connection.fetch(_REVOKE, tenant, hash_prefix))

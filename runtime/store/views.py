@@ -1,7 +1,7 @@
-"""Reading a run: what is kept of it and the rest of its book, folded, by one statement in one snapshot.
+"""Reads a run: its kept state, onto which the rest of its book is folded. One statement, so one snapshot.
 
-What is kept must be what its line names, every value what its line commits to, and the appends since must come to the
-head. Otherwise nothing is decided on it: ``Diverged`` says where.
+The kept state must have the digest that its line names, every value must be what its line commits to, and the appends
+since must lead to the head. Otherwise nothing is decided on the run: ``Diverged`` says where it differs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _AFTER = _READ.format("NULL::bytea", "j.n > $2", "$1")
 
 _LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
 
-# The same under the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``. Whoever locks reads
-# what the lock let through.
+# The same as a function for the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``.
 _READ_RUN = "SELECT * FROM read_run($1, $2, $3, $4)"
 READ_RUN_BY = "_run_id uuid, _whole bool, _tenant text, _lock bool"
 READ_RUN = LOCKED.format("_run_id", SELECT.replace("$1", "_run_id").replace("$2", "_whole"))
@@ -75,12 +74,12 @@ async def load(
 ) -> RunView:
     """The view of a run; ``whole`` folds it from its first line, and lets go of nothing. ``before`` as in ``view_of``.
 
-    ``afresh`` folds it from its first line too, because what is kept has too few items of a loop. ``tenant`` says whose
-    request it is that is decided on: no run of another one is found.
+    ``afresh`` folds it from its first line too, because the kept state has too few items of a loop. ``tenant`` is the
+    tenant of a face's request: a run of another tenant is not found.
 
-    Without ``lock`` the commit's guard is what keeps the view honest; a caller that has lost that race before asks for
-    the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run, ``Purged`` if retention
-    has emptied it, ``Diverged`` if something of it was altered.
+    Without ``lock``, the commit's guard refuses what was decided on an outdated view. A caller that has lost that race
+    before asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run,
+    ``Purged`` if retention has emptied it, ``Diverged`` if something of it was altered.
     """
     if before is not None and not afresh:
         if lock:
@@ -107,7 +106,7 @@ async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | 
 
 
 async def loaded(connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False) -> RunView:
-    """The view in a row that was read for itself: errors as of ``load``."""
+    """The view of a run from a row that a statement of its own has read. Errors as in ``load``."""
     run_id = row["run"]["run_id"]
     try:
         return await view_of(connection, _there(run_id, row), graphs, whole=whole)
@@ -174,7 +173,7 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
         told = since
     else:
         opening, *since = book
-        # What is kept is of the first append after the opening one: its own lines are in it.
+        # The kept state includes the lines of the append that keeps it, the first one here after the opening.
         told = since[1:]
         if not since or not names(since[0].lines[-1], KEPT, kept, key):
             raise Diverged(f"The kept state of run {definition.run_id} does not have the digest that its book names")
@@ -188,7 +187,7 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
 
 
 async def _followed(connection: Connection, row: Any, graphs: Graphs, before: RunView) -> RunView | None:
-    """An earlier view with what has been told since; None if that does not follow, or does not reach back so far."""
+    """An earlier view, brought up to date by the appends since; None if these do not follow on it."""
     definition, head = _places(row)
     if before.head.count > head.count:
         return replace(before, error=timedelta(0), now=row["now"], **_of_tenant(row))
@@ -257,10 +256,10 @@ async def load_to_end(
     leased: str | None = None,
     tenant: str | None = None,
 ) -> RunView:
-    """The view of a run that is to be set back, given up or canceled: also of one that cannot be read any more.
+    """The view of a run that is to be set back, given up or canceled, even if it cannot be read any more.
 
-    Of such a run only what its lines say is known, and the step that is ``leased``, which may not have begun. Nothing
-    is decided on it but its end.
+    If it cannot, the view has only what its lines say, and the ``leased`` step, which may not have begun. Only the end
+    of the run is decided on such a view.
     """
     try:
         return await load(connection, run_id, graphs, lock=lock, tenant=tenant)

@@ -1,8 +1,8 @@
-"""Calling connectors: bounded, honest whatever comes back, and told even if the lease is lost meanwhile.
+"""Calls connectors with a deadline, and records what is known of a call even if its lease is lost meanwhile.
 
-A missing connector, a timeout, an exception or an unstorable result becomes an ``Outcome``, never an exception. A call
-whose lease is lost is cut off, not let finish: what it has not sent yet must not go out any more, because whoever has
-the step now may be sending it. What it knows is told without a lease and decides nothing.
+A missing connector, a timeout, an exception or an unstorable result becomes an ``Outcome``, never an exception. If the
+lease is lost, the call is cut off: the worker that has the step now may be sending the same. What is known of the call
+is then told without a lease (``action.late``), and decides nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
 
 
 async def inquire(connectors: Connectors, work: Inquire) -> Probe:
-    """Ask the target what became of an earlier intent; what cannot be asked now is asked later."""
+    """Ask the target what became of an earlier intent. If it cannot be asked now, it is asked again later."""
     name = work.operation.connector
     if (connector := connectors.get(name)) is None:
         return _cannot_tell(str(connectors.missing(name)))
@@ -108,7 +108,7 @@ def _kept(done: Done) -> Done | Unfit:
 
 
 def _begun(parked: Parked) -> Parked:
-    """Something began outside, whatever it said of itself: what cannot be recorded of that is left out."""
+    """The storable part of what a durable operation reports of its start. The rest is dropped: it has begun anyway."""
     kept = _kept(Done(parked.output, parked.external_id))
     done = kept.done if isinstance(kept, Unfit) else kept
     return Parked(done.external_id, done.output)
@@ -121,7 +121,7 @@ def _countable(usage: Usage) -> bool:
 
 
 def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
-    """An outcome's words as they can be recorded; the code of a refusal goes into the audit."""
+    """Make an outcome's texts storable. A refusal's code goes into the audit, so it must be short."""
     match outcome:
         case Refused():
             return replace(outcome, code=clean(outcome.code, CODE_CHARACTERS_MAX), message=clean(outcome.message))
@@ -135,7 +135,7 @@ def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
 
 
 def _delay(seconds: float | None) -> float | None:
-    """A delay that somebody outside named, as one that a wait can have."""
+    """Bound a delay that an outside system asks for. None if there is none, or it is not finite."""
     if seconds is None or not isfinite(seconds):
         return None
     return min(max(seconds, 0.0), DELAY_SECONDS_MAX)
@@ -146,7 +146,7 @@ def _cannot_tell(message: str) -> Probe:
 
 
 async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
-    """Await a connector, which should neither overrun nor raise; if it does, nobody knows what came of the call."""
+    """Await a connector with a deadline. If it overruns or raises, the call is in doubt."""
     try:
         async with asyncio.timeout(seconds + GRACE.total_seconds()):
             return await call
@@ -159,9 +159,9 @@ async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
 
 @dataclass(slots=True, eq=False)
 class Calling:
-    """One call of a connector, from its sending to the commit that settles it; a lost lease drops nothing of it.
+    """One call of a connector, from its sending to the commit that settles it.
 
-    Of a call without a receipt, which has no side effect, nothing is told.
+    If the lease is lost, what is known is told all the same, except of a call without a receipt: it has no side effect.
     """
 
     _tools: Tools
@@ -175,8 +175,8 @@ class Calling:
     async def perform(self) -> Next:
         """Perform the call under the lease, and commit what came of it.
 
-        ``LostLease`` if that is not for us to decide any more: then what is known is told, be it only that the call may
-        have been sent.
+        If the lease is lost or the run purged, tell what is known (at least that the call may have been sent) and raise
+        ``LostLease``.
         """
         outcome: Outcome | Unfit | None = None
         chance = random.random()
@@ -210,10 +210,9 @@ class Calling:
                 return _said(outcome)
 
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
-        """Tell it, as often as PostgreSQL is away.
+        """Append what is known as ``action.late``; retry while PostgreSQL is away.
 
-        A crash before that loses this report alone: the step is in doubt by its intent, and whoever has it now sees
-        to that.
+        A crash before that loses only this report: the intent leaves the step in doubt, and its next lease resolves it.
         """
         receipt, hold, sent = self._work.receipt, self._hold, self._sent
         if receipt is None or sent is None:
@@ -221,7 +220,7 @@ class Calling:
         event = late.known_of(receipt, hold.claim.epoch, sent, self._answered, outcome)
         if event is None:
             return
-        self._holding.hold = None  # its lease is beaten no more
+        self._holding.hold = None  # the heartbeat leaves its lease alone from now on
         facts = {"run": str(hold.view.run_id), "step": hold.step.key, "receipt": str(receipt.receipt_id)}
         log.warning("lease lost during a call; recording action.late", known=str(event.known), **facts)
         tries = 0
@@ -240,16 +239,16 @@ class Calling:
             self._patience.told(self)
 
     async def _append(self, event: ActionLate) -> None:
-        """On the run as it is now, which is locked, so its version is the one that is read. The queue is not touched.
+        """Lock the run, so that the append cannot lose a race, and append the event to it. The queue is not touched.
 
-        The run is folded whole, because the receipt's step may be long over: this is rare.
+        The whole book is folded, because the receipt's step may be long over. This is rare.
         """
         tools, view = self._tools, self._hold.view
         async with tools.database.transaction() as connection:
             try:
                 whole = await load(connection, view.run_id, tools.definitions.graphs, lock=True, whole=True)
             except Purged:
-                facts = {"run": str(view.run_id), **parts(event)[0]}  # no value: nothing could commit to it any more
+                facts = {"run": str(view.run_id), **parts(event)[0]}  # no values: the book is gone
                 await audit.record(connection, view.tenant_id, EventType.ACTION_LATE, self._actor, facts)
                 return
             transition = Transition(late.without_rows(whole), NO_GRAPH)

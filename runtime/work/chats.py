@@ -1,4 +1,4 @@
-"""Conversations of agents, read from their books: a worker that has read one reads only what was told since."""
+"""Reads conversations of agents from the book. A worker that has read one before reads only what was told since."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from runtime.store import journal
 
 
 class Chats:
-    """Conversations of the agents that this worker met last. A book only grows, append by append."""
+    """A cache of the conversations that this worker read last. It stays valid, because a book only grows."""
 
     def __init__(self) -> None:
         self._listeners = Listeners()
         self._read: OrderedDict[tuple[UUID, str], tuple[int, tuple[Told, ...]]] = OrderedDict()
 
     async def read(self, connection: Connection, run_id: UUID, run_key: bytes, agent: str) -> Chat:
-        """Read what the model of an agent has said and was told so far: it is nowhere but in the book."""
+        """Read what the model of an agent has said and was told so far. Only the book holds it."""
         last, before = self._read.pop((run_id, agent), (0, ()))
         last, since = await journal.of_step(connection, run_id, run_key, agent, after=last)
         told = (*before, *since)

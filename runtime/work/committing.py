@@ -1,6 +1,6 @@
-"""Commits of one worker: those that are ready at the same moment go in one statement, of one run each.
+"""Group commit for one worker: commits of different runs that are ready at the same moment go in one statement.
 
-Each commit is guarded for itself, so what is repeated after a crash finds its run moved on.
+Each commit has its own guard. So one that is repeated after a crash finds that its run has moved on: a no-op.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.grouping import WRITERS, Grouping
 from runtime.engine.commit import Commit
 from runtime.store.commits import Applied, apply, apply_together, can_go_together
 
-# Applies the commits of one worker, or nothing of one: None when its run is not as expected any more.
+# Applies each commit whole or not at all. None: its run is not as expected any more, so nothing was applied.
 Committer: TypeAlias = "Grouping[Commit, Applied | None]"
 
 
@@ -31,7 +31,7 @@ async def _together(connection: Connection, items: Sequence[Commit]) -> list[App
 
 
 def _fits(item: Commit, taken: Sequence[Commit]) -> bool:
-    """True if it is of another run than these, with leases of the same span."""
+    """True if the commit may go with those taken: of another run than each of them, with leases of the same span."""
     if not taken:
         return can_go_together(item)
     return item.lease == taken[0].lease and all(item.run_id != other.run_id for other in taken)

@@ -1,7 +1,7 @@
 """Driving one leased step, and the steps after it, until the run waits (run to wait, X-6).
 
-Everything that is decided is decided by pure code on a view; this module reads, commits and calls connectors, in that
-order. No transaction is open during a call, and no outcome stays unrecorded across one.
+Pure code decides everything, on a view of the run. This module only reads, commits and calls connectors, in that order.
+No transaction is open during a call, and the outcome of one call is recorded before the next.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Proceed: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
 
 
 class Drive:
-    """One claimed step being worked off, and what its worker goes on with. ``held`` is None between steps."""
+    """Drives a claimed step, and the steps that follow under its lease. ``held`` is None between steps."""
 
     def __init__(self, tools: Tools, patience: Patience | None = None) -> None:
         self._tools = tools
@@ -75,15 +75,15 @@ class Drive:
 
     @property
     def leased(self) -> list[tuple[UUID, Claim]]:
-        """Every lease that is held here, with its run: that of a run within another, too."""
+        """Every lease that is held here, with its run; also those of a child that is driven within this run."""
         hold = self._holding.hold
         own = [(hold.view.run_id, hold.claim)] if hold is not None else []
         return own + (self._within.leased if self._within is not None else [])
 
     def beaten(self, claim: Claim, began: float, *, ours: bool) -> bool:
-        """Take in what a heartbeat that began then says about a lease; true if a call under it is given up for that.
+        """Take in the answer of a heartbeat, sent at ``began``, about a lease. True if a call under it is given up.
 
-        A lease that is not found while nothing is called is most often one that an append has just ended.
+        A lease that is not ours any more while nothing is called was most often just ended by our own append.
         """
         within = self._within is not None and self._within.beaten(claim, began, ours=ours)
         hold, lease = self._holding.hold, self._holding.lease
@@ -94,7 +94,7 @@ class Drive:
         return not ours and lease.lost()
 
     async def run(self, record: asyncpg.Record, began: float) -> None:
-        """Begin the step of a claim that was made then, and go on until the run waits or ends."""
+        """Begin the claimed step, and go on until the run waits or ends. The claim was sent at ``began``."""
         run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
         pump = self._tools.pump(run_id)
         pump.drives += 1
@@ -123,7 +123,7 @@ class Drive:
             pump.drives -= 1
 
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
-        """Propose, decide and intend. A crash before that is told leaves a lease that runs out without a word."""
+        """Propose, decide and intend. A crash before the append leaves only a lease, which runs out."""
         tools = self._tools
         met, step, known = await read_claimed(tools.database, record, tools.definitions, tools.recent, began)
         if step.status is not StepState.READY:
@@ -149,7 +149,7 @@ class Drive:
         return await self._or_anew(proceed)
 
     async def _resolve(self, work: Resolve) -> Next:
-        """Ask Slack who is in its groups; while it is away, the step waits."""
+        """Ask Slack who is in its groups. If Slack is away, put the step off."""
         slack = self._tools.slack
         found = {} if slack is None else await self._holding.lease.call(lambda: slack.members(work.groups))
 
@@ -162,7 +162,7 @@ class Drive:
         return await self._or_anew(proceed)
 
     async def _or_anew(self, proceed: Proceed) -> Next:
-        """Commit it; where the effect is shared, and somebody else has moved it meanwhile, look at the step anew."""
+        """Commit ``proceed``. If another run has moved the shared effect meanwhile, begin the step anew instead."""
 
         def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
@@ -188,13 +188,13 @@ class Drive:
             try:
                 return await self._holding.commit(proceed)
             except asyncpg.UniqueViolationError:
-                continue  # another run has just intended this effect: that is to be seen now
+                continue  # another run has just intended this effect: look it up again
         raise CountersealError(f"The effect {work.idempotency_key} changed during every attempt to look it up.")
 
     async def _perform(self, work: Perform) -> Next:
         hold, lease, now = self._holding.hold, self._holding.lease, Lease.now()
         assert hold is not None, "what is to be performed is held"
-        # What was intended may still go out if its lease is ours, and its intent is fresh.
+        # Send what was intended only if the lease is still ours, and the intent fresh.
         fresh = now < lease.until and now <= hold.began + SEND_WITHIN.total_seconds()
         if work.receipt is not None and not fresh:
 
@@ -218,7 +218,7 @@ class Drive:
         return await self._or_anew(proceed)
 
     async def _start_run(self, work: StartRun) -> Next:
-        """Start the other run. One that is waited for is gone on with at once, as far as that needs no waiting."""
+        """Start the other run. If the step waits for it, drive it here at once, until it waits or ends."""
         hold, tools = self._holding.now(), self._tools
         other = await self._holding.lease.call(lambda: start_other(tools.database, tools.definitions, hold.view, work))
         if work.waits and other.problem is None:
@@ -232,9 +232,9 @@ class Drive:
         return await self._holding.commit(settled)
 
     async def _drive_within(self, run_id: UUID) -> None:
-        """Drive the steps of a run within this one. Its faults are its own; its leases expire like all others.
+        """Drive the steps of a child. An error in it does not fail this step: the child is left to its leases.
 
-        They are not those of this step, so nothing in there is given up because this step's lease is over.
+        The child's steps have leases of their own, so they go on even if this step's lease is lost.
         """
         tools = self._tools
         self._within = Drive(tools, self._patience)

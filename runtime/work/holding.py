@@ -1,4 +1,4 @@
-"""The means that a worker holds, and what is known of a step when it claims it."""
+"""The dependencies of a worker, and what it reads of a step that it has claimed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runtime.work.pump import Pump
 class Tools:
     """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases.
 
-    ``slack`` says who is in a Slack group; without it nobody is.
+    ``slack`` says who is in a Slack group; without it, each is empty.
     """
 
     database: Database
@@ -62,7 +62,7 @@ class Tools:
         return WeakValueDictionary()
 
     def pump(self, run_id: UUID) -> Pump:
-        """The pump of a run, which is there as long as somebody holds a step of it."""
+        """The pump of a run, shared by all who hold a step of it here. It is dropped with the last of them."""
         pump = self._pumps.get(run_id)
         if pump is None:
             pump = self._pumps[run_id] = Pump(self._means, run_id)
@@ -78,20 +78,20 @@ def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
 async def read_claimed(
     database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent, began: float
 ) -> tuple[Met, StepRow, Known]:
-    """The run, the leased step, and what is known of it from earlier leases. The claim ``began`` at that time."""
+    """The run, the leased step, and what earlier leases left of it. The claim was sent at ``began``."""
     (claim, owner), met = claim_of(record), recent.get(UUID(record["run"]["run_id"]))
     if met is None or not _is_first(met, record, claim):
         async with database.connection() as connection:
             view = await _read(connection, record, definitions, met)
             met = recent.put(await meet(connection, definitions, view, began))
-            if not _is_ready(met, claim):  # an append from here came in between, of which the claim tells nothing
+            if not _is_ready(met, claim):  # our own append came in between, and the claim did not see it
                 view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)
                 met = recent.put(await meet(connection, definitions, view, began))
     return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
 
 
 def _is_first(met: Met, record: asyncpg.Record, claim: Claim) -> bool:
-    """True if nothing can have happened to this step but this claim, so that what is known of the run is enough."""
+    """True if this claim is all that happened to the step since we last saw its run, so no read is needed."""
     same = met.view.gate == record["run"]["gate"] and met.view.stop == record["stop_number"]
     return same and claim.epoch == 1 and _is_ready(met, claim)
 

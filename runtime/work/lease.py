@@ -1,8 +1,8 @@
-"""A lease: what is known of its run, whether it can still be ours, and what its holder appends under it (Q-9, Q-10).
+"""A lease: its run, the time until which it is surely ours, and the appends under it (Q-9, Q-10).
 
-A worker that was stopped for a while (suspended, swapped out, starved) may have lost its lease without knowing, and
-another may have found out meanwhile that nothing was sent, and have sent it. So nothing goes out under a lease that may
-be over, and a call is given up when a heartbeat says that it is. The row decides all the same: a settle checks it.
+A worker that was stopped for a while (suspended, swapped out, starved) may have lost its lease without knowing it.
+Another worker may have found meanwhile that nothing was sent, and sent it. So nothing goes out under a lease that may
+be over, and a call is given up when a heartbeat finds the lease gone. The row has the last word: a settle checks it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Result = TypeVar("Result")
 
 
 class LostLease(Exception):
-    """The lease is lost: another has the step, or it is over. ``Calling`` tells what is known."""
+    """The lease is lost: another worker has the step, or the step is over. ``Calling`` tells what is known."""
 
 
 class Lease:
     """The time for which a step stays ours unless a heartbeat says otherwise, on this process's monotonic clock.
 
-    ``until`` is the moment from which it can be somebody else's: ``seconds`` after that began which took the lease.
+    From ``until`` on it can be somebody else's: ``seconds`` after we sent what took the lease or extended it last.
     """
 
     def __init__(self, span: timedelta) -> None:
@@ -52,21 +52,21 @@ class Lease:
         self._call: asyncio.Timeout | None = None
 
     now = staticmethod(time.monotonic)
-    """The monotonic time. Read it before what renews the lease, because the database counts from then."""
+    """The monotonic time. Read it before sending what renews the lease, so that ``until`` is never too late."""
 
     def renewed(self, began: float) -> None:
-        """The lease was extended by what began then."""
+        """Note that the lease was extended by what was sent at ``began``."""
         self.until = max(self.until, began + self.seconds)
 
     def lost(self) -> bool:
-        """The lease is somebody else's, or its step is over; true if a call under it is given up."""
+        """Note that the lease is somebody else's, or its step over. True if a call under it is given up."""
         self.until, call, self._call = 0.0, self._call, None
         if call is not None:
             call.reschedule(0.0)
         return call is not None
 
     async def call(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Call the outside under the lease. ``LostLease`` if it may be over, or is lost meanwhile."""
+        """Call the outside under the lease. ``LostLease`` if the lease may be over, or is lost during the call."""
         if self.now() >= self.until:
             raise LostLease
         try:
@@ -78,17 +78,17 @@ class Lease:
             self._call = None
 
 
-# A run that a worker goes on with is most often one that it has just left.
+# A worker most often goes on with a run that it has just left.
 RECENT_MAX = 256
 
 
 class Met(Struct, frozen=True):
     """A run as a worker knows it.
 
-    ``exact`` is what its book said when it was read, ``view`` has what was appended from here since. It has ``drifted``
-    if there are appends of others in between: then what commutes with those is decided on ``view``, and all else on the
-    book. ``seen`` is the highest version that is known to exist. Where the book was read during an append from here,
-    ``view`` is ``behind`` what was read: nothing is decided on it.
+    ``exact`` is the run as its book was read last; ``view`` adds what was appended from here since. It has ``drifted``
+    if others have appended in between: then only what commutes with their appends is decided on ``view``, and all else
+    on the book. ``seen`` is the highest version that is known to exist. ``behind`` says that the book was read during
+    an append from here, so that ``exact`` has events that ``view`` lacks: nothing is decided on it.
     """
 
     exact: RunView
@@ -102,12 +102,12 @@ class Met(Struct, frozen=True):
 
 
 class Recent(OrderedDict[UUID, Met]):
-    """The runs that a worker met last, as it left them: what they are now is folded on from there."""
+    """A cache of the runs that a worker met last. To read one again, only what was appended since is folded."""
 
     def put(self, met: Met) -> Met:
-        """Remember what is newest of a run, and return it. What was read before the last append is no news.
+        """Remember the newest state of a run, and return it. A state that was read before the last append is ignored.
 
-        One that is over is of no use to anybody.
+        A run that is over is not kept.
         """
         run_id = met.view.run_id
         known = self.pop(run_id, None)
@@ -124,7 +124,7 @@ class Recent(OrderedDict[UUID, Met]):
 
 
 async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
-    """A run as its book has given it, which was asked for at that monotonic time, with what it is decided by."""
+    """Join a run with what it is decided by. ``asked`` is the monotonic time at which its book was asked for."""
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policies(connection, view.tenant_id, view.policies)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
@@ -148,8 +148,8 @@ class Moved(Struct, frozen=True):
 class Move:
     """An append that the holder of a lease asks for. ``goes_on`` says that it takes the next step under the same lease.
 
-    ``known`` says that the move records an outcome, which also a lease that is over does, as long as nobody has a newer
-    one. ``unanswered`` are appends of it whose answers were lost.
+    ``known`` says that the move records an outcome: it may do so even after its lease ran out, if nobody has a newer
+    lease. ``unanswered`` are earlier appends of this move whose answers were lost.
     """
 
     claim: Claim
@@ -160,7 +160,7 @@ class Move:
     done: asyncio.Future[Moved] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: BaseException) -> None:
-        """Tell whoever waits that nothing was appended, and why."""
+        """Tell the waiting caller that nothing was appended, and why."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -175,16 +175,16 @@ class Sent(Struct, frozen=True, eq=False):
     began: float
 
     def settle(self, moves: Sequence[Move], met: Met) -> None:
-        """Tell those of the moves that are in it what they have led to.
+        """Give those of the moves that are in this append their results.
 
-        Who was canceled meanwhile does not listen, and leaves the step to its lease.
+        A caller that was canceled meanwhile gets none, and leaves the step to its lease.
         """
         for move in moves:
             if move.claim in self.works and not move.done.done():
                 move.done.set_result(Moved(met, self.works[move.claim], self.began))
 
     def unanswered(self, moves: Sequence[Move]) -> None:
-        """Note for those of the moves that are in it that its answer was lost."""
+        """Note on those of the moves that are in this append that its answer was lost."""
         for move in moves:
             if move.claim in self.works:
                 move.unanswered.append(self)
@@ -194,7 +194,7 @@ Append: TypeAlias = Callable[[Move], Awaitable[Moved]]
 
 
 class HeldStep(Struct, frozen=True):
-    """The step that is held right now; the worker's heartbeat reads it. ``began`` is when the commit of it did."""
+    """The step that is held now; the worker's heartbeat reads it. ``began``: when its claim or last commit was sent."""
 
     met: Met
     step: StepRow
@@ -204,12 +204,12 @@ class HeldStep(Struct, frozen=True):
 
     @property
     def view(self) -> RunView:
-        """The run as the last append from here has left it."""
+        """The run after the last append from here."""
         return self.met.view
 
 
 class Holder:
-    """One leased step at a time, None between steps, and its lease."""
+    """Holds one leased step at a time, and its lease. ``hold`` is None between steps."""
 
     def __init__(self, span: timedelta, patience: Patience) -> None:
         self._patience = patience
@@ -228,16 +228,15 @@ class Holder:
         return self.hold
 
     def begin(self, hold: HeldStep) -> None:
-        """Hold what has just been claimed."""
+        """Hold the step that has just been claimed."""
         self.hold = hold
         self.lease.until = hold.began + self.lease.seconds
 
     async def commit(self, build: Build, *, known: bool = False) -> Next:
-        """Append what is built on the held step and begin the next with it; a fault of that one costs this nothing.
+        """Append what ``build`` makes of the held step, and begin the next one with it if that can be begun.
 
-        While PostgreSQL is away it is tried again, until the process ends: what is known is not dropped. ``known`` says
-        that an outcome is recorded, which also a lease that is over does, as long as nobody has a newer one. A crash
-        meanwhile leaves the step to its lease, and the outcome in doubt.
+        Retries while PostgreSQL is away, until the process ends, so that no known outcome is dropped. ``known`` as in
+        ``Move``. A crash meanwhile leaves the step to its lease, and the outcome in doubt.
         """
         hold, goes_on, tries = self.hold, True, 0
         if hold is None:
@@ -266,7 +265,7 @@ class Holder:
         if isinstance(work, Over):
             self.hold = None
             return work
-        # The lease goes on with its worker, and is new for a step that is.
+        # The next step is held under the id of the same lease, but its time begins anew.
         claim = Claim(work.step.key, hold.claim.id, work.step.lease_epoch)
         self.hold = HeldStep(moved.met, work.step, claim, moved.began, hold.append)
         if hold.step.step_id != work.step.step_id:

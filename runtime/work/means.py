@@ -1,4 +1,4 @@
-"""The means of making appends: what a worker's pumps share."""
+"""The dependencies that a worker's pumps share."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from runtime.work.lease import Recent
 
 @dataclass(frozen=True)
 class Means:
-    """The means of making appends. ``owner`` names this worker in leases of ``lease``, ``systems`` is what it calls.
+    """The dependencies of making appends. ``owner`` names this worker in leases, which last for ``lease``.
 
-    ``ready`` says what stands in the way of a call by the settings.
+    ``systems`` are the targets of its connectors by name. ``ready`` says if the settings forbid a call, and why.
     """
 
     database: Database

@@ -1,4 +1,4 @@
-"""Runs that a step starts: children, and those that go on with what it has done (X-13, X-14)."""
+"""Starts the runs that a step orders: children and continuations (X-13, X-14)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRIGGER_TYPE = "workflow"
 
 
 async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
-    """Start the run that a step orders, or find it. What is wrong with the order is the ``problem`` of the answer."""
+    """Start the run that a step orders, or find it. If the order is wrong, the answer has a ``problem``."""
     try:
         async with database.transaction() as connection:
             request = StartRequest(

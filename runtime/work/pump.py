@@ -1,9 +1,9 @@
-"""The pump of a run: everything that is ready in this process goes into one append, in step order.
+"""The pump of a run: puts all moves that are ready in this process into one append, in step order.
 
-Steps of one super-step commute: none of them touches what another sees before the barrier. So what is decided on the
-view at hand is good as long as the run's gate has not moved, whatever others have appended meanwhile. A barrier must
-have seen everything. If this process holds all open steps, the barrier goes with them; otherwise whoever is told that
-the last one has left reads the book and appends it.
+Steps of one super-step commute: no step changes what another reads before the barrier. So a decision on the view at
+hand stays valid while the run's gate has not moved, whatever others append meanwhile. A barrier must have seen all
+appends. If this process holds all open steps, the barrier goes into their append. Otherwise the process whose append
+leaves no step executing reads the book, and appends the barrier.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from runtime.work.means import Means
 log = structlog.get_logger(__name__)
 
 TOGETHER_MAX, CONFLICTS_MAX = 64, 20
-# Of a run with many steps at once, those that are driven here are ready at almost the same moment: so long is waited.
+# The steps of a run that are driven here become ready at almost the same moment: wait this long to append them as one.
 LINGER_SECONDS = 0.005
 
 
 class _Refused(ConsistencyError):
-    """The run has moved on under a transaction that is to be undone whole."""
+    """The run has moved on, so the whole transaction is rolled back."""
 
 
 class _Fault(ConsistencyError):
@@ -55,12 +55,12 @@ class _Fault(ConsistencyError):
 
 
 def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
-    """Say which move a fault is of, where there are several."""
+    """Note which move an error is of, if there are several."""
     return error if len(moves) == 1 or isinstance(error, NeedsItems) else _Fault(move, error)
 
 
 class Pump:
-    """The appends of this process to one run, one after the other. ``drives`` are its steps that are driven here."""
+    """Makes this process's appends to one run, one by one. ``drives`` counts its steps that are driven here."""
 
     def __init__(self, means: Means, run_id: UUID) -> None:
         self._means = means
@@ -72,7 +72,7 @@ class Pump:
         self._busy = False
 
     async def append(self, move: Move) -> Moved:
-        """Append a move with all others that are ready. Of a run of one step it goes at once, without a hop."""
+        """Append a move with all others that are ready. If the run executes one step, append at once, in this task."""
         met = self._means.recent.get(self._run_id)
         if not self._busy and (met is None or met.view.run.executing <= 1):
             self._busy = True
@@ -111,7 +111,7 @@ class Pump:
             self._go_on()
 
     async def _write(self, moves: Sequence[Move]) -> None:
-        """Append until it is in; a fault of one move costs the others nothing."""
+        """Append the moves. If one of them fails, the others are appended without it."""
         try:
             await self._append(moves)
         except _Fault as fault:
@@ -126,7 +126,7 @@ class Pump:
                 move.fail(error)
 
     async def _append(self, moves: Sequence[Move]) -> None:
-        """On the view at hand first, then on the book. Whom PostgreSQL chose to end a deadlock tries again."""
+        """Append on the view at hand, else on the book. Retries when PostgreSQL aborts us as a deadlock victim."""
         met, afresh = self._means.recent.get(self._run_id), False
         if met is not None and not met.behind and not any(move.unanswered for move in moves):
             try:
@@ -163,7 +163,7 @@ class Pump:
         return True
 
     def _built(self, met: Met, moves: Sequence[Move]) -> Sent | None:
-        """The append of these moves. None where a lease cannot be held any more, as far as can be seen from here."""
+        """Build the append of these moves. None if the view shows that the step of one is not ours to hold any more."""
         began = Lease.now()
         means = self._means
         place = (met.view, met.workflow.graph)
@@ -177,13 +177,13 @@ class Pump:
         ordered = held if len(held) == 1 else sorted(held, key=lambda each: step_order(each[1]))
         for move, step in ordered:
             try:
-                # It was claimed just now; or its lease ran out, and is taken back for what is known.
+                # READY: it was just claimed; or its lease ran out, and is taken back to record a known outcome.
                 begun = transition.started(step) if step.status is StepState.READY else step
                 works[move.claim] = move.build(transition, begun, met.workflow, met.policy)
             except Exception as error:
                 raise _fault(move, error, moves) from error
         for move, step in held:
-            # While a step is over without touching the outside, the next one is taken in the same append.
+            # While a step ends without touching the outside, take the next one in the same append.
             try:
                 while move.goes_on and isinstance(works[move.claim], Over):
                     following = transition.take(self._means.owner, step.key)
@@ -198,10 +198,10 @@ class Pump:
         return Sent(met, transition, commit, works, began)
 
     async def _on_the_book(self, moves: Sequence[Move], *, afresh: bool) -> None:
-        """On the run as it is now, which is locked: whoever is here has lost a race, and is to win the next one.
+        """Lock the run, read its book and append to that. We have lost a race, and with the lock we win the next.
 
-        What was applied although its answer was lost is found here, and not done again. A lease that ran out, and of
-        which nobody has a newer one, is good for what is known, and for nothing else.
+        An append that was applied although its answer was lost is found here, and not made again. A lease that ran out
+        can still record a known outcome, and nothing else, if nobody has a newer one.
         """
         means, run_id, sent, left = self._means, self._run_id, None, [*moves]
         try:
@@ -219,7 +219,7 @@ class Pump:
                     move.goes_on &= found == HELD
                 sent = self._built(met, left) if left else None
                 if sent is not None:
-                    sent.commit.held = []  # their rows are locked, and one may be of a lease that has run out
+                    sent.commit.held = []  # checked under lock above; the guard would refuse a lease that ran out
                     if (applied := await apply(connection, sent.commit)) is None:
                         raise _Refused(f"Run {run_id} has moved on.")
         except (_Fault, _Refused, asyncpg.TransactionRollbackError):
@@ -234,7 +234,7 @@ class Pump:
             await self._barrier(met.view.gate)
 
     async def _found(self, connection: Connection, met: Met, moves: Sequence[Move]) -> list[Move]:
-        """The moves that no lost answer was about; the others were applied, and are done."""
+        """Settle the moves whose append was applied although its answer was lost; return the others."""
         for sent in {id(sent): sent for move in moves for sent in move.unanswered}.values():
             if await landed(connection, sent.commit):
                 sent.settle(moves, met)
@@ -247,9 +247,9 @@ class Pump:
         return self._means.recent.put(replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted))
 
     async def _barrier(self, gate: int) -> None:
-        """The last step has left, and not all of them from here: append the barrier, unless somebody has.
+        """Append the barrier, unless somebody has: the last step has left, and other processes had some of the steps.
 
-        A crash before that leaves the row that stands for it, whose lease runs out; the sweeper does it then.
+        A crash before that leaves the barrier's row in ``queue``. When its lease runs out, the sweeper appends it.
         """
         means, afresh = self._means, False
         try:

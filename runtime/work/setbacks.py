@@ -1,12 +1,12 @@
-"""Setbacks: what nobody foresaw must neither spin a worker nor stop the others, and ends after a bounded number.
+"""Setbacks: a step with an unexpected error is tried again, with pauses, a bounded number of times.
 
-A step that cannot be worked on, because of a fault of ours, a row that cannot be read or a value that cannot be stored,
-is left to its lease with the error noted: the lease's time is the pause before the next try. After ``SETBACKS_MAX`` in
-a row the step fails, and its run with it. What is wrong with the database or the network is no setback of a step.
+If a step cannot be worked on (a bug of ours, a row that cannot be read, a value that cannot be stored), the error is
+noted and the step left to its lease: the lease's time is the pause before the next try. After ``SETBACKS_MAX`` in a row
+the step fails, and its run with it. An error of the database or the network is no setback of a step.
 
-A lease that runs out without a word is counted as well: a step that ends every worker that takes it up would do so for
-ever, and take along what else those workers hold. It has ``LEASES_MAX`` in a row, because workers end for many reasons
-that are not the step's.
+A lease that runs out without an outcome is counted as well. Otherwise a step that kills every worker that claims it
+would do so for ever, together with the other steps that these workers hold. ``LEASES_MAX`` in a row are allowed,
+because workers end for many reasons that are not the step's.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 
 SETBACKS_MAX = 5
 LEASES_MAX = 10
-# Before what a wait should have caused is tried again.
+# The pause before a due wait whose resume failed is tried again, times the number of its setbacks.
 PAUSE = timedelta(seconds=30)
 
 _SETBACKS, _LEASES = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"]
-# In a step's last error: the lease that it is of.
+# In a step's last error: the epoch of the lease under which it happened.
 _NOTED = "epoch"
 
 
@@ -50,7 +50,7 @@ async def set_back(
 ) -> None:
     """Note a setback of a leased step, or give the step up, in the caller's transaction.
 
-    The step stays leased, begun or not. A lease that is somebody else's by now is left alone.
+    The step stays leased, begun or not. A no-op if the lease is somebody else's by now.
     """
     status = (await claims.hold(connection, run_id, [claim])).get(claim.id)
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True, leased=claim.key)
@@ -78,9 +78,9 @@ def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow |
 
 
 def lease_over(transition: Transition, step: StepRow) -> None:
-    """A step's lease has run out: it is ready for another worker, or given up where that has not helped so often.
+    """Make a step whose lease ran out ready for another worker, or give it up after ``LEASES_MAX`` in a row.
 
-    What ``set_back`` has noted of this lease is no second setback: there, running out is the pause.
+    If ``set_back`` has noted an error under this lease, running out is the pause after it, and not counted again.
     """
     if (step.last_error or {}).get(_NOTED) == step.lease_epoch:
         transition.expire_lease(step)
@@ -108,7 +108,7 @@ def _give_up(transition: Transition, step: StepRow, facts: JsonObject) -> None:
 async def set_back_wait(
     connection: Connection, definitions: Definitions, run_id: UUID, step_key: str, wait_id: UUID, error: Exception
 ) -> None:
-    """Note a setback of a due wait whose step cannot be set going, or give the step up."""
+    """Note a setback of a due wait whose step cannot be resumed, or give the step up."""
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True)
     step, wait = view.run.steps.get(step_key), open_wait(view.run, step_key)
     if step is None or wait is None or wait.wait_id != wait_id:

@@ -1,4 +1,4 @@
-"""The worker: claims what deliveries name, drives each step until its run waits, and beats the leases that it holds."""
+"""The worker: claims the steps that the queue delivers, drives each until its run waits, and extends its leases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Worker:
         self._patience = Patience()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then finish what is under way. Cancelled, it takes all of that with it."""
+        """Work until ``stop`` is set, then finish what is under way. If cancelled, cancel all of that."""
         self._patience = Patience(stop)
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(self._beat())
@@ -62,7 +62,7 @@ class Worker:
             stopping.cancel()
 
     async def work_off(self) -> int:
-        """Work, one delivery after the other, until nothing is left to claim; how many were claimed. For tests."""
+        """Work, one delivery after the other, until nothing is left to claim; return how many were. For tests."""
         claimed = 0
         while True:
             found = [await self._take(delivery) for delivery in await self._queue.receive(1)]
@@ -71,7 +71,7 @@ class Worker:
                 return claimed
 
     async def _receive(self) -> Sequence[Delivery]:
-        """Deliveries for as many free places as there are; at least one place is waited for."""
+        """Wait for a free place, then receive deliveries for all that are free."""
         await self._free.acquire()
         self._free.release()
         try:
@@ -84,7 +84,7 @@ class Worker:
         return []
 
     async def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
-        """Claim what the deliveries name. That is not left off when the worker is stopped: a lease would be lost."""
+        """Claim what the deliveries name. A stop does not interrupt this: a lease just taken would be lost."""
         for delivery in deliveries:
             began, free = Lease.now(), await self._places()
             for record in await self._claim(delivery, free):
@@ -104,7 +104,7 @@ class Worker:
         return len(records)
 
     async def _places(self) -> int:
-        """The number of free places. Steps that end by one append end one after the other: wait for those."""
+        """The number of free places. One append may end several steps, one after the other: wait for all of them."""
         met = -1
         while met != len(self._jobs):
             met = len(self._jobs)
@@ -138,13 +138,13 @@ class Worker:
             await _done(delivery)
 
     def _look_again(self) -> None:
-        """One step was ready, so another may be: several wake-ups arrive as one."""
+        """Look at the queue again at once: one wake-up may stand for several steps."""
         wake = getattr(self._queue, "wake", None)
         if wake is not None:
             wake()
 
     async def _beat(self) -> None:
-        """Extend the leases of everything held, three times per lease (Q-10), and soon where that went wrong."""
+        """Extend all leases that are held, three times per lease (Q-10); after an error, again soon."""
         pause = beat = self._tools.lease.total_seconds() / 3
         while True:
             await asyncio.sleep(pause)
