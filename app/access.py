@@ -32,7 +32,8 @@ _ENDED = {
 class Role(StrEnum):
     """The use of a token. No role contains another, so publishing policy gives no right to approve.
 
-    An author composes: workflows under names of its own, and steps of runs that it has started. It rules over nothing.
+    An author publishes workflows under names of its own, and adds steps to runs that it has started. It may do
+    nothing to what others publish or start.
     """
 
     ADMIN = "admin"
@@ -72,14 +73,14 @@ def token_hash(token: str) -> str:
 
 
 async def principal_of(database: Database, token: str) -> Principal:
-    """The principal of a token; ``AuthenticationError`` says why it is good for nothing (any more)."""
+    """The principal of a token. ``AuthenticationError`` says why a token is not valid, or no longer valid."""
     why = "it is none of ours"
     if _TOKEN.match(token):
         async with database.connection() as connection:
             row = await tokens.owner(connection, token_hash(token))
         if row is not None and row["ended"] is None:
             return Principal(row["tenant_id"], row["subject"], frozenset(row["roles"]))
-        # Whoever holds the token may know: nobody else can name it.
+        # Telling why is safe: only the holder of the token can send it.
         why = _ENDED[row["ended"]] if row is not None else why
     remedy = "Create one with `counterseal token create`."
     raise AuthenticationError(f"The bearer token is not valid: {why}.", remedy=remedy)
@@ -97,9 +98,9 @@ class NewToken:
 async def create_token(
     database: Database, tenant: str, subject: str, roles: frozenset[Role], lifetime: timedelta | None, actor: Actor
 ) -> NewToken:
-    """Make a token for somebody of the directory, for 90 days if no ``lifetime`` is given; audit that it was made.
+    """Make a token for an entry of the directory and audit it. Without a ``lifetime`` it is valid for 90 days.
 
-    ``NotFoundError`` if there is no such tenant, ``InputError`` for a subject or a lifetime that cannot be.
+    ``NotFoundError`` if there is no such tenant, ``InputError`` for an invalid subject, role or lifetime.
     """
     if not roles:
         raise InputError("names no role.", where="role", remedy=f"One of {', '.join(Role)}.")
@@ -109,7 +110,7 @@ async def create_token(
     token = PREFIX + secrets.token_urlsafe(32)
     names = sorted(str(role) for role in roles)
     async with database.transaction(tenant) as connection:
-        # Nobody leaves the directory meanwhile: publishing it takes this lock, too.
+        # Publishing a directory takes this lock too, so the subject cannot be removed meanwhile.
         await tenants.lock(connection, tenant)
         if not await tenants.exists(connection, tenant):
             remedy = f"Create it with `counterseal tenant create {tenant}`."
@@ -125,7 +126,7 @@ async def create_token(
 
 def _holder(people: Directory, subject: str, roles: frozenset[Role]) -> Entry:
     """The person or service account that a token is for; ``InputError`` for anybody else."""
-    # An id comes first: somebody else's account may have the same name.
+    # Look for a person's id first: a service account may have the same name.
     holder = people.entry(principal(Kind.PERSON, subject)) or people.entry(subject)
     if holder is None:
         remedy = (

@@ -48,9 +48,9 @@ def catalog_of(settings: Settings) -> Catalog:
 
 
 def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
-    """Every document of such a name in a folder, in order of name; none if there is no such folder.
+    """Every document in a folder whose name matches ``names``, in order of name; none if the folder is missing.
 
-    ``ConfigurationError`` for one that cannot be read, is not UTF-8 or is huge.
+    ``ConfigurationError`` for a document that cannot be read, is not UTF-8 or is too large.
     """
     found = []
     for path in sorted(folder.glob(names)):
@@ -71,7 +71,7 @@ async def _nobody_reads(tenant: str, function: str, values: JsonObject) -> JsonO
 
 
 def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_reads) -> Connectors:
-    """A connector for every configured system; the registry names the missing setting of any other.
+    """A connector for every configured system. For any other system, the registry names the missing setting.
 
     ``read`` reads the tenants' records.
     """
@@ -105,14 +105,14 @@ def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
         auth = ClientCredentials(settings.servicenow_client_id, settings.servicenow_client_secret.get_secret_value())
     elif settings.servicenow_username is not None and settings.servicenow_password is not None:
         auth = BasicAuth(settings.servicenow_username, settings.servicenow_password.get_secret_value())
-    else:  # the settings have been checked; this keeps a change there from opening a connection without credentials
+    else:  # unreachable while the settings are checked; without credentials no connection may be opened
         raise ConfigurationError("ServiceNow has no credentials.", remedy="Set COUNTERSEAL_SERVICENOW_USERNAME.")
     return ServiceNowSettings(url, auth, settings.servicenow_username, settings.servicenow_transaction_limit_seconds)
 
 
 @asynccontextmanager
 async def slack_client_of(token: SecretStr, url: str) -> AsyncIterator[AsyncWebClient]:
-    """Slack's Web API for cards, groups and modals. It never retries by itself: a repeated post is two cards."""
+    """Slack's Web API for cards, groups and modals. It never retries by itself: a repeated post would be two cards."""
     async with aiohttp.ClientSession() as session:
         yield AsyncWebClient(token.get_secret_value(), base_url=url, session=session, retry_handlers=[])
 
@@ -132,7 +132,7 @@ def dead_letters_of(settings: Settings) -> DeadLetters | None:
 
 
 async def queue_depths(settings: Settings) -> dict[str, Depth]:
-    """The numbers of messages in the SQS queues that are named; ``TransportError`` if SQS cannot be asked."""
+    """The number of messages in each configured SQS queue; ``TransportError`` if SQS does not answer."""
     if settings.sqs_queue_url is None:
         return {}
     client = _aws_client(settings, "sqs")
@@ -168,7 +168,7 @@ def _aws_client(settings: Settings, service: str) -> Any:
 
 
 async def check_bucket(settings: Settings) -> None:
-    """Ask S3 for the bucket; ``TransportError`` if it does not answer as it should."""
+    """Check that S3 answers for the bucket; ``TransportError`` otherwise."""
     try:
         await asyncio.to_thread(_aws_client(settings, "s3").head_bucket, Bucket=settings.s3_bucket)
     except (BotoCoreError, ClientError) as error:

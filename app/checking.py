@@ -1,4 +1,4 @@
-"""Checks of a workflow by what is configured here: its connectors, literal hosts, tables of the declared database."""
+"""Checks of a workflow against this installation: its connectors, literal hosts, and the tables of a SQL database."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from runtime.engine.workflow import Workflow
 
 
 class Standing(Struct, frozen=True):
-    """The connectors of a workflow, as they are here; each of the ``warnings`` names the place and the remedy."""
+    """The state of a workflow's connectors in this process. Each warning names the place and the remedy."""
 
     connectors: dict[str, str]
     warnings: list[str]
 
 
 async def stand(settings: Settings, catalog: Catalog, workflow: Workflow, file: str) -> Standing:
-    """Look at the connectors that a workflow needs, as they are configured here.
+    """Check the connectors that a workflow needs, as they are configured in this process.
 
-    ``InputError`` for declarations that name what their database does not have.
+    ``InputError`` if a declaration does not fit its database.
     """
     async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
         missing = lacking(workflow.connectors, connectors)
@@ -40,7 +40,7 @@ async def stand(settings: Settings, catalog: Catalog, workflow: Workflow, file: 
 
 
 def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
-    """The steps whose literal address no setting allows. What an expression comes to is known when its step runs."""
+    """Steps whose literal address no setting allows. The value of an expression is known only when its step runs."""
     for place, name, literals in _calls(workflow):
         operation = workflow.operations[name]
         given = {**literals, **operation.params}
@@ -51,7 +51,7 @@ def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
 
 
 def _calls(workflow: Workflow) -> Iterator[tuple[str, str, JsonObject]]:
-    """Find each step and each tool of an agent that calls an operation: its place, the operation, what is literal."""
+    """Every step and agent's tool that calls an operation: its place, the operation, its literal arguments."""
     for node in workflow.graph.leaves.values():
         if isinstance(node, OperationNode):
             yield f"step {node.id!r}", node.operation, node.inputs.literals()
@@ -62,7 +62,7 @@ def _calls(workflow: Workflow) -> Iterator[tuple[str, str, JsonObject]]:
 
 
 async def _tables(workflow: Workflow, connectors: Connectors, file: str) -> list[str]:
-    """Hold the declarations that the workflow uses against their system; a warning where it cannot be asked now."""
+    """Compare the declarations that the workflow uses with their database; a warning if it does not answer now."""
     warnings: list[str] = []
     for name in workflow.connectors:
         used = sorted(one.name for one in workflow.operations.values() if one.connector == name)

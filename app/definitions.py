@@ -47,10 +47,10 @@ Publish = Callable[..., Awaitable[Renewed]]
 async def describe(
     connection: Connection, definitions: Definitions, tenant: str, name: str, version: int | None
 ) -> dict[str, Any]:
-    """The version named, or the newest that is not retired, or the newest. ``NotFoundError`` names what there is.
+    """The named version in full; without a ``version`` the newest that is not retired, or else the newest.
 
-    Whole: ``operations`` maps the operations that it calls to the SHA-256 of their declarations as frozen with it
-    (V-4). ``outline`` is None where this release cannot read it; ``problem`` says why.
+    ``operations`` maps each operation that it calls to the SHA-256 of the declaration frozen with it (V-4). ``outline``
+    is None if this release cannot read the version; ``problem`` says why. ``NotFoundError`` names the versions there.
     """
     known = await documents.known_versions(connection, tenant, name)
     if version is None:
@@ -74,19 +74,19 @@ async def describe(
 
 
 async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
-    """The standing of each connector here: ``configured``, or words that name the setting to make."""
+    """The state of each connector in this process: ``configured``, or words that name the missing setting."""
     async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
         words = lacking(names, connectors)
     return {name: words.get(name, CONFIGURED) for name in sorted(set(names))}
 
 
 def lacking(names: Iterable[str], connectors: Connectors) -> dict[str, str]:
-    """The connectors that are not configured here, with words that name the setting to make."""
+    """The connectors that are not configured in this process, with words that name the missing setting."""
     return {name: f"not configured. {error.remedy}".strip() for name, error in _lacking(names, connectors).items()}
 
 
 def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, ConfigurationError]:
-    """The error of each connector that is not configured here."""
+    """The error of each connector that is not configured in this process."""
     lacking = {}
     for name in names:
         try:
@@ -99,8 +99,8 @@ def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, Configur
 async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     """Publish what is new in the folder, then compile everything that the tenant has published.
 
-    All of it is one transaction, under the tenant's lock. In strict mode ``ConfigurationError`` lists what is invalid,
-    and nothing was published. In warn mode what is invalid is reported, and the rest is published.
+    This is one transaction, under the tenant's lock. In strict mode an invalid document raises ``ConfigurationError``
+    and nothing is published. In warn mode invalid documents are reported and the others are published.
     """
     found, misfits = _documents(faces), await _misfits(connectors)
     async with faces.database.transaction(faces.settings.tenant) as connection:
@@ -117,7 +117,7 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         stuck = await publishing.undecided(connection, faces.settings.tenant)
     for file, renewed in done:
         said = {"file": file, "name": renewed.name, "version": renewed.version}
-        # Say it: a reader of the folder would think that all of it is in use.
+        # Log it: a reader of the folder would think that every document in it is in use.
         if isinstance(renewed, Left):
             log.warning("definition not published", **said, reason=renewed.why)
         elif renewed.changed:
@@ -138,7 +138,7 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
         raise ConfigurationError(f"{folder} is not a directory.", remedy="Set COUNTERSEAL_DEFINITIONS_DIR.")
     workflow = partial(renewing.renew_workflow, definitions=faces.definitions)
     policy = partial(renewing.renew_policy, definitions=faces.definitions)
-    # The directory first: the check of a policy asks who may decide.
+    # The directory comes first: the check of a policy looks up who may decide.
     return [
         *((renewing.renew_directory, source) for source in adapters.documents_in(folder, "directory.yaml")),
         *((workflow, source) for source in adapters.documents_in(folder / "workflows")),
@@ -149,11 +149,11 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
 async def _renew(
     connection: Connection, tenant: str, found: Iterable[tuple[Publish, Source]]
 ) -> tuple[list[tuple[str, Renewed]], list[Unavailable]]:
-    """Publish what is new; return the outcome of each document, and the faults of the invalid ones."""
+    """Publish new documents; return the outcome of each valid document, and the faults of the invalid ones."""
     done, problems = [], []
     before = await Before.look(connection, tenant)
     for publish, source in found:
-        # An invalid document does not undo the others.
+        # With a savepoint, an invalid document does not roll back the others.
         await connection.execute("SAVEPOINT document")
         try:
             renewed = await publish(connection, before=before, text=source.text, file=source.file, actor=ACTOR)
@@ -165,14 +165,14 @@ async def _renew(
 
 
 def _of_document(source: Source, reason: str) -> Unavailable:
-    """A document that cannot be used, by the kind and name that its text begins with, as far as it can be read."""
+    """Describe an invalid document by the kind and name at the start of its text, if these can be read."""
     found = _HEAD.search(source.text)
     kind, name = (found["kind"], found["name"]) if found else ("document", "")
     return Unavailable(kind, name, source.file, reason)
 
 
 async def _misfits(connectors: Connectors | None) -> list[str]:
-    """The faults of declarations that name what an outside system has to have; its first call finds what is left."""
+    """The faults of declarations that do not fit their outside system. If it does not answer, its first call checks."""
     problems: list[str] = []
     for name, connector in (connectors or {}).items():
         faults = await connector.faults() if isinstance(connector, Declared) else ()

@@ -1,4 +1,4 @@
-"""The findings of `counterseal doctor`: what is configured, what is reachable, what is missing."""
+"""The checks of `counterseal doctor`: what is configured, what is reachable, what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUNS_SHOWN = 20
 
 
 class State(StrEnum):
-    """The state of a finding. ``missing``: no fault, nothing asked for it. ``broken``: configured, but not working."""
+    """The state of a finding. ``missing``: not configured, which is no fault. ``broken``: configured, but failing."""
 
     OK = "ok"
     MISSING = "missing"
@@ -50,7 +50,7 @@ class Check:
 
 
 async def examine(settings: Settings) -> list[Check]:
-    """Look at everything, each within 15 seconds. Changes nothing but that the embedded server may be started."""
+    """Run every check, each within 15 seconds. Changes nothing, except that it may start the embedded server."""
     checks = [
         Check("settings", State.WARNING, f"{name} is not a setting; nothing reads it") for name in unknown_variables()
     ] or [Check("settings", State.OK, "every COUNTERSEAL_ variable is known and well-formed")]
@@ -137,7 +137,7 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
 
 
 def _evidence(refused: Sequence[tuple[UUID, str]]) -> Iterator[Check]:
-    """Report runs whose evidence contradicts itself or could not be stored: a person has to look at them."""
+    """Report runs whose evidence contradicts itself or could not be stored: a person must look at them."""
     if not refused:
         yield Check("evidence", State.OK, "no run has ended without it")
     for run_id, why in refused[:RUNS_SHOWN]:
@@ -182,7 +182,7 @@ async def _blobs(settings: Settings) -> AsyncIterator[Check]:
 
 
 def _writable(folder: Path) -> bool:
-    """True if the folder is writable, or can be made in the nearest folder above it that exists."""
+    """True if the folder is writable, or can be created in its nearest existing parent."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 

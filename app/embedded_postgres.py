@@ -2,12 +2,12 @@
 
 Everything lives under one folder (by default ``.counterseal/postgres``): what ``postgres_cluster`` lists, and::
 
-    server.lock    held while the server is started or stopped: transitions are serialized over all processes
-    users.lock     each user of the server holds it shared; whoever can have it alone knows that nobody uses it
+    server.lock    held while the server is started or stopped, so that only one process does so at a time
+    users.lock     held shared by each process that uses the server: free if nobody uses it
     guardian.lock  held by the guardian: a small process that stops the server when its last user is gone
 
-The kernel drops a lock when its holder dies. So a user that is killed has left, a server whose users were all killed
-is stopped by its guardian, and if the guardian was killed as well the next user finds the server and joins it.
+The kernel drops a lock when its holder dies. So a killed user no longer counts. If all users were killed, the guardian
+stops the server. If the guardian was killed as well, the next user finds the server running and joins it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server, or join the one that runs; returns its DSN. May be called again at any time.
 
-        Raises ConfigurationError, with the end of the server's log, when no server can be had.
+        Raises ConfigurationError, with the end of the server's log, if the server does not start.
         """
         with self._explained():
             self._root.mkdir(parents=True, exist_ok=True)
@@ -62,12 +62,12 @@ class EmbeddedPostgres:
                     raise
 
     def ensure_running(self) -> str | None:
-        """Start the server again if none of its processes is left and return its DSN; None if it is still there.
+        """Start the server again if none of its processes is left and return its DSN; None if it is still running.
 
-        It comes back with all that was committed. Several that see it gone at once start it once.
+        PostgreSQL recovers everything that was committed. Concurrent callers start the server only once.
         """
         with self._explained(), file_locks.held(self._root / "server.lock"):
-            # Look under the lock only: looking takes the server's own lock for an instant, and could disturb a start.
+            # Check only under server.lock: the check takes alive.lock for an instant, and could disturb a start.
             alive = self._cluster.is_alive()
         return None if alive else self.start()
 
@@ -90,7 +90,7 @@ class EmbeddedPostgres:
                     return
 
     def _keep_guardian(self) -> None:
-        """Start a guardian unless there is one. It holds its lock from its birth on, by inheritance."""
+        """Start a guardian unless there is one. It inherits guardian.lock, so it holds it from its first instant."""
         guardian_lock = file_locks.try_lock(self._root / "guardian.lock")
         if guardian_lock is None:
             return
@@ -122,7 +122,7 @@ class EmbeddedPostgres:
         users = self._root / "users.lock"
         alone = file_locks.try_lock(users)
         if alone is None:
-            # The guardian may have it, but only for the moment before it waits for server.lock, which we hold.
+            # The guardian may hold users.lock, but only briefly: then it waits for server.lock, which we hold.
             os.close(file_locks.lock(users, shared=True))
             alone = file_locks.try_lock(users)
         if alone is None:

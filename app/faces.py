@@ -48,7 +48,7 @@ class Faces:
         *given: P.args,
         **named: P.kwargs,
     ) -> T:
-        """The answer of a function of a tenant's connection, in a transaction of its own."""
+        """Call a function with a tenant's connection, in a transaction of its own, and return its result."""
         async with self.database.transaction(tenant) as connection:
             return await function(connection, tenant, *given, **named)
 
@@ -127,9 +127,9 @@ class Faces:
 async def build_faces(
     settings: Settings, *, blobs: BlobStore | None = None, new_tenant: bool = False
 ) -> AsyncIterator[Faces]:
-    """The part that needs no worker: for the command line. Everything is closed at the end.
+    """Build only the faces, without a worker, for the command line. Everything is closed at the end.
 
-    ``NotFoundError`` if there is no tenant of that name, unless it is a ``new_tenant``, which the caller creates.
+    ``NotFoundError`` if the tenant does not exist, unless it is a ``new_tenant``, which the caller will create.
     """
     async with AsyncExitStack() as stack:
         logins = await stack.enter_async_context(storage.ready_database(settings))
@@ -140,7 +140,7 @@ async def build_faces(
 
 
 async def faces_of(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None = None) -> Faces:
-    """The faces of a database that is ready; ``stack`` closes what they open."""
+    """The faces of a database whose schema is at head; ``stack`` closes what they open."""
     database = await stack.enter_async_context(Database(url, FACES_ROLE))
     slack = None
     if settings.slack_bot_token is not None:

@@ -3,9 +3,9 @@
 Every call opens the file anew, so that two threads of one process exclude each other like two processes do. A locked
 file that a child inherits stays locked until the child is gone as well.
 
-They also tell who works in a home folder: an installation or a demo, never both. The demo has a home of its own,
-and settings of its own. Workers with different settings on one database would take each other's steps, and fail those
-for which a setting is missing. So each side takes its own lock before it looks at the other's.
+The locks also keep an installation and a demo out of the same home folder. The demo has its own settings. Workers with
+different settings on one database would take each other's steps, and would fail those for which they lack a setting.
+Each side takes its own lock before it checks the other's, so at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _REMEDY = "End that first (Ctrl-C), or set COUNTERSEAL_HOME to another folder."
 
 
 def lock(path: Path, *, shared: bool = False, wait: bool = True) -> int:
-    """The open file that holds the lock until it is closed. Without ``wait``, ``BlockingIOError`` if it is taken."""
+    """Lock the file and return its descriptor; closing that releases the lock.
+
+    Without ``wait``, ``BlockingIOError`` if somebody else holds the lock.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -38,7 +41,7 @@ def lock(path: Path, *, shared: bool = False, wait: bool = True) -> int:
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """The open file that holds the lock, or None if somebody else's lock excludes ours."""
+    """Like ``lock``, but return None if somebody else holds the lock."""
     with suppress(BlockingIOError):
         return lock(path, shared=shared, wait=False)
     return None
@@ -63,7 +66,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 def wait_until(fact: Callable[[], bool], seconds: float) -> bool:
-    """Ask every 20 ms; True once ``fact`` holds, False when it still does not after ``seconds``."""
+    """Poll ``fact`` every 20 ms. True as soon as it holds; False if it does not within ``seconds``."""
     end = time.monotonic() + seconds
     pause = threading.Event()
     while not fact():
@@ -75,7 +78,10 @@ def wait_until(fact: Callable[[], bool], seconds: float) -> bool:
 
 @contextmanager
 def installation(home: Path) -> Iterator[None]:
-    """Hold ``home`` for ``up``, ``serve``, ``work`` or ``keep``. ``ConfigurationError`` while another's demo has it."""
+    """Hold ``home`` for ``up``, ``serve``, ``work`` or ``keep``.
+
+    ``ConfigurationError`` if a demo holds it that is not our parent process.
+    """
     parts, other = _file(home, "parts.lock"), _file(home, "demo.lock")
     present = lock(parts, shared=True)
     try:
@@ -88,7 +94,7 @@ def installation(home: Path) -> Iterator[None]:
 
 @contextmanager
 def demo(home: Path) -> Iterator[None]:
-    """Hold ``home`` for the demo and the ``up`` that it starts. ``ConfigurationError`` while anybody else has it."""
+    """Hold ``home`` for the demo and the ``up`` that it starts. ``ConfigurationError`` if anybody else holds it."""
     parts, own = _file(home, "parts.lock"), _file(home, "demo.lock")
     handle = try_lock(own)
     if handle is None:

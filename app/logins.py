@@ -1,8 +1,8 @@
 """The two logins of a database: one for faces, one for the engine. Neither can become the other, nor the owner.
 
-A login is a member of one role (``core.db``), and of nothing else: what it may do is what the migration grants to that
-role. Passwords are made here, leave this process in the settings that ``counterseal db setup`` writes, and reach
-PostgreSQL as SCRAM verifiers only, so that no statement log holds one.
+A login is a member of exactly one role (``core.db``): its rights are those that the migrations grant to that role.
+Passwords are made here. They leave this process only in the settings that ``counterseal db setup`` writes. PostgreSQL
+gets SCRAM verifiers, so no statement log holds a password.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from core.errors import ConfigurationError
 _ITERATIONS = 4096
 ROLES = {"engine": ENGINE_ROLE, "faces": FACES_ROLE}
 _THERE = "SELECT rolname FROM pg_roles WHERE rolname = ANY ($1) ORDER BY 1"
-# The login's own names are quoted by PostgreSQL. A login that is there gets the password, and keeps what it may.
+# PostgreSQL quotes the names (%I). An existing login gets the new password and keeps its rights.
 _MAKE = """
 SELECT format(CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = $1) THEN 'ALTER ROLE %1$I LOGIN PASSWORD %2$L'
     ELSE 'CREATE ROLE %1$I LOGIN PASSWORD %2$L' END, $1::text, $2::text)
   || format('; GRANT %1$I TO %2$I; GRANT CONNECT ON DATABASE %3$I TO %2$I', $3::text, $1, current_database())"""
-# Whatever else this login could be or do; PostgreSQL counts a superuser as a member of everything.
+# A right or a role that this login has beyond its own, or null. A superuser counts as a member of every role.
 _MORE = """
 SELECT CASE WHEN l.rolsuper THEN 'a superuser' WHEN l.rolcreaterole THEN 'one who creates roles'
     WHEN l.rolbypassrls THEN 'one whom no row is hidden from'
@@ -40,7 +40,7 @@ FROM pg_roles l WHERE l.rolname = session_user"""
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """The addresses of one database: ``engine`` is None in a process of faces alone, ``owner`` if it is not known."""
+    """The addresses of one database. ``engine`` is None in a process of faces alone; ``owner`` is None if not given."""
 
     faces: str
     engine: str | None
@@ -56,10 +56,10 @@ class Logins:
 
 
 def of_owner(owner: str) -> Logins:
-    """The logins of whoever is given the owner's address alone, as the embedded server's is. They need not be there.
+    """The logins if only the owner's address is known, as for the embedded server. They need not exist yet.
 
-    Their passwords follow from the owner's, which does not follow from them; so nothing has to be kept.
-    ``ConfigurationError`` if the owner has none.
+    Their passwords are an HMAC under the owner's password, so they need not be stored and do not reveal it.
+    ``ConfigurationError`` if the owner has no password.
     """
     parts = urlsplit(address(owner))
     if not parts.password:
@@ -71,7 +71,7 @@ def of_owner(owner: str) -> Logins:
 
 
 def drawn(owner: str) -> Logins:
-    """The logins of a database, with new passwords, named after it."""
+    """Logins with new random passwords, named after the database."""
     name = unquote(urlsplit(address(owner)).path.strip("/"))
     return _named(owner, name, {kind: secrets.token_urlsafe(24) for kind in ROLES})
 
@@ -79,8 +79,8 @@ def drawn(owner: str) -> Logins:
 async def make(connection: asyncpg.Connection[asyncpg.Record], logins: Logins, *, renew: bool = True) -> None:
     """Create the logins, or give them these passwords. ``connection`` is the owner's, who may create roles.
 
-    In the caller's transaction: a crash leaves both or none. ``ConfigurationError`` if one is there and not to be
-    renewed, or if one of that name is more than a login of ours.
+    It runs in the caller's transaction: a crash leaves both or none. ``ConfigurationError`` if a login exists already
+    and ``renew`` is false.
     """
     for kind, url in (("faces", logins.faces), ("engine", logins.of_engine)):
         name, password = _user(url)
@@ -91,7 +91,7 @@ async def make(connection: asyncpg.Connection[asyncpg.Record], logins: Logins, *
 
 
 async def check(connection: asyncpg.Connection[asyncpg.Record], kind: str) -> None:
-    """Raise ``ConfigurationError`` if the login of this kind may be or do more than its role."""
+    """Raise ``ConfigurationError`` if the connection's login has more rights than the role of this kind."""
     more = await connection.fetchval(_MORE, ROLES[kind])
     if more is not None:
         words = f"the database login of the {kind} is also {more}, so nothing parts it from the rest."
@@ -99,7 +99,7 @@ async def check(connection: asyncpg.Connection[asyncpg.Record], kind: str) -> No
 
 
 def settings_of(logins: Logins) -> dict[str, str]:
-    """The settings that name the logins, by kind: a line of an environment file each."""
+    """The settings that name the logins, by kind: one line of an environment file each."""
     faces, engine = (shlex.quote(address(url)) for url in (logins.faces, logins.of_engine))
     return {
         "faces": f"COUNTERSEAL_FACES_DATABASE_URL={faces}\n",

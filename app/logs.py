@@ -11,7 +11,7 @@ import structlog
 
 from app.settings import LogFormat, LogLevel
 
-# These write bodies, headers or tokens below WARNING.
+# These libraries log bodies, headers or tokens below WARNING.
 _TALKATIVE = ("slack_bolt", "slack_sdk", "botocore", "boto3", "urllib3", "httpx", "httpcore", "aiohttp", "asyncio")
 _QUIET = (*_TALKATIVE, "uvicorn", "alembic")
 _SECRET_WORDS = ("secret", "token", "password", "authorization", "api_key", "signature", "cookie", "private_key")
@@ -51,7 +51,7 @@ def configure(format_: LogFormat = "console", level: LogLevel = "info") -> None:
 
 
 def _not_about_authorize(record: logging.LogRecord) -> bool:
-    """Bolt warns that `authorize` replaces the client's token, which is what we want of it."""
+    """Drop Bolt's warning that `authorize` replaces the client's token: we want exactly that."""
     return "`authorize`" not in record.getMessage()
 
 

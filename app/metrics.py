@@ -12,7 +12,7 @@ from runtime.store.queue_reads import TenantQueue
 
 
 class Metrics:
-    """Counters of this process, and one tenant's figures at the moment of asking."""
+    """Counters of this process, and one tenant's figures at the moment of the request."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -39,11 +39,11 @@ class Metrics:
         self._votes.labels(channel, code).inc()
 
     def refusal(self, face: str, code: str) -> None:
-        """Count one request that was not signed as it must be."""
+        """Count one request whose signature was missing or wrong."""
         self._refusals.labels(face, code).inc()
 
     def text(self, runs: Iterable[tuple[str, int]], queues: Iterable[TenantQueue]) -> bytes:
-        """The exposition format: our counters, the counts of runs by status, and what stands in the tenant's queue."""
+        """The exposition format: our counters, the counts of runs by status, and the tenant's queue."""
         registry = CollectorRegistry()
         gauge = partial(Gauge, registry=registry)
         by_status = gauge("counterseal_runs", "Runs of this tenant", ("status",))
@@ -55,7 +55,7 @@ class Metrics:
 
 
 def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:
-    """Add one tenant's queue. Workspaces are not told apart, because callers choose their names."""
+    """Add one tenant's queue. Workspaces are added up: callers choose their names, which must not become labels."""
     commands = gauge("counterseal_commands", "Open outbox commands", ("kind", "status"))
     oldest = gauge("counterseal_commands_oldest_seconds", "Age of the oldest open one", ("kind", "status"))
     for message in queue.messages:
@@ -77,5 +77,5 @@ def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:
     if queue.starts_left is not None:
         starts.labels("tenant").set(queue.starts_left)
     capped = [cap.starts_left for cap in queue.caps if cap.starts_left is not None]
-    if capped:  # authors choose the names of workflows: only the one with least is told
+    if capped:  # authors choose the names of workflows, which must not become labels: only the minimum is shown
         starts.labels("workflow").set(min(capped))

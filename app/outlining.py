@@ -1,4 +1,4 @@
-"""Previews, which ask nothing outside: the outline of a workflow, and what a policy makes of a described action."""
+"""Previews, computed offline: the outline of a workflow, and a policy's decision on a described action."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CONTEXT = {each.name: type(each.default) for each in structs.fields(FactContext
 
 
 def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject:
-    """The graph as a tree, and what it needs; with policies, what becomes of each step, as far as it can be known.
+    """The graph as a tree, and what it needs. With policies, also the decision on each step, as far as foreseeable.
 
-    ``steps`` are nodes in an order in which needs come first. Each has ``id``, ``kind`` (``do`` for an operation; else
-    what its step row says it does, or its own name), ``needs``, ``stage`` (nodes of one list and the same stage start
-    together), what is declared of the operation or the workflow that it calls, and ``inside``: further lists of nodes
-    by what leads to them.
+    ``steps`` are nodes in topological order. Each has ``id``, ``kind`` (``do`` for an operation; else what its step row
+    says it does, or its own name), ``needs``, ``stage`` (nodes of one list with the same stage start together), the
+    declaration of the operation or the workflow that it calls, and ``inside``: the lists of nodes in its branches,
+    loops and handlers, by the name of each.
     """
     start = workflow.servicenow
     result: JsonObject = {
@@ -68,7 +68,7 @@ def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject
 
 def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:
     stages: dict[str, int] = {}
-    for node in scope.nodes:  # in an order in which needs come first
+    for node in scope.nodes:  # in topological order: the nodes that a node needs come first
         stages[node.id] = 1 + max((stages.get(need, 0) for need in node.needs), default=0)
     return [_node(node, stages[node.id], operations) for node in scope.nodes]
 
@@ -96,13 +96,13 @@ def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonOb
 
 
 def _tool(agent: AgentNode, number: int, tool: AgentTool, operations: Mapping[str, Operation]) -> JsonObject:
-    """A tool like a node. What becomes of its calls is foreseen by the same ``id``."""
+    """A tool, in the form of a node. Its verdict has the same ``id``."""
     told: JsonObject = {**_node(tool.leaf, number, operations), "id": f"{agent.id}/{tool.tool.name}"}
     return {**told, "kind": _TOOLS[tool.tool.kind], "fixed": [*sorted(tool.tool.fixed)]}
 
 
 def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
-    """The scopes that a node holds and that are not empty, each by the name under which the node holds it."""
+    """The non-empty scopes inside a node, each with the name that the node gives it."""
     names: dict[int, str] = {}
     for field in fields(node):
         value: Any = getattr(node, field.name)
@@ -114,7 +114,7 @@ def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
 
 
 def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[str]:
-    """The outline for people. ``connectors`` maps each needed connector to its standing here."""
+    """The outline for people. ``connectors`` maps each needed connector to its state in this process."""
     title = f" · {told['title']}" if told["title"] != told["name"] else ""
     yield f"{told['name']} version {told['version']}{title}"
     facts = {
@@ -177,10 +177,10 @@ def _some(names: list[str]) -> str:
 
 
 def explain_action(data: bytes, file: str, policies: PolicySet, catalog: Catalog) -> Explanation:
-    """Build the action described by ``{operation, input, before?, run?, origins?, carries?}`` as a run would.
+    """Build and judge the action described by ``{operation, input, before?, run?, origins?, carries?}`` as a run would.
 
-    It is judged. ``before`` is what a pre-read would find, ``run`` holds facts of the run, ``origins`` and ``carries``
-    those about arguments, by name. ``InputError`` names the member that is wrong.
+    ``before`` is what a pre-read would find. ``run`` holds facts about the run, ``origins`` and ``carries`` facts about
+    arguments by name. ``InputError`` names the member that is wrong.
     """
     value = bounded_json.parse_object(data, where=file)
     unknown = sorted(value.keys() - _MEMBERS)
@@ -197,7 +197,7 @@ def explain_action(data: bytes, file: str, policies: PolicySet, catalog: Catalog
 
 
 def _traced(value: JsonObject, operation: Operation, action: Action, file: str) -> dict[str, object]:
-    """The facts about origins that were described; an argument that is absent has none."""
+    """The facts about origins in the description; an absent argument has no origins."""
     traced: dict[str, object] = {}
     for member, begins, kind in (("origins", ORIGIN, "list<list<string>>"), ("carries", CARRIES, "list<string>")):
         told = _object(value.get(member, {}), f"{file}: {member}")

@@ -12,9 +12,9 @@ from core.errors import TransportError
 
 
 async def identity(settings: Settings) -> str:
-    """The server's identifier and the database's number: two addresses of one database have the same.
+    """The server's identifier and the database's number, so that two addresses of one database compare equal.
 
-    ``TransportError`` if it cannot be asked; then nothing is known to be another database.
+    ``TransportError`` if the database does not answer. Then the caller cannot exclude that another address is ours.
     """
     async with storage.server(settings) as logins:
         try:

@@ -6,13 +6,13 @@ Below its root::
     alive.lock                       held by every process of the server, inherited from whoever started it
     port, server.log
 
-``alive.lock`` free means that no process of the server is left, so that a stale ``postmaster.pid`` may be removed; no
-process id, which could be somebody else's by now, is ever trusted.
+If ``alive.lock`` is free, no process of the server is left, and a stale ``postmaster.pid`` may be removed. We never
+trust a process id: another process may have it by now.
 
-The server listens on 127.0.0.1 alone, asks for a password (SCRAM-SHA-256) and opens no Unix socket, whose path would
-have to fit in 107 bytes. Its port stays the same for as long as nobody else takes it. For root it runs as ``nobody``
-(see ``postgres_programs``). The data folder may lie below one that ``nobody`` cannot enter: the server gets it as its
-working folder, which needs no way in.
+The server listens on 127.0.0.1 alone, asks for a password (SCRAM-SHA-256) and opens no Unix socket, because a socket's
+path must fit in 107 bytes. Its port stays the same unless another program takes it. If we are root, the server runs as
+``nobody`` (see ``postgres_programs``). ``nobody`` may have no access to the parents of the data folder; so the server
+gets the data folder as its working folder, which needs no such access.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RELAXED = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "of
 
 
 class Cluster:
-    """The data folder below ``root``. Callers see to it that ``launch`` and ``stop`` never run at the same time."""
+    """The data folder below ``root``. Callers must never run ``launch`` and ``stop`` at the same time."""
 
     def __init__(self, root: Path, *, durable: bool) -> None:
         self._root = root
@@ -68,7 +68,7 @@ class Cluster:
         return self.is_alive()
 
     def launch(self) -> None:
-        """Start the server; no process of it may be left. Makes its data folder first if there is none."""
+        """Start the server. Precondition: none of its processes is left. Creates the data folder if it is missing."""
         alive = file_locks.try_lock(self._root / "alive.lock")
         if alive is None:
             raise self._failure("PostgreSQL is there but does not answer")
@@ -81,12 +81,12 @@ class Cluster:
             settings = " ".join(f"-c {name}='{value}'" for name, value in (_SETTINGS | relaxed).items())
             for _ in range(5):
                 port = self._port()
-                if not _is_free(port):  # never chosen, or somebody else's since
+                if not _is_free(port):  # never chosen, or taken by another program since
                     port = free_port()
                     write_private(self._root / "port", str(port))
                 if self._pg_ctl("start", f"--options=-p {port} {settings}", keep=alive) == 0:
                     return
-                if _is_free(port):  # then the port was not the reason
+                if _is_free(port):  # then the start failed for another reason than the port
                     break
             raise self._failure("PostgreSQL did not start")
         finally:
@@ -108,7 +108,10 @@ class Cluster:
         return Account().run(probe) == 0
 
     def _initialize(self) -> None:
-        """Make the data folder and the database, unless they are there. Only a complete cluster gets its name."""
+        """Create the data folder and the database unless they exist. Only a complete one is renamed to its final name.
+
+        A crash leaves an ``init-*`` folder, which the next call removes.
+        """
         if self._data.exists():
             found = (self._data / "PG_VERSION").read_text(encoding="ascii").strip()
             if found != MAJOR_VERSION:
@@ -138,7 +141,7 @@ class Cluster:
         staging.rename(self._root / "cluster")
 
     def _name_of(self, data: Path) -> str:
-        """A name of the data folder that the account can reach: its working folder is the same folder."""
+        """A path of the data folder that the account can open: /proc/self/cwd, because it is the working folder."""
         in_place = self._account.uid is not None and Path("/proc/self/cwd").exists()
         return "/proc/self/cwd" if in_place else str(data)
 
@@ -178,14 +181,14 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on, at this moment."""
+    """A port of this machine that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file for our eyes only, complete or not at all."""
+    """Write a file that only its owner can read, atomically."""
     draft = path.with_suffix(".draft")
     draft.touch(mode=0o600)
     draft.write_text(text, encoding="ascii")

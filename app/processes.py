@@ -1,7 +1,7 @@
 """The long-running parts in one process: serving HTTP, working on steps, keeping the outbox and the clock.
 
 ``serve``, ``work`` and ``keep`` may run in any number of processes each; ``up`` is all three in one. SIGTERM or SIGINT
-stops them gracefully: what is under way is finished, and the process exits with 0. A second signal does not wait.
+stops them gracefully: work under way is finished, and the process exits with 0. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Duty(StrEnum):
 
 async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Callable[[str | None], None]) -> None:
     """Build, run the parts until a signal comes, and close everything. ``announce`` as for ``run``."""
-    # Calls of S3 and SQS block in threads: those that hang must leave some to the others.
+    # S3 and SQS calls block threads. With twice the maximum of a kind, one kind that hangs leaves threads to others.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * KIND_MAX))
     stop = asyncio.Event()
     _stop_at_signals(stop)
@@ -62,24 +62,24 @@ async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Ca
 
 
 def keep_for_good() -> None:
-    """Exclude all that is loaded by now from garbage collection: it lives as long as the process.
+    """Exclude everything loaded so far from garbage collection: it lives as long as the process.
 
-    Each full round of the collector over it would stop the process for a tenth of a second. Nearly nothing of what a
-    run needs is in a cycle, so the rounds over what is new are rarer than Python's: they were a twentieth of the work.
+    Each full collection over it would stop the process for a tenth of a second. Runs make hardly any cycles, so we also
+    collect new objects less often than Python's default, which took a twentieth of the work.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(CONTAINERS_PER_ROUND)
 
 
-# A round of the collector begins when so many more containers were made than freed: some megabytes.
+# A collection begins after this many more containers were allocated than freed: some megabytes.
 CONTAINERS_PER_ROUND = 20_000
 
 
 async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: Callable[[str | None], None]) -> None:
-    """Run the parts until ``stop`` is set. If one of them fails, the others are ended and the failure is raised.
+    """Run the parts until ``stop`` is set. If one of them fails, the others are canceled and the failure is raised.
 
-    Once they run, ``announce`` gets the URL where HTTP is served, None if it is not.
+    Once they run, ``announce`` gets the URL where HTTP is served, or None without HTTP.
     """
     async with asyncio.TaskGroup() as group:
         if app.settings.embedded:
@@ -117,14 +117,14 @@ def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     server = HttpServer(create_app(app.faces), settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
     if app.faces.workspace is not None:
-        # Ask now, so that the first click need not wait. If this fails, the click asks again.
+        # Ask Slack now, so that the first click need not wait. If this fails, the click asks again.
         group.create_task(app.faces.workspace.home(), name="slack workspace")
     group.create_task(app.faces.refusals.run(stop), name="refusals")
     return server.url
 
 
 async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]]], stop: asyncio.Event) -> None:
-    """Pass NOTIFY on until ``stop``. A broken connection is opened again, and everybody looks for what was missed."""
+    """Pass NOTIFY on until ``stop``. After a reconnect, wake everybody: notifications may have been missed."""
 
     def notify(channel: str, _: str = "") -> None:
         for wake in wakes[channel]:

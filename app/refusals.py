@@ -1,7 +1,7 @@
-"""The audit of requests that were refused at an address that belongs to a tenant. An attacker cannot fill it.
+"""The audit of requests that were refused at an address that belongs to a tenant. An attacker cannot flood it.
 
-One line per address and reason a minute; what is refused meanwhile is counted, and the next line says how many. Nothing
-of the request is kept.
+We write one line per address and reason a minute. Further refusals in that minute are only counted, and the next line
+holds the count. Nothing of the request is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Window:
 
 
 class _Windows:
-    """Windows of one line per key and minute; refusals in between are counted. ``now`` gives monotonic seconds."""
+    """Rate limit of one line per key and minute; further refusals are counted. ``now`` gives monotonic seconds."""
 
     def __init__(self, database: Database, *, now: Callable[[], float] | None = None) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class _Windows:
         self._windows: OrderedDict[tuple[str, ...], _Window] = OrderedDict()
 
     def _counted(self, key: tuple[str, ...]) -> tuple[_Window, int]:
-        """The window that a line would open now, and how many the line stands for; 0 if it is counted instead."""
+        """Count a refusal. Return its window, and the number of refusals that a line stands for now; 0 for no line."""
         now = self._now() if self._now is not None else asyncio.get_running_loop().time()
         window = self._windows.get(key)
         if window is not None and now - window.opened < WINDOW_SECONDS:
@@ -55,19 +55,19 @@ class RefusalLog(_Windows):
     """Audits refused requests. Keys are configured addresses and fixed codes, so memory is bounded."""
 
     async def note(self, tenant: str, endpoint: str, code: str) -> None:
-        """Record a refusal, or count it. Never raises: whatever happens here, the request stays refused."""
+        """Record a refusal, or count it. Never raises: the request stays refused in any case."""
         key = (tenant, endpoint, code)
         self._windows[key], count = self._counted(key)
         if count:
             await self._record(key, count)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Write what was only counted, once a minute and at the end."""
+        """Write the counted refusals once a minute and at the end."""
         await repeat(stop, self.flush, WINDOW_SECONDS, "refusals could not be counted")
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what was only counted."""
+        """Write the counted refusals that have no line yet."""
         for key, window in list(self._windows.items()):
             if window.uncounted:
                 count, window.uncounted = window.uncounted, 0
@@ -84,13 +84,13 @@ class RefusalLog(_Windows):
 
 
 class StrangerLog(_Windows):
-    """The audit of accounts that may do nothing here, and tried: one line per account, question and reason a minute.
+    """The audit of attempts by accounts without rights: one line per account, question and reason a minute.
 
-    Lines go to the tenant's stream, not the run's chain: a refused person may not move a run nor lengthen its chain.
+    Lines go to the tenant's stream: a refused person must not move a run nor lengthen its chain.
     """
 
     async def note(self, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
-        """Record that ``actor`` was refused for ``data['code']``, or count it: the next line's ``count`` tells."""
+        """Record that ``actor`` was refused for ``data['code']``, or count it for the next line's ``count``."""
         key = (actor.id, str(data.get("approval") or data.get("task")), str(data["code"]))
         window, count = self._counted(key)
         if not count:

@@ -1,7 +1,7 @@
 """Every setting, from the environment: the only module that reads it. ``counterseal doctor`` lists them all.
 
 Every variable is ``COUNTERSEAL_`` and the field's name in capitals; none is required. An empty variable counts as not
-set. All faults are one ``ConfigurationError`` that names each variable, and never repeats a value.
+set. One ``ConfigurationError`` names every variable that is wrong, and never repeats a value.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _REMEDY = "Run `counterseal doctor` when it is changed."
 _ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _KEY_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*\Z", re.ASCII)
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
-# Settings that have to be made together.
+# Settings that must be set together.
 _TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servicenow_client_secret"))
-# The second is of no use without the first.
+# Pairs of which the second setting needs the first.
 _NEEDED = (
     ("slack_bot_token", "slack_signing_secret"),
     ("bpmn_url", "bpmn_callback_url"),
@@ -117,7 +117,7 @@ Hosts: TypeAlias = Annotated[tuple[AllowedHost, ...], NoDecode, BeforeValidator(
 
 
 class WebhookEndpoint(BaseModel):
-    """One address that ServiceNow calls: the shared secret of its signatures, and whose runs it starts."""
+    """One address that ServiceNow calls: the secret that its signatures share, and the tenant whose runs it starts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     secret: Annotated[SecretStr, AfterValidator(_long_enough)]
@@ -126,7 +126,7 @@ class WebhookEndpoint(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Settings of this installation. Times are in seconds; ``home`` holds what no other setting places elsewhere."""
+    """Settings of this installation. Times are in seconds. Files go to ``home`` unless a setting says otherwise."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True)
 
@@ -200,7 +200,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
-        """Name every setting that is missing because another one is there."""
+        """Name every missing setting that another one needs."""
 
         def given(name: str) -> bool:
             return getattr(self, name) not in (None, "")
@@ -225,22 +225,22 @@ class Settings(BaseSettings):
 
     @property
     def tenants(self) -> tuple[str, ...]:
-        """Every tenant that the settings name. A start is refused unless each is there."""
+        """Every tenant that the settings name. The process refuses to start unless each exists."""
         return tuple(sorted({self.tenant, *(item.tenant for item in self.webhooks.values() if item.tenant)}))
 
     @property
     def embedded(self) -> bool:
-        """True if no database is named, so that one of our own runs below ``home``."""
+        """True if no setting names a database, so that an embedded one runs below ``home``."""
         return self.database_url is None and self.faces_database_url is None
 
     @property
     def faces_only(self) -> bool:
-        """True if this process is given no login of the engine, so that it can run nothing but faces."""
+        """True if this process has no login of the engine, so that it can run only faces."""
         return self.faces_database_url is not None and self.engine_database_url is None
 
     @property
     def signing_key_path(self) -> Path:
-        """The path of the key that signs evidence; a missing key is made there."""
+        """The path of the key that signs evidence; a missing key is created there."""
         return self.signing_key or self.home / "keys" / "evidence.pem"
 
     @property

@@ -30,7 +30,7 @@ _SHOWN = (
 )
 
 
-# What became of a signal. What is kept is for a run that is there now, unless nobody has ever waited for its key.
+# The outcome of a signal. A kept signal goes only to a run that exists now, unless nobody has ever waited for its key.
 _SIGNALED: Mapping[SignalCode, str] = {
     SignalCode.DELIVERED: "It ended the wait at step {step} of run {run_id}.",
     SignalCode.KEPT: "Nobody waits for {key!r} now. The signal is kept for {days} days, and goes to {whom}. If that is "
@@ -64,13 +64,13 @@ async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row
 
 
 def run_state(row: Row, seen: Seen) -> dict[str, Any]:
-    """The business state of a run as its last checkpoint has it, and how many failures it has gone on from."""
+    """The business state of a run at its last checkpoint, and the number of failures that branches have handled."""
     handled = seen.handled if row["status"] == RunState.SUCCEEDED else 0
     return {"channels": seen.channels, "checkpoint": seen.last, "failures_handled": handled}
 
 
 def attempted(receipt: Row) -> dict[str, Any]:
-    """Show what was attempted, without its values: they stand in the book, and a bundle discloses them."""
+    """A receipt's action without its values: these are in the book, and a bundle discloses them."""
     action = receipt["action"]
     inputs = sorted(action.get("input") or {})
     kept = {name: action.get(name) for name in ("decision", "approval")}
@@ -78,7 +78,7 @@ def attempted(receipt: Row) -> dict[str, Any]:
 
 
 async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
-    """The bundle's bytes, once their export is on record."""
+    """Record the export, then return the bundle's bytes."""
     data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
@@ -103,7 +103,10 @@ def approval_summary(row: Row, *, whole: bool = False) -> dict[str, Any]:
 async def approval_detail(
     faces: Faces, tenant: str, approval_id: UUID, person: str | None, remedy: str = ""
 ) -> dict[str, Any]:
-    """An approval with its votes and what has become of the action, as the person may see it; ``NotFoundError``."""
+    """An approval with its votes and the action's outcome, as far as the person may see it.
+
+    ``NotFoundError`` if there is none of this id.
+    """
     row = await faces.ask(tenant, approvals.approval, approval_id)
     if row is None:
         raise NotFoundError(f"There is no approval {approval_id}.", remedy=remedy)
@@ -128,13 +131,13 @@ async def approval_detail(
 
 
 async def may_see_all(faces: Faces, tenant: str, person_id: str, view: CardView) -> bool:
-    """True if the person is in a group that this question asks, and so may see sensitive values."""
+    """True if the person is in a group that this question asks, and therefore may see sensitive values."""
     wanted = [item.group for item in view.progress]
     return bool((await faces.directory(tenant).membership(person_id, wanted)).groups)
 
 
 def task_faults(answer: TaskAnswer) -> list[dict[str, str]]:
-    """The faults of a value, field by field; `where` is "" for the whole."""
+    """The faults of a value, field by field; `where` is "" for the whole value."""
     return [{"where": one.where, "message": one.message, "remedy": one.remedy} for one in answer.problems]
 
 

@@ -1,4 +1,4 @@
-"""Handling of clicks in Slack: finds the person, votes or completes, and answers; the runtime checks rights."""
+"""Handling of clicks in Slack: finds the person, passes on a vote or a form, and answers. The runtime checks rights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Asked: TypeAlias = Click | Submission | TaskClick | TaskSubmission
 
 
 class Interactions:
-    """The ``InteractionService`` and ``TaskService`` of one Slack workspace, that of the installation's own tenant."""
+    """The ``InteractionService`` and ``TaskService`` of one Slack workspace, for the installation's own tenant."""
 
     def __init__(self, faces: Faces) -> None:
         self._faces = faces
@@ -37,7 +37,7 @@ class Interactions:
         self._strangers = StrangerLog(faces.database)
 
     async def _person(self, clicker: Clicker) -> Person | StrangerCode:
-        """The person behind a full member's account of the pinned workspace; otherwise the reason why there is none."""
+        """The person behind a Slack account, or a reason: only full members of the pinned workspace count."""
         workspace = self._faces.workspace
         stranger = await workspace.stranger(clicker) if workspace is not None else StrangerCode.UNAVAILABLE
         home = await workspace.home() if workspace is not None else None
@@ -47,7 +47,7 @@ class Interactions:
         return person or StrangerCode.UNLINKED
 
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:
-        """Record a refused attempt; return the sentence for the person. If Slack is away, nothing is recorded."""
+        """Record a refused attempt; return the sentence for the person. If Slack did not answer, record nothing."""
         if code is not StrangerCode.UNAVAILABLE:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
             if isinstance(asked, Click | Submission):
@@ -63,9 +63,9 @@ class Interactions:
         return SENTENCES[code]
 
     async def vote(self, click: Click) -> Answer:
-        """Take a vote; the sentence goes to the person through the outbox, in the vote's transaction.
+        """Take a vote. The vote's transaction also orders the answer to the person, through the outbox.
 
-        ``InputError`` if the card is not of this installation: Slack then tells the person that it did not work.
+        ``InputError`` if another installation posted the card: Slack then tells the person that it did not work.
         """
         to = _answer_to(click)
         person = await self._person(click.clicker)
@@ -81,7 +81,7 @@ class Interactions:
             raise _not_ours() from None
 
     async def submit(self, submission: Submission) -> Answer:
-        """Take a vote from a modal, which shows the sentence itself."""
+        """Take a vote from a modal, which shows the answer itself."""
         if not await self._is_own(submission.approval_id):
             return Answer(False, _GONE)
         person = await self._person(submission.clicker)
@@ -90,7 +90,7 @@ class Interactions:
         return await self._count(submission, person, "view", submission.reason)
 
     async def review(self, asked: Click | Submission) -> CardView | Answer:
-        """The whole card for a person of the directory; sensitive values only for those whom it asks."""
+        """The whole card for a person of the directory. A card with sensitive values needs one of the asked groups."""
         if not await self._is_own(asked.approval_id):
             return Answer(False, _GONE)
         person = await self._person(asked.clicker)
@@ -128,9 +128,9 @@ class Interactions:
             raise _not_ours()
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
-        """The task, for a person of the directory; its form is opened only for those who may fill it in.
+        """The task, for a person of the directory. A click opens the form only for members of the task's group.
 
-        A submission is judged by ``complete``, which records refusals.
+        For a submission the group is not checked here: ``complete`` does it, and records refusals.
         """
         person = await self._person(asked.clicker)
         try:
@@ -153,7 +153,7 @@ class Interactions:
         return await self._faces.tasks.complete(self._tenant, submission.task_id, person.id, value, VoteChannel.SLACK)
 
     async def note_task(self, click: TaskClick, sentence: str) -> None:
-        """Order an answer in the channel, where Slack has said which it is. ``NotFoundError``: no such task here."""
+        """Order an answer in the channel, if Slack has named it. ``NotFoundError`` if there is no such task here."""
         if not click.channel:
             return
         async with self._faces.database.transaction(self._tenant) as connection:

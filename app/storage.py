@@ -1,7 +1,7 @@
 """The database of this installation: the embedded server or the configured one, its schema, and its tenants.
 
-Naming a tenant never creates it: a mistyped name is an error that tells the existing names. Only the tenant of an
-installation without settings comes by itself, with ``up`` and the demo.
+Naming a tenant never creates it: a mistyped name is an error that lists the existing names. Only ``up`` and the demo
+create a tenant by themselves: the default one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = structlog.get_logger(__name__)
 WATCH_SECONDS = 0.5
 DEFAULT_TENANT: str = Settings.model_fields["tenant"].default
 _VERSIONS = Path(migrations.__file__).parent / "versions"
-# One upgrade at a time, in this database and on this server: roles are shared by all databases of a server.
+# Serializes upgrades: roles are shared by all databases of a server.
 _LOCK_KEY = 7_236_118_011
-# Every process holds this one, shared, as long as it runs: only an upgrade takes it for itself, so that none is made
-# under processes of an older release. PostgreSQL takes it back from a process that has crashed.
+# Every process holds this lock, shared, as long as it runs. An upgrade takes it exclusively, so it never runs under
+# processes of an older release. PostgreSQL releases the lock of a process that has crashed.
 _RUNNING_KEY = 7_236_118_012
 _HAS_REVISION = "SELECT to_regclass('public.alembic_version') IS NOT NULL"
 _REVISION = "SELECT version_num FROM alembic_version"
@@ -48,7 +48,7 @@ _ANOTHER = (
 
 @asynccontextmanager
 async def server(settings: Settings) -> AsyncIterator[Logins]:
-    """The addresses of the database in use. The embedded server is started or joined, and left at the end."""
+    """Yield the addresses of the configured database, or start or join the embedded server until the block ends."""
     named = (settings.faces_database_url, settings.engine_database_url, settings.database_url)
     faces, engine, owner = (None if url is None else url.get_secret_value() for url in named)
     if faces is not None:
@@ -66,10 +66,10 @@ async def server(settings: Settings) -> AsyncIterator[Logins]:
 
 
 async def watch(settings: Settings, stop: asyncio.Event) -> None:
-    """Start the embedded server again whenever it has died, be it by kill -9, until ``stop``.
+    """Start the embedded server again whenever it has died, even by kill -9, until ``stop``.
 
-    Everybody else finds the database away meanwhile, waits and goes on, as with any other. A server that cannot be
-    started is tried again: its cause may go, such as a full disk. ``TransportError`` if it comes back elsewhere.
+    All other parts wait meanwhile, as in any database outage. A failed start is retried, because its cause, such as a
+    full disk, may go away. ``TransportError`` if the server comes back on another port.
     """
     embedded = EmbeddedPostgres(settings.home / "postgres")
     try:
@@ -94,8 +94,9 @@ async def watch(settings: Settings, stop: asyncio.Event) -> None:
 async def ready_database(settings: Settings) -> AsyncIterator[Logins]:
     """Yield the addresses of ``server`` with the schema at head; upgrade it, unless COUNTERSEAL_AUTO_MIGRATE is off.
 
-    Only who is given the owner's address can upgrade, and makes the two logins if they are missing. The schema stays as
-    it is meanwhile, but see ``keep_schema``. ``ConfigurationError`` for a login that is more than a login of ours.
+    Only a process with the owner's address can upgrade; it also creates the two logins if they are missing. Inside the
+    block nobody else can upgrade the schema, unless the connection is lost: see ``keep_schema``.
+    ``ConfigurationError`` if the faces' login has more rights than its role.
     """
     async with server(settings) as found:
         if found.owner is not None and not await _at_head(found.faces):
@@ -107,7 +108,7 @@ async def ready_database(settings: Settings) -> AsyncIterator[Logins]:
 
 
 async def _at_head(url: str) -> bool:
-    """True if this login is there and sees the schema at head; an error is for whoever connects next to raise."""
+    """True if this login exists and sees the schema at head. On an error False: the next connection raises it."""
     with suppress(CountersealError, asyncpg.InsufficientPrivilegeError):
         return await schema_revision(url) == head_revision()
     return False
@@ -122,10 +123,10 @@ async def _prepare(owner: str, found: Logins, *, migrates: bool) -> None:
 
 
 async def make_logins(owner: str, made: Logins, *, renew: bool = True, keep: Callable[[], None] = lambda: None) -> None:
-    """Create both logins, or give them new passwords, in one transaction. The schema is at head.
+    """Create both logins, or give them new passwords, in one transaction. The schema must be at head.
 
-    ``keep`` writes down the passwords before they hold. A crash after it leaves those that held before; repeat it.
-    ``ConfigurationError`` if the owner may not create roles, or as ``logins.make``.
+    ``keep`` stores the passwords before the commit. A crash after ``keep`` leaves the old passwords valid: repeat the
+    call. ``ConfigurationError`` if the owner may not create roles, and as ``logins.make``.
     """
     async with _connected(owner) as connection:
         try:
@@ -139,7 +140,7 @@ async def make_logins(owner: str, made: Logins, *, renew: bool = True, keep: Cal
 
 
 async def engine_of(found: Logins) -> str:
-    """The address under which the engine works here: its own, once it is known to be nobody else's, or the faces'."""
+    """The engine's address, after its login was checked; the faces' address if this process has no engine's login."""
     if found.engine is None:
         return found.faces
     await check_login("engine", found.engine)
@@ -147,19 +148,19 @@ async def engine_of(found: Logins) -> str:
 
 
 async def check_login(kind: str, url: str) -> None:
-    """Raise ``ConfigurationError`` if this login may be more than its role, ``TransportError`` if none is there."""
+    """Raise ``ConfigurationError`` if this login has more rights than its role, ``TransportError`` if unreachable."""
     async with _connected(url) as connection:
         await logins.check(connection, kind)
 
 
 async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
-    """Keep the schema as it is until ``stop``, also if the connection that does so is lost, and its lock with it.
+    """Hold the lock against upgrades until ``stop``; take it again if its connection is lost.
 
-    ``ConfigurationError`` if another release has upgraded it in between: this process may not go on with that.
+    ``ConfigurationError`` if another release has upgraded the schema in between: this process must not go on.
     """
     async with server(settings) as found:
         while not stop.is_set():
-            # While PostgreSQL is away everybody waits for it.
+            # While PostgreSQL is away, retry: all other parts wait for it too.
             with suppress(TransportError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                 async with _connected(found.faces) as connection:
                     await _hold_schema(connection)
@@ -169,7 +170,7 @@ async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def _hold_schema(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Keep the schema from being upgraded by others; ``ConfigurationError`` if it is not at head."""
+    """Take the shared lock, which keeps others from upgrading; ``ConfigurationError`` if the schema is not at head."""
     await connection.execute(f"SELECT pg_advisory_lock_shared({_RUNNING_KEY})")
     found = await _revision(connection)
     if found != head_revision():
@@ -180,9 +181,9 @@ async def _hold_schema(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 async def upgrade(url: str, revision: str = "head") -> None:
     """Bring the schema to head, in one transaction; safe to run concurrently. A crash leaves it as it was.
 
-    ``TransportError`` or ``ConfigurationError`` if the server refuses, or if processes are at work in the database.
+    ``TransportError`` or ``ConfigurationError`` if the server refuses, or if processes of another release are running.
     """
-    # These take long to import, and are seldom needed.
+    # Import them only here: they take long to import and are seldom needed.
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import text
@@ -215,7 +216,7 @@ async def upgrade(url: str, revision: str = "head") -> None:
 async def schema_revision(url: str) -> str | None:
     """The revision that the database is at; None if it has no schema of ours. ``TransportError`` if unreachable.
 
-    ``ConfigurationError`` if another release made it that this one cannot migrate, such as 0.1.0.
+    ``ConfigurationError`` if a release made the schema that this one cannot migrate from, such as 0.1.0.
     """
     async with _connected(url) as connection:
         return await _revision(connection)
@@ -251,12 +252,12 @@ def head_revision() -> str:
 
 
 def _revisions() -> set[str]:
-    """The revisions that this release knows, from the names of their files; Alembic takes long to import."""
+    """The revisions that this release knows, from their file names, because Alembic takes long to import."""
     return {path.name.split("_", 1)[0] for path in _VERSIONS.glob("[0-9]*_*.py")}
 
 
 async def found_default_tenant(database: Database) -> None:
-    """Create the default tenant. A crash leaves it whole or not there; the next ``up`` makes it."""
+    """Create the default tenant in one transaction. After a crash, the next ``up`` creates it."""
     from runtime.requests.publishing import ensure_tenant
 
     async with database.transaction(DEFAULT_TENANT) as connection:
@@ -271,13 +272,13 @@ async def require_tenants(database: Database, found: Logins, names: Iterable[str
         if not there:
             if found.engine is None:
                 raise _no_tenant(name)
-            # The holder of the engine's address operates the installation, and may know all its tenants.
+            # Whoever has the engine's address operates the installation, and may see the names of all tenants.
             async with Database(found.engine, ENGINE_ROLE, connections=1) as engine, engine.transaction() as connection:
                 raise await unknown_tenant(connection, name)
 
 
 async def unknown_tenant(connection: Connection, name: str) -> NotFoundError:
-    """The error for a tenant that is not there. ``connection`` is under the engine's role."""
+    """The error for a tenant that does not exist. ``connection`` is under the engine's role."""
     return _no_tenant(name, nearest(name, await tenants.names(connection)))
 
 

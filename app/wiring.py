@@ -1,7 +1,7 @@
 """The composition root: settings in, a runtime out. Nothing else in the product constructs adapters.
 
-``App`` is the whole, with the engine's role, for workers and keepers. ``app.faces`` has the part of HTTP, Slack and the
-command line, with the faces' role only, so that row-level security stands behind everything that they do.
+``App`` is the whole runtime, under the engine's role, for workers and keepers. ``app.faces`` has the part for HTTP,
+Slack and the command line. It has only the faces' role, so row-level security holds for everything that it does.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class App:
         return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
 
     def dispatcher(self) -> Dispatcher:
-        """Delivers the outbox: cards, tasks, answers, bundles, and what runs order elsewhere."""
+        """A dispatcher that delivers the outbox: cards, tasks, answers, bundles, and orders to other systems."""
         bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
         errands = Errands(self.database, self.definitions, self.connectors)
-        # Without a channel there is nowhere to show a card or a task; the same ones are answered over HTTP and here.
+        # Without a channel no card or task can be posted. People can still answer over HTTP and on the command line.
         messages: dict[str, Handler] = dict.fromkeys((*_SHOWN, "note", "task"), _shown_nowhere)
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
@@ -85,22 +85,22 @@ class App:
         return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)
 
     def completing(self) -> Completing:
-        """Fetches completions from every connector that has to be asked for them."""
+        """A keeper that polls for completions the connectors whose systems cannot call us back."""
         sources = {name: found for name, found in self.connectors.items() if isinstance(found, CompletionSource)}
         return Completing(self.database, self.definitions, sources)
 
     def scheduler(self) -> Scheduler:
-        """Admits steps to a queue that needs it."""
+        """A scheduler, which admits steps to a queue that needs it."""
         return Scheduler(self.database, self.queue, self.owner)
 
     def reconciler(self) -> Reconciler | None:
-        """Looks after the queue's dead letters; None if there is no such queue."""
+        """A reconciler of the queue's dead letters; None if no queue of dead letters is configured."""
         if self.dead_letters is None:
             return None
         return Reconciler(self.database, self.definitions, self.dead_letters, self.owner)
 
     def sweeper(self) -> Sweeper:
-        """Finds what a crash or the passing of time has left."""
+        """A sweeper, which repairs what crashes left behind and ends what is overdue."""
         return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
@@ -123,10 +123,10 @@ async def build(
     signer: Signer | None = None,
     first_run: bool = False,
 ) -> AsyncIterator[App]:
-    """Build everything that the settings ask for; what is given replaces what they would make.
+    """Build everything that the settings ask for. An argument replaces the part that they would build.
 
     ``ConfigurationError`` for settings that cannot work, ``TransportError`` if the database is not reachable,
-    ``NotFoundError`` for a tenant that they name and that is not there. On a ``first_run`` the default one is made.
+    ``NotFoundError`` if a tenant that they name does not exist. A ``first_run`` creates the default tenant.
     """
     async with AsyncExitStack() as stack:
         logins = await stack.enter_async_context(storage.ready_database(settings))
@@ -135,7 +135,7 @@ async def build(
             await storage.found_default_tenant(faces.database)
         await storage.require_tenants(faces.database, logins, settings.tenants)
         connections = settings.worker_concurrency + 8
-        # A process of faces alone never uses it: without the engine's login PostgreSQL refuses the role.
+        # In a process of faces alone nobody uses it: PostgreSQL would refuse the engine's role to the faces' login.
         url = await storage.engine_of(logins)
         engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections))
         if connectors is None:

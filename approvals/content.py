@@ -1,6 +1,6 @@
-"""The content of a card, as people see it: frozen when the question is put, the same on every face.
+"""The content of a card, as people see it: frozen when the question is opened, the same on every face.
 
-The digest of ``CardContent.to_json()`` is what evidence keeps of "the card as shown".
+Evidence holds the digest of ``CardContent.to_json()`` as "the card as shown".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.identity import Role
 
 
 class CardState(StrEnum):
-    """The state that a card shows: of its question, and then of the action's execution."""
+    """The state that a card shows: first the question's, then the state of the action's execution."""
 
     PENDING = "pending"
     RECORDED = "recorded"
@@ -33,7 +33,7 @@ class CardState(StrEnum):
     CANCELED = "canceled"
 
 
-# What somebody has done to an action, by their part in it. "You requested this" and "Ana Lee requested this".
+# What a contributor did, by role. Completes a sentence such as "You …" or "Ana Lee …".
 PARTS = {
     Role.REQUESTER: "requested this",
     Role.UPDATER: "changed the record",
@@ -48,9 +48,9 @@ PARTS = {
 
 
 class ShapedBy(Struct, frozen=True, forbid_unknown_fields=True):
-    """A person who shaped what is asked: by name, what they did, and what is to be known about their vote ("" if not).
+    """A person who shaped the action: their name, what they did, and a note about their vote ("" for none).
 
-    ``name`` is as the directory has it, or what was said of somebody whom it does not know.
+    ``name`` comes from the directory, or for somebody whom it does not know from the principal.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ShapedBy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleReason(Struct, frozen=True, forbid_unknown_fields=True):
-    """One policy rule that asked for people, and why, in its author's words."""
+    """One policy rule that asks people, and its reason in the author's words."""
 
     id: str
     because: str
@@ -73,9 +73,9 @@ class InputField(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """The place where a value of the action comes from: ``words`` are ours, ``of`` names a tool, a field or a signal.
+    """The source of one value of the action: ``words`` are ours, ``of`` names a tool, a field or a signal.
 
-    ``ours`` says that somebody of ours chose the value, or wrote it; if not, ``value`` quotes it.
+    ``ours``: one of our own people chose or wrote the value. Otherwise ``value`` quotes it.
     """
 
     field: str
@@ -86,9 +86,9 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Agent(Struct, frozen=True, forbid_unknown_fields=True):
-    """The agent that proposes the action, by the step that it is, and the turn; ``requester`` for whom.
+    """The agent that proposes the action: its step, its model, the turn, and the ``requester`` that it works for.
 
-    ``read`` are the operations whose results its model has seen. ``says`` is the model's own reason: its claim.
+    ``read`` are the operations whose results its model has seen. ``says`` is the reason that the model claims.
     """
 
     step: str
@@ -100,14 +100,14 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything a person sees before deciding, complete (Q-20).
+    """Everything that a person sees before deciding, complete (Q-20).
 
     ``reverse`` says how the action is undone, "" if it cannot be. ``changes`` are the proposed writes, ``inputs`` the
     action's other inputs. ``sensitive`` names fields of either whose values stay out of the channel. ``expires_at`` is
-    ISO 8601 UTC. ``evidence`` is what the probe of an action in doubt reported, in its words.
+    ISO 8601 UTC. ``evidence`` is the report of the probe of an action in doubt, in the probe's words.
     ``tier`` is the weight that policy gives the decision, "" for none. ``system`` is the outside system that would be
-    called, by address and account, "" for none. ``shaped_by`` are those who shaped it, besides the requester alone.
-    ``sources`` say where its values come from, where a rule reads that or an ``agent`` proposes it.
+    called, by address and account, "" for none. ``shaped_by`` lists the people who shaped it; empty if the requester
+    alone did. ``sources`` are the sources of its values, given if a rule reads them or an ``agent`` proposes it.
     """
 
     title: str
@@ -140,7 +140,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     agent: Agent | None = None
 
     def to_json(self) -> JsonObject:
-        """A JSON object that ``from_json`` reads back to an equal value. Few cards say where their values come from."""
+        """A JSON object that ``from_json`` reads back to an equal value. Leaves out empty ``sources`` and ``agent``."""
         value: JsonObject = to_builtins(self)
         told = {name: item for name, item in value.items() if item or name not in ("sources", "agent")}
         return {name: list(item) if isinstance(item, tuple) else item for name, item in told.items()}
@@ -154,7 +154,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
             raise _problem(str(error)) from None
 
     def masked(self) -> CardContent:
-        """The same content with the values of sensitive fields replaced by ``MASK``: what a channel may show."""
+        """The same content for a channel: ``MASK`` replaces the values of sensitive fields."""
         hidden = frozenset(self.sensitive)
         changes = tuple(Change(c.field, MASK, MASK) if c.field in hidden else c for c in self.changes)
         inputs = tuple(InputField(i.field, MASK) if i.field in hidden else i for i in self.inputs)
@@ -167,7 +167,7 @@ _UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`
 
 
 def _problem(told: str) -> InputError:
-    """The place and the words of what msgspec says about a card, such as "Expected `str`, got `int` - at `$.title`"."""
+    """Turn msgspec's message about a card, such as "Expected `str`, got `int` - at `$.title`", into an InputError."""
     words, _, place = told.partition(" - at `$")
     where = f"card{place.removesuffix('`')}"
     if member := _UNUSABLE.fullmatch(words):

@@ -1,7 +1,8 @@
 """The people who could decide a question now, counted before anybody is asked. Pure; fails closed.
 
-A group of the directory has its active people, a Slack group those of its members whom the directory knows. A group
-that could not be looked up has nobody. Who shaped what is asked counts nowhere, unless the terms allow their part.
+Of a group of the directory its active people count, of a Slack group those members whom the directory knows. A group
+that could not be looked up counts as empty. People who shaped the action do not count, unless the terms allow their
+role.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from approvals.tally import excluded, plan_met, plans_of
 from core.identity import Contributor, Directory, Entry, Kind, Role, Standing, principal
 from core.terms import GroupQuorum, GroupSource, Terms
 
-# The accounts in each Slack group that could be looked up, by the group's key.
+# The accounts in each Slack group, by the group's key; without the groups that could not be looked up.
 SlackMembers = Mapping[str, frozenset[str]]
 _NAMED_MAX = 5
 
@@ -29,7 +30,7 @@ class Unanswerable(Struct, frozen=True):
 
 
 def slack_groups(terms: Terms) -> tuple[GroupQuorum, ...]:
-    """The Slack groups that may have a part in deciding, each once."""
+    """The Slack groups in any plan of these terms, each once."""
     every = {group.key: group for plan in plans_of(terms, escalated=True) for group in plan}
     return tuple(group for group in every.values() if group.source is GroupSource.SLACK_GROUP)
 
@@ -37,7 +38,7 @@ def slack_groups(terms: Terms) -> tuple[GroupQuorum, ...]:
 def unanswerable(
     terms: Terms, contributors: Iterable[Contributor], people: Directory, slack: SlackMembers
 ) -> Unanswerable | None:
-    """Say why no plan of these terms could be met by the people who may decide now; None if one can."""
+    """The reason why the people who may decide now can meet no plan of these terms; None if they can meet one."""
     plans, barred = plans_of(terms, escalated=True), excluded(terms, contributors)
     if not plans:
         return Unanswerable("Nobody may decide this: its terms name no approvers.", "Name some in the policy's rule.")
@@ -65,7 +66,7 @@ def _slack_accounts(entry: Entry) -> set[str]:
 
 
 def _votes(members: Mapping[str, frozenset[str]], barred: Mapping[str, Role]) -> list[Vote]:
-    """Imagined approvals by everybody who may decide."""
+    """Hypothetical approvals by everybody who may decide."""
     keys: dict[str, set[str]] = {}
     for key, those in members.items():
         for person in sorted(those - barred.keys()):
@@ -83,7 +84,7 @@ def _short(
     people: Directory,
     slack: SlackMembers,
 ) -> str:
-    """Say what a group lacks, in a sentence; "" if it has enough people."""
+    """A sentence about the people that a group lacks; "" if it has enough."""
     left = len(members - barred.keys())
     if left >= group.of:
         return ""
@@ -103,7 +104,7 @@ def _two_people(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> str:
 
 
 def _kept_out(members: set[str], barred: Mapping[str, Role], people: Directory) -> str:
-    """Name those of the groups who may not decide because they shaped what is asked."""
+    """A sentence that names members who may not decide because they shaped the action; "" if there are none."""
     named = [f"{people.entries[one].name} {PARTS[barred[one]]}" for one in sorted(members & barred.keys())]
     more = " and others" if len(named) > _NAMED_MAX else ""
     return f" Whoever shaped it does not decide it: {', '.join(named[:_NAMED_MAX])}{more}." if named else ""

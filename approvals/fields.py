@@ -1,4 +1,4 @@
-"""The fields of a form, and the values that one may hold. Pure; used through ``approvals.forms``."""
+"""The fields of a form, and checks of their values. Pure; used through ``approvals.forms``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class FormProblem(Struct, frozen=True):
-    """One fault of a form or of a value. ``path`` leads to it from the root; () is the whole."""
+    """One fault of a form or of a value. ``path`` is its place from the root; () is the whole."""
 
     path: FieldPath
     message: str
@@ -57,7 +57,7 @@ class FieldKind(StrEnum):
 
 
 class FormField(Struct, frozen=True):
-    """One property of an accepted form. ``options`` are those of a choice; ``schema`` is the property's own."""
+    """One property of an accepted form. ``options`` are those of a choice; ``schema`` is the property's schema."""
 
     name: str
     kind: FieldKind
@@ -121,7 +121,7 @@ def faults_of(field: FormField, value: Json) -> list[FormProblem]:
 
 
 def _choices_faults(field: FormField, value: list[Json]) -> list[FormProblem]:
-    """The faults of a list of options. It is a set: the faces that offer it can name none twice."""
+    """The faults of a list of options. The list is a set, because no face can offer an option twice."""
     at, once = (field.name,), "Name each at most once."
     if len(value) > len(field.options):
         return [FormProblem(at, f"It names {len(value)} options, and there are {len(field.options)}.", once)]
@@ -139,7 +139,7 @@ def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
 
 
 def _words(field: FormField, error: ValidationError) -> tuple[str, str]:
-    """The words (fault, remedy) for one of the validator's findings."""
+    """The message and remedy for one error of the validator."""
     given, limit = error.instance, error.kind.value
     if said := _LIMIT_WORDS.get(error.kind.name):
         return said[0].format(len(given) if isinstance(given, Sized) else given), said[1].format(limit)
@@ -201,23 +201,23 @@ def _is_uri(text: str) -> bool:
     return bool(_URI.fullmatch(text) and (parts.hostname or parts.scheme not in ("http", "https")))
 
 
-# Our own formats in place of the library's: a chat's fields for addresses and links take just these.
+# Our own formats instead of the library's: they accept exactly what Slack's fields for addresses and links accept.
 _FORMATS = {"date": _is_date, "email": _is_email, "uri": _is_uri}
 
-# The largest form in a chat. Slack sends the modal back with each submission, form-encoded, and the values that
-# people entered need room there too.
+# The largest form that Slack can carry. Slack sends the modal back with each submission, form-encoded, and the entered
+# values need room in it too.
 WEIGHT_MAX = 36 * 1024  # bytes, as weight_of counts them
 _FIELD_WEIGHT = 480
 _PARAGRAPH_WEIGHT = 300
 _OPTION_WEIGHT = 150
 _CODE_CHARACTERS = 9  # ⟨U+E0100⟩
-_CODE_BYTES = 25  # of the same, encoded
+_CODE_BYTES = 25  # the same, form-encoded
 
 
 def weight_of(form: Mapping[str, Any]) -> int:
-    """An upper bound of what an otherwise accepted form adds to each submission of it, in bytes.
+    """An upper bound, in bytes, of the part of each submission that comes from the form itself.
 
-    It is counted here without drawing anything, so that publishing a workflow depends on no face.
+    It is computed without rendering the form, so that publishing a workflow depends on no face.
     """
     total = 2 * _PARAGRAPH_WEIGHT + _encoded(form.get("title", "")) + _encoded(form.get("description", ""))
     for field in fields_of(form):
@@ -226,13 +226,13 @@ def weight_of(form: Mapping[str, Any]) -> int:
         answers = ("Yes", "No") if field.kind is FieldKind.BOOLEAN else field.options
         total += _FIELD_WEIGHT + 2 * len(field.name) + _encoded(field.title) + _encoded(field.description)
         total += sum(_OPTION_WEIGHT + _encoded(str(words)) for words in (*answers, *chosen))
-        # A text that Slack would cut is shown whole in a paragraph before the field.
+        # An option that Slack would truncate is shown in full in a paragraph before the field.
         total += sum(_PARAGRAPH_WEIGHT + _encoded(words) for words in field.options if _may_be_cut(words))
     return total
 
 
 def _encoded(text: str) -> int:
-    """The greatest length of a text in a submission."""
+    """An upper bound of the encoded length of a text in a submission."""
     plain = "".join(character for character in text if not _is_coded(character))
     return len(quote_plus(json.dumps(plain))) + _CODE_BYTES * (len(text) - len(plain))
 
@@ -242,5 +242,5 @@ def _may_be_cut(option: str) -> bool:
 
 
 def _is_coded(character: str) -> bool:
-    """True if a face may show the character by its code, as ⟨U+0060⟩, because it could forge or hide something."""
+    """True if a face may show the character as a code such as ⟨U+0060⟩, because it could forge or hide something."""
     return character == "`" or not (character.isascii() or character.isalpha())

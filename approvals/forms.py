@@ -1,7 +1,7 @@
-"""Forms that people fill in: the part of JSON Schema 2020-12 that every face can show, and values checked against it.
+"""Forms that people fill in: the part of JSON Schema 2020-12 that every face can show, and checks of values against it.
 
-A form is a flat object. Its limits are those of the narrowest face, a modal in Slack, so that a workflow which is
-accepted can always be shown; ``check_form`` says so when the workflow is published, not when somebody waits.
+A form is a flat object. Its limits are those of the narrowest face, a modal in Slack, so every face can show an
+accepted form. ``check_form`` runs when the workflow is published, so faults are found before a run waits for a person.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["FieldKind", "FormField", "FormProblem", "check_form", "check_value",
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FIELDS_MAX = 20
 OPTIONS_MAX = 100
-TITLE_CHARACTERS_MAX = 200  # Slack: 2000 for a label; an unusual character takes up to nine to show
+TITLE_CHARACTERS_MAX = 200  # Slack: 2000 for a label; an unusual character takes up to nine characters as a code
 DESCRIPTION_CHARACTERS_MAX = 1000
 VALUE_BYTES_MAX = 64 * 1024
 _STRANGERS_NAMED = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-# Printable by their category, but drawn as nothing.
+# Printable by their Unicode category, but invisible.
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _FORM_KEYS = frozenset({"$schema", "type", "title", "description", "properties", "required", "additionalProperties"})
 _COMMON_KEYS = frozenset({"type", "title", "description", "default"})
@@ -55,10 +55,10 @@ _KEYS: dict[FieldKind, frozenset[str]] = {
 
 
 def check_value(form: Mapping[str, Any], value: Json) -> list[FormProblem]:
-    """Every reason why ``value`` does not complete an accepted form; paths begin with a field's name.
+    """All faults of ``value`` as the answer to an accepted form; paths begin with a field's name.
 
-    Stricter than JSON Schema in three ways: other properties are refused, formats are checked, and a list of options
-    names each once. Only what is accepted here has a canonical form: check before storing anything.
+    Stricter than JSON Schema in three ways: unknown properties are refused, formats are checked, and a list of options
+    has no duplicates. Check a value before storing it: only accepted values are sure to have a canonical form.
     """
     if not isinstance(value, dict):
         return [FormProblem((), "The value of a form is an object.", "Give the fields by their names.")]
@@ -84,7 +84,7 @@ def check_value(form: Mapping[str, Any], value: Json) -> list[FormProblem]:
 
 
 def check_form(form: Json) -> list[FormProblem]:
-    """Every reason why this JSON Schema is not a form, each with its place and what would be right."""
+    """All faults of this JSON Schema as a form, each with its place and a remedy."""
     if not isinstance(form, dict):
         return [FormProblem((), "A form is a JSON Schema object.", "Write type: object and properties.")]
     problems = [*_faults(form)]
@@ -149,7 +149,7 @@ def _property(name: str, schema: Json) -> Iterator[FormProblem]:
 
 
 def _of_kind(schema: JsonObject, kind: FieldKind, at: FieldPath) -> Iterator[FormProblem]:
-    """The faults of a field of this kind, but for its default."""
+    """The faults of a field of this kind, except those of its default."""
     yield from _unknown(schema, _COMMON_KEYS | _KEYS[kind], at, f"a field of this type ({kind})")
     yield from _labels(schema, at)
     yield from _limits(schema, kind, at)
@@ -245,7 +245,7 @@ def _default(field: FormField, value: Json, at: FieldPath) -> list[FormProblem]:
 
 
 def _unseen(text: str, at: FieldPath, *, lines: bool = False) -> Iterator[FormProblem]:
-    """The first thing in the text that would be invisible on a screen; ``lines``: line breaks are welcome."""
+    """A fault for the first invisible character of the text, if any; ``lines``: line breaks are allowed."""
     for character in text:
         if not ((character.isprintable() and character not in _BLANKS) or (lines and character == "\n")):
             yield FormProblem(at, f"It holds a character that cannot be seen (U+{ord(character):04X}).", "Remove it.")

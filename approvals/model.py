@@ -17,9 +17,9 @@ from core.terms import GroupQuorum, Terms
 
 
 class ApprovalStatus(StrEnum):
-    """The state of a question (Q-3). ``requested`` is the only one in which votes are taken.
+    """The state of a question (Q-3). Votes are accepted only in state ``requested``.
 
-    Rejected and expired are different outcomes to the run: a person said no, or nobody answered.
+    Rejected and expired are different outcomes for the run: a person said no, or nobody answered.
     """
 
     REQUESTED = "requested"
@@ -40,8 +40,8 @@ class ApprovalEvent(StrEnum):
     SUPERSEDE = "supersede"
 
 
-# Nothing is ever approved by time. An approval that was given is still void when the action drifted before it was
-# performed (promise 3).
+# No timeout ever approves anything. Even a given approval becomes void if the action drifts before it is performed
+# (promise 3).
 APPROVAL: Machine[ApprovalStatus, ApprovalEvent] = Machine(
     name="approval",
     initial=frozenset({ApprovalStatus.REQUESTED, ApprovalStatus.CANCELED}),
@@ -57,7 +57,7 @@ APPROVAL: Machine[ApprovalStatus, ApprovalEvent] = Machine(
 
 
 class ApprovalKind(StrEnum):
-    """The kind of question: may this action be done, may the workflow go on, what became of an action in doubt."""
+    """The kind of question: may this action be performed, may the workflow go on, what happened to one in doubt."""
 
     ACTION = "action"
     GATE = "gate"
@@ -65,7 +65,7 @@ class ApprovalKind(StrEnum):
 
 
 class Choice(StrEnum):
-    """One person's answer. The last three answer an in-doubt approval only, the first two everything else."""
+    """One person's answer. The last three are only for actions in doubt, the first two for all other questions."""
 
     APPROVE = "approve"
     REJECT = "reject"
@@ -75,7 +75,7 @@ class Choice(StrEnum):
 
 
 def choices_of(kind: ApprovalKind) -> tuple[Choice, ...]:
-    """The answers that a question of this kind takes, in the order in which they are offered."""
+    """The possible answers to a question of this kind, in the order in which faces offer them."""
     if kind is ApprovalKind.IN_DOUBT:
         return (Choice.HAPPENED, Choice.AGAIN, Choice.FAIL)
     return (Choice.APPROVE, Choice.REJECT)
@@ -93,8 +93,8 @@ class VoteChannel(StrEnum):
 class Voter(Struct, frozen=True):
     """A person at the moment of voting. Groups are ``GroupQuorum.key`` values, resolved now.
 
-    ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody. Whose ``standing`` is
-    another than that of a person never votes; ``person_id`` of a service account is its owner's.
+    ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody. Only a voter whose
+    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's.
     """
 
     person_id: str
@@ -105,9 +105,9 @@ class Voter(Struct, frozen=True):
 
 
 class Vote(Struct, frozen=True):
-    """One recorded answer. ``groups`` are the voter's, as resolved then; ``digest`` is what was voted on.
+    """One recorded answer. ``groups`` are the voter's groups at that moment, ``digest`` is the action's digest then.
 
-    ``at`` is ISO 8601, the database's time. Of several votes of one person the last counts.
+    ``at`` is the database's time, ISO 8601. Of several votes by one person only the last counts.
     """
 
     voter: str
@@ -121,9 +121,9 @@ class Vote(Struct, frozen=True):
 
 
 class Approval(Struct, frozen=True):
-    """One question. ``contributors`` are those who shaped it; by default none of them decides it.
+    """One question. ``contributors`` are the people who shaped the action; by default none of them may decide.
 
-    ``requester`` is only shown. ``escalated`` says that the escalation is in force, ``nonce`` is what buttons carry.
+    ``requester`` is only for display. ``escalated``: the escalation is in force. ``nonce`` is carried by buttons.
     """
 
     id: UUID
@@ -143,16 +143,16 @@ class Approval(Struct, frozen=True):
 
 
 class GroupProgress(Struct, frozen=True):
-    """The progress of one group: ``names`` of those who count for it, out of ``of``."""
+    """The progress of one group: the ``names`` of voters who count for it so far, out of ``group.of``."""
 
     group: GroupQuorum
     names: tuple[str, ...]
 
 
 class CardView(Struct, frozen=True):
-    """All that a face needs to draw one approval. ``detail`` says what became of it (result, error, by whom).
+    """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
-    ``late`` says what a worker that had lost its lease told of it afterwards, ``paused`` what keeps it from going out.
+    ``late`` is the outcome told by a worker that had lost its lease; ``paused`` names pauses that hold the action back.
     """
 
     approval_id: UUID
@@ -170,7 +170,7 @@ class CardView(Struct, frozen=True):
 
 
 class TaskState(StrEnum):
-    """The state of a task. All but ``open`` are final."""
+    """The state of a task. All states but ``open`` are final."""
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -181,9 +181,9 @@ class TaskState(StrEnum):
 class TaskView(Struct, frozen=True):
     """All that a face needs to draw one task: a wait that people end by filling in a form (X-9).
 
-    ``form`` is a JSON Schema in which ``check_form`` finds nothing. ``group`` is whose members may complete it.
-    ``due_at`` is ISO 8601 UTC, "" if it waits for ever; ``completed_by`` is a person's name, "" if nobody did;
-    ``link`` is where the task can be seen without the messenger, "" for nowhere.
+    ``form`` is a JSON Schema that ``check_form`` accepts. Members of ``group`` may complete the task. ``due_at`` is
+    ISO 8601 UTC, "" for no deadline. ``completed_by`` is the name of the person who did, "" for nobody. ``link`` is the
+    task's web address outside the messenger, "" for none.
     """
 
     task_id: UUID
@@ -205,8 +205,8 @@ class TaskView(Struct, frozen=True):
 class TaskAnswer(Struct, frozen=True):
     """The answer to one attempt to complete a task.
 
-    ``code`` is stable, ``sentence`` is for the person. ``problems`` are faults of the value, by field; there are none
-    unless the person may complete the task and it is still open.
+    ``code`` is stable, ``sentence`` is for the person. ``problems`` are faults of the value, by field. They are given
+    only if the person may complete the task and it is still open.
     """
 
     accepted: bool

@@ -1,7 +1,7 @@
-"""The ports that approvals and tasks need: a messenger that shows them, and a source that knows the people.
+"""The ports that approvals and tasks need: a messenger that shows them, and a source of groups and their members.
 
-Outcomes are values, because each means another next step: an in-doubt post is looked for before it is repeated, a
-refused one needs a person, a post that certainly did not happen is simply tried again.
+Outcomes are values, because each one leads to a different next step: after a post in doubt the caller searches for the
+message before it retries, a refused post needs a person, a post that certainly failed is simply retried.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class MessageRef(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """The message is there."""
+    """The message exists."""
 
     ref: MessageRef
 
 
 class NotPosted(Struct, frozen=True):
-    """The message is certainly not there. Try again, after ``retry_after_seconds`` if the messenger named them."""
+    """The message certainly does not exist. Retry, after ``retry_after_seconds`` if the messenger gave a time."""
 
     message: str
     retry_after_seconds: float | None = None
 
 
 class PostInDoubt(Struct, frozen=True):
-    """The message may be there: find it by ``find_card`` before repeating a post. An update may simply be repeated."""
+    """The message may exist: call ``find_card`` before repeating a post. An update can be repeated at once."""
 
     message: str
 
 
 class PostRefused(Struct, frozen=True):
-    """The messenger refused, and trying again will not help. ``message`` says what a person has to do."""
+    """The messenger refused, and a retry will not help. ``message`` says what a person must do."""
 
     code: str
     message: str
@@ -52,14 +52,14 @@ PostOutcome: TypeAlias = Posted | NotPosted | PostInDoubt | PostRefused
 
 
 class Absent(Struct, frozen=True):
-    """No message with this key is in the channel: the whole time since ``since`` was searched."""
+    """No message with this key is in the channel. The whole history since ``since`` was searched."""
 
 
 FindOutcome: TypeAlias = Posted | Absent | NotPosted | PostRefused
 
 
 class Messenger(Protocol):
-    """Shows cards and tasks. Never raises for anything the messenger or the network does; never retries by itself."""
+    """Shows cards and tasks. Never raises because of the messenger or the network; never retries by itself."""
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post a new card that carries ``key``, by which ``find_card`` finds it."""
@@ -68,7 +68,7 @@ class Messenger(Protocol):
         """Redraw a card. Idempotent."""
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
-        """Look for our own message with ``key``, a card or a task, posted at or after ``since`` (Unix seconds)."""
+        """Search for our own message with ``key``, a card or a task, posted at or after ``since`` (Unix seconds)."""
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
         """Post a new task that carries ``key``, by which ``find_card`` finds it."""
@@ -77,10 +77,10 @@ class Messenger(Protocol):
         """Redraw a task. Idempotent."""
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
-        """Post plain words below a card: reminders, escalations."""
+        """Post plain text in a card's thread: reminders, escalations."""
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
-        """Answer one person; nobody else sees it, and it is not kept."""
+        """Post an answer that only one person sees and that the messenger does not keep."""
 
 
 class Person(Struct, frozen=True):
@@ -104,7 +104,7 @@ class SlackGroups(Protocol):
         """Look up ``wanted`` Slack groups of the directory's ``user``. Never raises: a failed group is unresolvable."""
 
     async def members(self, wanted: Collection[GroupQuorum]) -> Mapping[str, frozenset[str]] | None:
-        """The accounts in each of these groups, by its key, without those that Slack does not know or show.
+        """The accounts in each of these groups, by group key, without groups that Slack does not know or show.
 
-        None while Slack is away. Never raises.
+        None if Slack is unavailable. Never raises.
         """

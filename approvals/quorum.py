@@ -2,17 +2,17 @@
 
 Rules, in the order in which they are applied:
 
-1. A question that is no longer open, has run out of time, was replaced (nonce) or is about something else (digest)
-   takes no votes.
-2. Nobody who shaped what is asked counts, unless the terms allow their part in it (``Counted.separation_waived``).
+1. A question takes no votes if it is no longer open, has expired, was replaced (nonce) or is about another action
+   (digest).
+2. Nobody who shaped the action counts, unless the terms allow their role in it (``Counted.separation_waived``).
    Only active people of the directory count: no service account, nobody who is deactivated or unknown.
-3. Only members of a required group count, by the groups as resolved when they voted. A group that could not be resolved
-   allows nobody.
-4. A refusal to approve, and every answer about an action in doubt, needs a reason.
-5. One eligible rejection rejects. Approval needs every group's quorum. With ``two_person`` every seat is filled by
-   another person (a matching of people to seats), and there are at least two people; without it one person may count
-   for each group that they are a member of.
-6. About an action in doubt, the first choice to reach the quorum decides.
+3. Only members of a required group count. Groups are resolved at the moment of the vote. A group that could not be
+   resolved allows nobody.
+4. A rejection, and every answer about an action in doubt, needs a reason.
+5. One eligible rejection rejects. Approval needs every group's quorum. With ``two_person`` each seat needs a different
+   person (a matching of people to seats), and at least two people; without it one person may count for each of their
+   groups.
+6. For an action in doubt, the first choice to reach the quorum decides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REASON_CHARACTERS_MAX = 2000
 
 
 class RefusalCode(StrEnum):
-    """The reason why a vote was not taken."""
+    """The reason why a vote does not count."""
 
     ALREADY_DECIDED = "already_decided"
     EXPIRED = "expired"
@@ -63,11 +63,11 @@ class RefusalCode(StrEnum):
 
 
 class Counted(Struct, frozen=True):
-    """The vote counts. ``effect`` is the event that it causes, None while others are awaited.
+    """The vote counts. ``effect`` is the event that it causes, None if more votes are needed.
 
-    ``decision`` is the choice that decided, set with ``effect``: for an action in doubt *happened* and *again* approve,
-    *fail* rejects. ``separation_waived`` asks for an audit event: the voter shaped what is asked, and policy
-    allows it.
+    ``decision`` is the deciding choice, set together with ``effect``: for an action in doubt, *happened* and *again*
+    approve, *fail* rejects. ``separation_waived`` asks for an audit event: the voter shaped the action, and the terms
+    allow it.
     """
 
     vote: Vote
@@ -95,9 +95,9 @@ def consider(
     nonce: str | None = None,
     digest: str | None = None,
 ) -> Counted | NotCounted:
-    """Judge one vote against the approval as stored. ``at`` is the database's time.
+    """Judge one vote against the stored approval. ``at`` is the database's time.
 
-    ``nonce`` comes from a button, ``digest`` from a face that showed the action; each must match if given.
+    ``nonce`` comes from a button, ``digest`` from a face that showed the action. Each must match if given.
     """
     reason = reason.strip()
     refusal = (
@@ -121,9 +121,9 @@ def consider(
 
 
 def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
-    """The votes that still count: of people who are there, are active, and are still in a group that they voted for.
+    """The votes of people who are still active in the directory, each with the groups that its voter is still in.
 
-    What Slack said of its groups when somebody voted is not asked again.
+    Slack groups stay as recorded with the vote: Slack is not asked again.
     """
     kept = []
     for vote in votes:
@@ -175,7 +175,7 @@ def _decided(approval: Approval) -> NotCounted:
 
 
 def _usable_groups(approval: Approval, voter: Voter) -> frozenset[str]:
-    """The groups that this voter counts for: required, theirs, and resolved."""
+    """The groups that this voter counts for: required ones that they are in, and that could be resolved."""
     return (voter.groups - voter.unresolvable) & eligible_keys(approval)
 
 

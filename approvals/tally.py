@@ -1,7 +1,7 @@
-"""Counting votes against quorums, and whether the people of a directory can decide a question at all. Pure.
+"""Counting votes against quorums, and checks if the people of a directory could decide a question at all. Pure.
 
-Who belongs to a Slack user group is not known here, so such a group counts as large enough. People who are excluded
-later, because they own or edited what is to be done, are not known either.
+The checks do not know the members of Slack user groups, so they take such a group as large enough. They do not know
+either who will be excluded later because of a role in the action, such as its editor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Groups: TypeAlias = Mapping[str, frozenset[str]]
 
 
 def progress(approval: Approval, choice: Choice = Choice.APPROVE) -> tuple[GroupProgress, ...]:
-    """The progress of each group that may decide now: its people who have voted for ``choice``."""
+    """The progress of each group that may decide now: its members who have voted for ``choice``."""
     supporters = _supporters(approval, choice)
     groups = {group.key: group for plan in plans(approval) for group in plan}
     return tuple(
@@ -31,7 +31,7 @@ def progress(approval: Approval, choice: Choice = Choice.APPROVE) -> tuple[Group
 
 
 def current_votes(votes: Iterable[Vote]) -> tuple[Vote, ...]:
-    """Each person's last vote, in the order in which those were given."""
+    """Each person's last vote, in the order of these votes."""
     last: dict[str, Vote] = {}
     for vote in votes:
         last.pop(vote.voter, None)
@@ -40,12 +40,12 @@ def current_votes(votes: Iterable[Vote]) -> tuple[Vote, ...]:
 
 
 def plans(approval: Approval) -> tuple[tuple[GroupQuorum, ...], ...]:
-    """The sets of groups of which one has to agree entirely: the terms', and the escalation's once it is in force."""
+    """The plans of which one must be met: the groups of the terms and, once it is in force, of the escalation."""
     return plans_of(approval.terms, escalated=approval.escalated)
 
 
 def plans_of(terms: Terms, *, escalated: bool) -> tuple[tuple[GroupQuorum, ...], ...]:
-    """The plans by terms alone, before there is a question."""
+    """The plans of given terms, without a question. A plan is a set of groups that must all reach their quorum."""
     plans = [_merged(terms.approvers)]
     escalation = terms.escalate
     if escalated and escalation is not None:
@@ -56,7 +56,7 @@ def plans_of(terms: Terms, *, escalated: bool) -> tuple[tuple[GroupQuorum, ...],
 
 
 def _merged(groups: Sequence[GroupQuorum]) -> tuple[GroupQuorum, ...]:
-    """A group that is named twice asks for its larger quorum once."""
+    """The groups without duplicates: of a group that is named twice the larger quorum stays."""
     merged: dict[str, GroupQuorum] = {}
     for group in groups:
         known = merged.get(group.key)
@@ -69,7 +69,7 @@ def eligible_keys(approval: Approval) -> frozenset[str]:
 
 
 def valid_votes(approval: Approval) -> tuple[Vote, ...]:
-    """Votes on exactly this action, of people who may vote."""
+    """Votes on exactly this action, by people who are not excluded."""
     return tuple(
         vote
         for vote in current_votes(approval.votes)
@@ -89,14 +89,14 @@ def quorum_met(approval: Approval, choice: Choice) -> bool:
 def carried(
     terms: Terms, contributors: Iterable[Contributor], votes: Iterable[Vote], choice: Choice, *, escalated: bool
 ) -> bool:
-    """True if the last votes of the people who may decide carry this choice by these terms (promises 1, 12)."""
+    """True if the last votes of people who are not excluded meet these terms for this choice (promises 1, 12)."""
     barred = excluded(terms, contributors)
     supporters = [vote for vote in current_votes(votes) if vote.choice is choice and vote.voter not in barred]
     return any(plan_met(terms, plan, supporters) for plan in plans_of(terms, escalated=escalated))
 
 
 def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
-    """True if these votes are what a plan asks for."""
+    """True if these votes meet the plan."""
     if not terms.two_person:
         return all(sum(group.key in vote.groups for vote in votes) >= group.of for group in plan)
     keys = {group.key for group in plan}
@@ -105,7 +105,7 @@ def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -
 
 
 def _seated(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
-    """True if every seat can be given to another person: augmenting paths (Kuhn) over seats and people."""
+    """True if each seat can have a different person: bipartite matching by augmenting paths (Kuhn)."""
     seats = [group.key for group in plan for _ in range(group.of)]
     if len(seats) > len(votes):
         return False
@@ -125,23 +125,26 @@ def _seated(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
 
 
 def excluded(terms: Terms, contributors: Iterable[Contributor]) -> Mapping[str, Role]:
-    """The people who may not decide, because they shaped what is asked; each with the first part that bars them."""
+    """The people who may not decide because they shaped the action, each with the first role that bars them."""
     barred = [one for one in contributors if one.role not in terms.allow and one.person is not None]
     return {one.person: one.role for one in reversed(barred) if one.person is not None}
 
 
 def separated(approval: Approval, person: str) -> Role | None:
-    """The part in what is asked that keeps this person from deciding it; None if nothing does (promise 12)."""
+    """The role in the action that bars this person from deciding; None if there is none (promise 12)."""
     return excluded(approval.terms, approval.contributors).get(person)
 
 
 def shaped(approval: Approval, person: str) -> bool:
-    """True if the person had any part in what is asked, also one that the terms allow."""
+    """True if the person has any role in the action, also one that the terms allow."""
     return any(one.person == person for one in approval.contributors)
 
 
 def resolved(contributors: Iterable[Contributor], directory: Directory) -> tuple[Contributor, ...]:
-    """The contributors with everybody whom this directory takes a principal for, or the one before; else unresolved."""
+    """The contributors, one for each person that this directory finds for the principal or that was found before.
+
+    A principal without any such person stays, unresolved.
+    """
     return tuple(
         Contributor(one.role, one.principal, person)
         for one in contributors
@@ -150,7 +153,7 @@ def resolved(contributors: Iterable[Contributor], directory: Directory) -> tuple
 
 
 class Shortfall(Struct, frozen=True):
-    """The reason why nobody could decide, and a remedy, in words. ``escalation``: when the escalation is in force."""
+    """The reason why a plan cannot be met, and a remedy, in words. ``escalation``: the plan is the escalation's."""
 
     escalation: bool
     message: str
@@ -158,7 +161,7 @@ class Shortfall(Struct, frozen=True):
 
 
 def shortfalls(terms: Terms, groups: Groups) -> list[Shortfall]:
-    """List what stands in the way of any decision, whoever requested it; nothing if there is a way."""
+    """The reasons why a plan could never be met, no matter who requested; empty if every plan could."""
     found = []
     for number, plan in enumerate(plans_of(terms, escalated=True)):
         missing = [*_too_small(plan, groups)]
@@ -169,11 +172,11 @@ def shortfalls(terms: Terms, groups: Groups) -> list[Shortfall]:
 
 
 def stuck_requesters(terms: Terms, groups: Groups) -> list[str]:
-    """The people on whose own requests nobody could decide: they may not, and too few are left. By name."""
+    """People whose own requests nobody could decide: the requester is excluded, and too few others are left."""
     if Role.REQUESTER in terms.allow:
         return []
     plans = plans_of(terms, escalated=True)
-    # In a group that fills every seat of every plan, and has one besides, one person less makes no difference.
+    # Skip large groups: a group that could fill every seat and has one member more can spare any one person.
     enough = sum(group.of for group in terms.approvers) + 2
     small = [groups.get(group.group, frozenset()) for plan in plans for group in plan if _ours(group)]
     people = {person for members in small if len(members) <= enough for person in members}
@@ -189,7 +192,7 @@ def _ours(group: GroupQuorum) -> bool:
 
 
 def _too_small(plan: Sequence[GroupQuorum], groups: Groups) -> Iterator[tuple[str, str]]:
-    """Groups that nobody is in, and groups that fewer people are in than it asks for, each with a remedy."""
+    """A message and remedy for each group of the plan that is empty or has fewer people than its quorum."""
     ours = {group.group: (group.of, len(groups.get(group.group, ()))) for group in plan if _ours(group)}
     for name in sorted(name for name, (_, there) in ours.items() if not there):
         remedy = nearest(name, groups.keys() - {name}) or "Publish a directory with that group."
@@ -210,11 +213,11 @@ def _two_people(plan: Sequence[GroupQuorum], groups: Groups) -> tuple[str, str]:
 
 
 def _votes(plan: Sequence[GroupQuorum], groups: Groups, without: str = "") -> list[Vote]:
-    """Imagined approvals by as many members as the plan needs at most, but not by the person ``without``."""
+    """Hypothetical approvals by at most as many members of each group as can matter, without the person ``without``."""
     enough = sum(group.of for group in plan) + 2
     keys: dict[str, set[str]] = {}
     for group in plan:
-        # No person has such an id: an id begins with a letter or a digit.
+        # These ids cannot clash with a person's: a real id begins with a letter or a digit.
         strangers = {f"?{group.key}?{number}" for number in range(max(2, group.of))}
         members = groups.get(group.group, frozenset()) - {without} if _ours(group) else strangers
         for person in sorted(members)[:enough]:

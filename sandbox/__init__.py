@@ -1,1 +1,1 @@
-"""Stand-ins on loopback for ServiceNow, Slack and a model: the demo's world, and the tests'."""
+"""Stand-ins on loopback for ServiceNow, Slack, a model and a BPMN engine, for the demo and the tests."""

@@ -1,6 +1,6 @@
-"""The command ``python -m sandbox``: the stand-ins for other processes, until SIGTERM or SIGINT.
+"""The command ``python -m sandbox``: serves the stand-ins to other processes until SIGTERM or SIGINT.
 
-Prints one JSON line with the URLs when everything answers, and nothing else on standard output.
+Prints one JSON line with the URLs as soon as everything answers, and nothing else on standard output.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def _serve(config: SandboxConfig) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve; 0 after a signal; 1, with the reason on standard error, when a port or a library cannot be had."""
+    """Serve until a signal and return 0. Return 1, with the reason on stderr, if a port or a library is missing."""
     try:
         asyncio.run(_serve(_config(_arguments(arguments))))
     except (OSError, OverflowError) as error:

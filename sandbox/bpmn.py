@@ -1,7 +1,7 @@
 """A stand-in for a BPMN engine with the Camunda 7 REST API, as Camunda 7 and Operaton serve it.
 
-Processes really run: sandbox/processes holds their models. What is served is what the ``bpmn`` connector needs and,
-with ``/task``, what lets somebody play the client who uploads a document. Reference:
+Processes really run: sandbox/processes holds their models. The stand-in serves what the ``bpmn`` connector needs, and
+``/task``, with which a test or a person can play the client who uploads a document. Reference:
 https://docs.camunda.org/manual/7.21/reference/rest/
 """
 
@@ -34,7 +34,7 @@ _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Bpmn:
-    """The application (``app``) and what tests look at: ``state``, ``faults``, ``callbacks``.
+    """The application (``app``), and for tests ``state``, ``faults`` and ``callbacks``.
 
     The REST API is at ``{url}/engine-rest``.
     """
@@ -73,7 +73,7 @@ class Bpmn:
 
     async def close(self) -> None:
         self._closed = True
-        self.state.changed()  # long polls look up and see it
+        self.state.changed()  # wake the long polls, which then see ``_closed``
         self.faults.clear()
         await self.callbacks.close()
 
@@ -103,7 +103,7 @@ class Bpmn:
         return await faults_endpoint(request, self.faults)
 
     async def _engines(self, _request: Request) -> Response:
-        """The one thing that the real engine says without authentication."""
+        """The list of engines: the only answer that the real engine gives without authentication."""
         return JSONResponse([{"name": "default"}])
 
     async def _definitions(self, request: Request) -> Response:
@@ -164,7 +164,7 @@ class Bpmn:
         return Response(status_code=204)
 
     async def _fetch(self, request: Request) -> Response:
-        """Long polling. A client that goes away takes no tasks with it, which the real engine does not promise."""
+        """Long polling. A client that disconnects locks no tasks; the real engine does not promise that."""
         wanted = await FetchRequest.read(request)
         gone = asyncio.create_task(_disconnected(request))
         gone.add_done_callback(lambda _: self.state.changed())

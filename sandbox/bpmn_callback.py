@@ -1,6 +1,6 @@
-"""The worker that carries a process's end to its ``counterseal_callback_url``, again and again until it is taken.
+"""The worker that posts a process's end to its ``counterseal_callback_url``, with retries.
 
-Beside a real engine this is a small worker of its own, or an HTTP connector inside the model.
+With a real engine this is a small separate worker, or an HTTP connector inside the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OWN: Final = "counterseal_"
 
 @dataclass(slots=True)
 class Delivery:
-    """One report and what became of it. ``statuses``: each attempt's HTTP status, 0 where nobody answered."""
+    """One report and its attempts. ``statuses``: each attempt's HTTP status, 0 if nobody answered."""
 
     task_id: str
     url: str
@@ -34,7 +34,7 @@ class Delivery:
 
 
 class Callbacks(Watched):
-    """Takes every external task of its topic as soon as there is one."""
+    """Takes every external task of its topic as soon as it appears, and delivers its report."""
 
     def __init__(self, state: BpmnState, token: str, *, backoff: tuple[float, ...]) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Callbacks(Watched):
                 words = f"{delivery.url or 'no callback address'} answered {delivery.statuses}"
                 self._state.fail_external(delivery.task_id, WORKER, words, 0, 0)
         except EngineError as gone:
-            if gone.status != 404:  # the process was canceled meanwhile; anything else is a fault of ours
+            if gone.status != 404:  # 404: the process was canceled meanwhile; anything else is our bug
                 raise
         delivery.done = True
         self.changed()

@@ -1,4 +1,4 @@
-"""The settings of the BPMN stand-in, apart from it: a world without that stand-in needs no BPMN library."""
+"""The settings of the BPMN stand-in, in a module of their own: a world without it needs no BPMN library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ REST_PATH: Final = "/engine-rest"
 @dataclass(frozen=True, slots=True)
 class BpmnConfig:
     """Settings. ``callback_token``: the bearer token with which processes post to their ``counterseal_callback_url``;
-    with none, they post without.
-    ``callback_backoff``: seconds before each retry of that. ``clock``: seconds; locks of external tasks end by it."""
+    "" for none. ``callback_backoff``: seconds before each retry of such a post. ``clock``: seconds, for the expiry of
+    external tasks' locks."""
 
     port: int = 0
     username: str = "counterseal"

@@ -23,12 +23,12 @@ _CAMUNDA: Final = "{http://camunda.org/schema/1.0/bpmn}"
 
 
 class ExecutionError(Exception):
-    """The model cannot go on, such as when a condition names a variable that does not exist. Nothing has changed."""
+    """The model cannot go on, for example because a condition names an unknown variable. Nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The place where an execution waits: a user task, or with a ``topic`` an external task with its parameters."""
+    """A place where an execution waits: a user task, or, if it has a ``topic``, an external task with parameters."""
 
     activity_id: str
     element: str
@@ -38,7 +38,7 @@ class Activity:
 
 
 class _ExternalTask(UserTask):
-    """To the library, an external task is one more task that somebody else completes."""
+    """An external task. For the library it is just another task that somebody else completes."""
 
     def __init__(self, spec: Any, element: str, topic: str = "", parameters: Any = None, **kwargs: Any) -> None:
         super().__init__(spec, element, **kwargs)
@@ -47,7 +47,7 @@ class _ExternalTask(UserTask):
 
 
 class _ExternalTaskParser(TaskParser):
-    """Service tasks with ``camunda:type="external"``; no other kind could be executed here."""
+    """Parses service tasks with ``camunda:type="external"``; no other kind can be executed here."""
 
     def create_task(self) -> _ExternalTask:
         if self.node.get(f"{_CAMUNDA}type") != "external":
@@ -64,7 +64,7 @@ class _Parser(BpmnParser):
 
 
 class _Expressions(PythonScriptEngine):
-    """The language ``${…}`` over process variables. Models write what Camunda's language and Python understand."""
+    """The language ``${…}`` over process variables: the common part of Camunda's language and Python."""
 
     def __init__(self, variables: dict[str, object]) -> None:
         super().__init__()
@@ -74,13 +74,13 @@ class _Expressions(PythonScriptEngine):
         inner = expression.strip().removeprefix("${").removesuffix("}")
         try:
             found: object = self.environment.evaluate(inner, dict(self.variables))
-        except Exception as error:  # whatever a model's expression can do wrong
+        except Exception as error:  # an expression of a model can raise anything
             raise ExecutionError(f"Cannot evaluate expression {expression}: {error}") from error
         return found
 
 
 class Execution:
-    """One process that runs. A step happens as a whole, or raises ``ExecutionError`` and has not happened."""
+    """One running process. Each step is atomic: if it raises ``ExecutionError``, nothing has changed."""
 
     def __init__(self, spec: Any, variables: Mapping[str, object]) -> None:
         self._workflow = BpmnWorkflow(spec, script_engine=_Expressions(dict(variables)))
@@ -98,7 +98,7 @@ class Execution:
         return bool(self._workflow.completed)
 
     def activities(self) -> list[Activity]:
-        """The places where it waits for somebody."""
+        """The places where it waits now."""
         ready = self._workflow.get_tasks(state=TaskState.READY, manual=True)
         return [_activity(task) for task in ready]
 
@@ -109,13 +109,13 @@ class Execution:
         self._go_on(workflow)
 
     def correlate(self, message: str, variables: Mapping[str, object]) -> None:
-        """Deliver a message that it ``awaits``."""
+        """Deliver a message for which ``awaits`` is true."""
         workflow = self._attempt(variables)
         workflow.send_event(BpmnEvent(MessageEventDefinition(message), {}))
         self._go_on(workflow)
 
     def awaits(self, message: str) -> bool:
-        """True if a message of this name would be caught now."""
+        """True if the process waits for a message of this name now."""
         return not self.ended and any(event.name == message for event in self._workflow.waiting_events())
 
     def _attempt(self, variables: Mapping[str, object]) -> Any:
@@ -137,7 +137,7 @@ class Model:
     spec: Any
 
     def start(self, variables: Mapping[str, object]) -> Execution:
-        """Run it to where it first waits. ``ExecutionError`` if it does not get there."""
+        """Run it until it first waits or ends. ``ExecutionError`` if it fails before."""
         return Execution(self.spec, variables)
 
 

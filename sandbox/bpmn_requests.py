@@ -1,4 +1,4 @@
-"""Requests to the BPMN stand-in, read as strictly as the real engine reads them: what it does not know is an error."""
+"""Requests to the BPMN stand-in, parsed as strictly as by the real engine: an unknown member is an error."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _INVALID: Final = "InvalidRequestException"
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """The query parameters, all of them known."""
+    """The query parameters; an unknown one is an error."""
     if unknown := sorted(set(request.query_params) - set(known)):
         raise EngineError(400, f"Unknown query parameter: {', '.join(unknown)}", _INVALID)
     return dict(request.query_params)
 
 
 async def body_of(request: Request, *known: str) -> dict[str, object]:
-    """The body as a JSON object, all of whose properties are known."""
+    """The body as a JSON object; an unknown property is an error."""
     if not is_json(request):
         raise EngineError(415, "Content-Type: application/json is needed", "NotSupportedException")
     try:
@@ -44,7 +44,7 @@ def text_of(body: Mapping[str, object], name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A request to ``fetchAndLock``. ``topics``: each topic's lock in seconds. ``wait_seconds``: how long to wait."""
+    """A request to ``fetchAndLock``. ``topics``: each topic's lock in seconds. ``wait_seconds``: the longest wait."""
 
     worker_id: str
     tasks_max: int

@@ -1,4 +1,4 @@
-"""The processes of the BPMN stand-in: what runs, what has ended, and which external tasks are locked by whom."""
+"""The processes of the BPMN stand-in, running and ended, and their external tasks with locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TERMINATED = "EXTERNALLY_TERMINATED"
 
 
 class EngineError(Exception):
-    """A refusal in the engine's words, with its HTTP status and the class that the real engine throws."""
+    """A refusal in the engine's words, with its HTTP status and the exception class of the real engine."""
 
     def __init__(self, status: int, message: str, kind: str = "RestException") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class EngineError(Exception):
 
 @dataclass(slots=True, eq=False)
 class ExternalTask:
-    """One external task. Fetched with ``retries`` None or more than 0, when nobody's lock holds any more."""
+    """One external task. It can be fetched if ``retries`` is not 0 and no lock is in force."""
 
     instance: Instance
     activity: Activity
@@ -46,7 +46,7 @@ class ExternalTask:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One process. ``business_key`` is not unique: the real engine allows any number with the same one."""
+    """One process. ``business_key`` is not unique: the real engine allows any number of processes with the same key."""
 
     instance_id: str
     model: Model
@@ -63,7 +63,7 @@ class Instance:
 
 
 class BpmnState(Watched):
-    """In memory only. ``instances`` holds every process ever started, in order."""
+    """The state of the engine, in memory only. ``instances`` holds every process ever started, in order."""
 
     def __init__(self, models: Mapping[str, Model], *, clock: Callable[[], float]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class BpmnState(Watched):
         raise EngineError(500, f"Cannot complete task {task_id}: Cannot find task with id {task_id}: task is null")
 
     def correlate(self, message: str, variables: Mapping[str, object], wanted: Callable[[Instance], bool]) -> Instance:
-        """Deliver a message to the one process that waits for it."""
+        """Deliver a message to the one process that waits for it. No match, or several, is an error."""
         found = [one for one in self.running() if wanted(one) and one.execution.awaits(message)]
         if len(found) != 1:
             reason = "No process definition or execution matches" if not found else f"{len(found)} executions match"
@@ -119,7 +119,7 @@ class BpmnState(Watched):
         return (task for instance in self.running() for task in instance.external.values())
 
     def fetchable(self, topics: Iterable[str]) -> list[ExternalTask]:
-        """Those that nobody has locked and that may still be tried, the oldest first."""
+        """The external tasks that are unlocked and have retries left, the oldest first."""
         now, wanted = self.clock(), frozenset(topics)
         return [
             task
@@ -132,14 +132,14 @@ class BpmnState(Watched):
         self._complete(task.instance, task_id, variables)
 
     def fail_external(self, task_id: str, worker_id: str, message: str, retries: int, retry_seconds: float) -> None:
-        """Give up a lock. With no ``retries`` left the task is an incident, and nobody gets it again."""
+        """Report a failure, release the lock. With 0 ``retries`` the task becomes an incident: nobody gets it again."""
         task = self._locked(task_id, worker_id, "failed")
         task.error_message, task.retries = message, retries
         task.locked_until = self.clock() + retry_seconds
         self.changed()
 
     def _locked(self, task_id: str, worker_id: str, what: str) -> ExternalTask:
-        """By its last owner, even when the lock has ended, as long as nobody else has taken it."""
+        """The task, if this worker locked it last. The lock may have expired, unless another worker took the task."""
         task = next((one for one in self.external_tasks() if one.task_id == task_id), None)
         if task is None:
             raise EngineError(404, f"External task with id {task_id} does not exist")
@@ -156,7 +156,7 @@ class BpmnState(Watched):
         self._settle(instance)
 
     def _settle(self, instance: Instance) -> None:
-        """After a step: the external tasks that there are now, and the end."""
+        """Update the external tasks after a step, or end the process."""
         if instance.execution.ended:
             self._end(instance, COMPLETED)
             return

@@ -1,4 +1,4 @@
-"""Process variables on the wire: ``{"value", "type", "valueInfo"}`` in, checked as the real engine does, and out."""
+"""Process variables on the wire, as ``{"value", "type", "valueInfo"}``, checked like in the real engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class VariableError(Exception):
 
 
 def read_variables(given: object) -> dict[str, object]:
-    """The ``variables`` of a request as values."""
+    """Parse the ``variables`` of a request into values."""
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -24,7 +24,7 @@ def read_variables(given: object) -> dict[str, object]:
 
 
 def write_variables(values: Mapping[str, object]) -> dict[str, object]:
-    """Values as the engine answers them."""
+    """Values in the form of the engine's answers."""
     return {name: _write(value) for name, value in values.items()}
 
 

@@ -1,7 +1,7 @@
-"""Faults on demand: what a network and a busy system do to a client, made repeatable.
+"""Faults on demand: repeatable failures of a network or of a busy system.
 
-A fault is *lost* when the stand-in never performed the request, *landed* when it did and only the answer went
-missing. The two look the same to a client; that a client must not treat them the same is what they are for.
+A fault is *lost* if the stand-in never performed the request, *landed* if it did and only the answer went missing.
+A client cannot tell the two apart, so tests use both to show that the client assumes neither.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FaultKind(StrEnum):
     STATUS = "status"  # answer with a status of our choice
     HANG = "hang"  # never answer
     RESET = "reset"  # break the connection
-    DELAY = "delay"  # answer truly, but late
+    DELAY = "delay"  # give the real answer, but late
 
 
 class Effect(StrEnum):
@@ -35,10 +35,10 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Requests (method, or ``*``, and a regular expression searched in the path), and what befalls them.
+    """A fault for requests that match the method (or ``*``) and the path (a regular expression, searched).
 
-    ``times`` requests are hit (0: all), after the first ``skip`` matching ones were let through. ``body``: the JSON
-    to answer with; None means what the real system would send with this status.
+    It hits ``times`` requests (0: all) after letting the first ``skip`` matching ones pass. ``body``: the JSON answer;
+    None means the body that the real system would send with this status.
     """
 
     path: str
@@ -84,24 +84,24 @@ class _Armed:
 
 
 class FaultTable(Watched):
-    """The faults waiting at one stand-in, and the calls that came to it. The first match in order of injection acts."""
+    """The pending faults of one stand-in, and the calls that it received. The fault injected first is matched first."""
 
     def __init__(self, error_body: Callable[[int], dict[str, object]], *, only: str) -> None:
-        """Hold no fault. ``error_body``: the real system's body for a status. ``only``: the real system's paths."""
+        """Start without faults. ``error_body``: the real system's body for a status. ``only``: its paths."""
         super().__init__()
         self.error_body = error_body
         self.only = re.compile(only)
         self.calls: list[Call] = []
         self.released = asyncio.Event()
         self._armed: list[_Armed] = []
-        # What befalls a request that no armed fault is for, such as a delay; it is not recorded as a fault.
+        # The effect on requests that no pending fault matches, such as a delay. It is not recorded as a fault.
         self.otherwise: Callable[[str, str], Fault | None] = lambda _method, _path: None
 
     def inject(self, fault: Fault) -> None:
         self._armed.append(_Armed(fault))
 
     def clear(self) -> None:
-        """Forget all faults, and let go of the requests that hang."""
+        """Remove all faults, and release the hanging requests."""
         self._armed.clear()
         self.released.set()
         self.released = asyncio.Event()
@@ -111,7 +111,7 @@ class FaultTable(Watched):
         return len(self._armed)
 
     def take(self, method: str, path: str) -> Fault | None:
-        """The fault that befalls this request, recorded with the call."""
+        """Record the call, and return the fault that hits it, if any."""
         chosen: Fault | None = None
         for armed in self._armed:
             if not armed.fault.matches(method, path):
@@ -127,12 +127,12 @@ class FaultTable(Watched):
         return chosen or self.otherwise(method, path)
 
     def count(self, path: str, method: str = "*") -> int:
-        """Count the calls whose path the regular expression finds."""
+        """Count the calls whose path matches the regular expression."""
         return sum(1 for call in self.calls if method in ("*", call.method) and re.search(path, call.path))
 
 
 class FaultMiddleware:
-    """Plain ASGI, so that a landed fault can let the application finish and then keep its answer back."""
+    """Applies faults. Plain ASGI, so that for a landed fault the application finishes and its answer is withheld."""
 
     def __init__(self, app: ASGIApp, table: FaultTable) -> None:
         self._app = app
@@ -181,7 +181,7 @@ class FaultMiddleware:
         await _disconnected(receive)
 
     async def _hang(self, receive: Receive) -> None:
-        """Until the client gives up, or the table is cleared."""
+        """Wait until the client disconnects or the table is cleared."""
         gone = asyncio.create_task(_disconnected(receive))
         released = asyncio.create_task(self._table.released.wait())
         _, waiting = await asyncio.wait({gone, released}, return_when=asyncio.FIRST_COMPLETED)
@@ -191,7 +191,7 @@ class FaultMiddleware:
 
 
 async def _arrived(receive: Receive) -> Receive:
-    """Wait for the whole request. From then on its effect no longer depends on whether the client stays."""
+    """Wait for the whole request, so that its effect no longer depends on the client staying connected."""
     kept: list[Message] = []
     while not kept or (kept[-1]["type"] == "http.request" and kept[-1].get("more_body")):
         kept.append(await receive())
@@ -213,7 +213,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def fault_from_json(data: object) -> Fault:
-    """A fault as ``POST /_sandbox/faults`` takes it: the fields of Fault. ValueError says what is wrong."""
+    """Parse a fault of ``POST /_sandbox/faults``, which has the fields of Fault. ValueError names the mistake."""
     if not isinstance(data, dict):
         raise ValueError("a fault is a JSON object")
     known = set(Fault.__dataclass_fields__)
@@ -231,7 +231,7 @@ def fault_from_json(data: object) -> Fault:
 
 
 async def faults_endpoint(request: Request, table: FaultTable) -> Response:
-    """GET: the calls so far and how many faults wait. POST: inject one. DELETE: clear."""
+    """Serve the table. GET: the calls so far and the number of pending faults. POST: inject a fault. DELETE: clear."""
     if request.method == "DELETE":
         table.clear()
     elif request.method == "POST":

@@ -1,7 +1,7 @@
-"""A stand-in for an OpenAI-compatible model: it classifies tickets by keywords, the same way every time.
+"""A stand-in for an OpenAI-compatible model: it classifies tickets by keywords, deterministically.
 
-A model with the name ``script-…`` plays a part instead (``sandbox.model_scripts``). ``script-given`` says the messages
-that ``POST /_sandbox/turns`` was given, one a turn. Any other model that is offered tools is gullible.
+A model named ``script-…`` follows a script instead (``sandbox.model_scripts``). ``script-given`` answers with the
+messages of ``POST /_sandbox/turns``, one per turn. Any other model that is offered tools follows ``script-gullible``.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Model:
         return JSONResponse({"completions": self.completions})
 
     async def _given(self, request: Request) -> Response:
-        """The messages that ``script-given`` says, one a turn. The last one repeats."""
+        """Set or show the messages of ``script-given``, one per turn. The last one repeats."""
         if request.method == "POST":
             try:
                 turns = json.loads(await request.body())
@@ -156,7 +156,7 @@ class Model:
         )
 
     def _answered(self, request: Mapping[str, object], messages: list[tuple[str, str]]) -> Turn:
-        """The next message of the assistant."""
+        """Compute the assistant's next message."""
         model = request.get("model")
         scripted = isinstance(model, str) and model.startswith(PREFIX)
         offered = _offered(request)
@@ -175,7 +175,7 @@ class Model:
 
 
 def classify(text: str) -> dict[str, str]:
-    """Find category, priority ("1" | "3" | "4"), summary (the first sentence) and group by keywords of the text."""
+    """Category, priority ("1" | "3" | "4") and group by keywords of the text; summary is its first sentence."""
     summary = _SENTENCE_END.split(text.strip(), maxsplit=1)[0]
     return {
         "category": next((name for name, words in _CATEGORIES if words.search(text)), "inquiry"),
@@ -197,7 +197,7 @@ def _answer(fields: Mapping[str, str], response_format: object) -> str:
 
 
 def _schema_names(response_format: object, fields: Mapping[str, str]) -> list[str]:
-    """A strict schema refuses what it does not name, so only its own properties are answered."""
+    """The properties of the schema: a strict schema refuses all others, so the answer has only these."""
     wrapped = response_format.get("json_schema") if isinstance(response_format, dict) else None
     schema = wrapped.get("schema") if isinstance(wrapped, dict) else None
     if not isinstance(schema, dict):
@@ -231,7 +231,7 @@ def _messages(request: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def _said(request: Mapping[str, object]) -> list[Mapping[str, Any]]:
-    """The messages whole, with calls that have exactly one result each."""
+    """The whole messages, checked: each call has exactly one result."""
     messages = cast(list[Mapping[str, Any]], request["messages"])
     try:
         wrong = misuse(messages)

@@ -1,8 +1,7 @@
-"""Models that play a part: one with the name ``script-gullible`` obeys whatever stands in a tool's result.
+"""Scripts for the model: ``script-gullible``, for example, obeys every instruction in a tool's result.
 
-A script reads instructions out of texts, such as ``CALL mail_send {"to": "a@b.example"}``, and answers with what comes
-behind ``ANSWER``. It remembers nothing: which turn it is follows from the messages, so the same chat is answered in
-the same way every time.
+A script finds instructions in texts, such as ``CALL mail_send {"to": "a@b.example"}``, and answers with the text after
+``ANSWER``. It is stateless: it derives the turn from the messages, so the same chat always gets the same answer.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 PREFIX: Final = "script-"
-# The part that a model with any other name plays once it is offered tools.
+# The script of a model with any other name that is offered tools.
 ORDINARY: Final = "gullible"
 _INSTRUCTION: Final = re.compile(r"\bCALL ([^\s{]{1,256}) ?(?=\{)")
 _ANSWER: Final = re.compile(r"\bANSWER ([^\n]+)")
-# Behind this, at its end, a system's message holds the JSON Schema of the answer.
+# In a system message, the JSON Schema of the answer follows this text.
 _SCHEMA: Final = "JSON Schema:\n"
 _DONE: Final = "Done."
 _POSES: Final = ("SYSTEM:", "<|im_start|>system", "[system]")
@@ -34,7 +33,7 @@ Turn: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A call that a script makes: the tool's name, and the text of its arguments."""
+    """A call that a script wants to make: the tool's name, and the text of its arguments."""
 
     name: str
     arguments: str
@@ -42,39 +41,39 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """The chat so far. ``said`` are the calls that the model has made in it, ``offered`` the names of its tools."""
+    """The chat so far. ``offered`` are the names of the model's tools."""
 
     messages: Sequence[Mapping[str, Any]]
     offered: tuple[str, ...]
 
     @property
     def turn(self) -> int:
-        """The number of answers before this one."""
+        """The number of the assistant's messages so far."""
         return sum(message["role"] == "assistant" for message in self.messages)
 
     @property
     def said(self) -> int:
-        """The number of calls before this turn."""
+        """The number of the model's calls so far."""
         return sum(len(message.get("tool_calls") or ()) for message in self.messages)
 
     def told(self, *roles: str) -> list[Wish]:
-        """The instructions in messages of these roles, in their order."""
+        """The instructions in messages of these roles, in order."""
         texts = (text for one in self.messages if one["role"] in roles for text in _texts(one.get("content")))
         return [wish for text in texts for wish in instructions(text)]
 
     @property
     def task(self) -> Wish:
-        """The first instruction of a user; without one, a call of the first tool without arguments."""
+        """The first instruction of a user, or else a call of the first tool without arguments."""
         return next(iter(self.told("user")), Wish(self.offered[0] if self.offered else "nothing", "{}"))
 
     @property
     def tasks(self) -> list[Wish]:
-        """The instructions of users; without any, a call of the first tool, to see what it is about."""
+        """The instructions of users, or else a call of the first tool, whose result may hold instructions."""
         return self.told("user") or [self.task]
 
     @property
     def answer(self) -> str:
-        """The answer that a user wants; without one, the least that fits the JSON Schema in a system's message."""
+        """The answer that a user asks for, or else the smallest value for the JSON Schema in a system message."""
         texts = [text for one in self.messages if one["role"] == "user" for text in _texts(one.get("content"))]
         wanted = next((found[1] for text in texts if (found := _ANSWER.search(text))), None)
         return wanted or next((json.dumps(_least(schema)) for schema in self._schemas()), _DONE)
@@ -88,7 +87,7 @@ class Chat:
 
 
 def _least(schema: Mapping[str, Any]) -> object:
-    """The least value that fits a plain schema: what it needs, and nothing else."""
+    """The smallest value that fits a plain schema, with required members only."""
     if choices := schema.get("enum"):
         return choices[0]
     match schema.get("type"):
@@ -105,7 +104,7 @@ def _least(schema: Mapping[str, Any]) -> object:
 
 
 def instructions(text: str) -> Iterator[Wish]:
-    """Find each ``CALL name {...}`` in a text. The arguments stay as they stand there."""
+    """Find each ``CALL name {...}`` in a text. The arguments' text is kept unchanged."""
     for found in _INSTRUCTION.finditer(text):
         try:
             _, end = json.JSONDecoder().raw_decode(text, found.end())
@@ -115,7 +114,7 @@ def instructions(text: str) -> Iterator[Wish]:
 
 
 def _texts(content: object) -> Iterator[str]:
-    """The texts of a message; of one that is JSON, every text that is a value in it."""
+    """The text of a message; if it is JSON, every string value in it."""
     if isinstance(content, str):
         try:
             content = json.loads(content)
@@ -134,12 +133,12 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def _next(chat: Chat, wishes: Sequence[Wish]) -> list[Wish]:
-    """The first wish that has not been said yet."""
+    """The first wish that was not called yet."""
     return [*wishes[chat.said : chat.said + 1]]
 
 
 def _fooled(chat: Chat) -> list[Wish]:
-    """The user's wishes, and those of results that pose as a message of the system."""
+    """The user's wishes, and those in tool results that pose as a system message."""
     fooling = [
         wish
         for one in chat.messages
@@ -152,7 +151,7 @@ def _fooled(chat: Chat) -> list[Wish]:
 
 
 def _with_text(task: Wish, text: str) -> Wish:
-    """The task with every text among its arguments replaced."""
+    """The task with ``text`` in place of every string argument."""
     arguments = json.loads(task.arguments)
     changed = {name: text if isinstance(value, str) else value for name, value in arguments.items()}
     return Wish(task.name, json.dumps(changed or {"text": text}))
@@ -205,7 +204,7 @@ def _id(script: str, chat: Chat, at: int) -> str:
 
 
 def misuse(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """The reason why a model's API refuses a history: each call needs exactly one result, before anything else."""
+    """The reason why a model's API would refuse this history; None if each call is followed by exactly one result."""
     waiting: set[str] = set()
     for at, message in enumerate(messages):
         if message["role"] == "tool":

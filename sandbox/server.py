@@ -1,4 +1,4 @@
-"""Serves one stand-in on loopback, in the caller's event loop, and gives faults a way to break a connection."""
+"""Server for one stand-in on loopback, in the caller's event loop. Lets faults reset a connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GRACE_SECONDS: Final = 2
 
 
 class _ResettableProtocol(HttpToolsProtocol):
-    """Puts a ``reset()`` into each request's scope: ASGI itself has no word for "the connection broke"."""
+    """Puts a ``reset()`` into each request's scope: ASGI itself has no message for a broken connection."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -28,7 +28,7 @@ class _ResettableProtocol(HttpToolsProtocol):
 
         def reset() -> None:
             raw = transport.get_extra_info("socket")
-            # Linger 0 makes the close an RST, which is what a broken connection looks like.
+            # With linger 0, closing sends an RST, as on a broken connection.
             if raw is not None and raw.fileno() >= 0:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             transport.abort()
@@ -37,7 +37,7 @@ class _ResettableProtocol(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that leaves the process's signals alone, says when it is ready, and stops at once when told."""
+    """A uvicorn server that handles no signals, announces when it is ready, and stops at once on request."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -66,7 +66,7 @@ class LoopbackServer:
     def __init__(self, app: ASGIApp, *, port: int = 0, host: str = "127.0.0.1") -> None:
         self._app = app
         self._host = host
-        # With the protocol named, asyncio sets TCP_NODELAY: otherwise every answer on loopback takes 40 ms.
+        # Name the protocol: only then does asyncio set TCP_NODELAY, without which every answer takes 40 ms.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind((host, port))
@@ -90,7 +90,7 @@ class LoopbackServer:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name=f"sandbox:{self.port}")
         ready = asyncio.create_task(self._server.ready.wait())
         await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        if not ready.done():  # it ended before it was ready: its own error says why
+        if not ready.done():  # the server has ended before it was ready: raise its error
             ready.cancel()
             await self._task
 

@@ -35,7 +35,7 @@ _DEFAULT_LIMIT: Final = 10_000
 @dataclass(frozen=True, slots=True)
 class ServiceNowConfig:
     """Settings. ``webhook_url`` empty: no webhooks. ``reference_links``: references are {"link", "value"} unless the
-    request says ``sysparm_exclude_reference_link=true``, as in the real system; False always gives the bare sys_id.
+    request has ``sysparm_exclude_reference_link=true``, as in the real system; False always gives the bare sys_id.
     ``webhook_backoff``: seconds before each retry."""
 
     port: int = 0
@@ -52,7 +52,7 @@ class ServiceNowConfig:
 
 
 class TableError(Exception):
-    """A refusal, in the Table API's own words."""
+    """A refusal in the words of the Table API."""
 
     def __init__(self, status: int, message: str, detail: str | None = None) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ def _fault_body(status: int) -> dict[str, object]:
 
 
 class ServiceNow:
-    """The application (``app``) and what tests look at: ``state``, ``faults``, ``webhooks``, ``access``."""
+    """The application (``app``), and for tests ``state``, ``faults``, ``webhooks`` and ``access``."""
 
     def __init__(self, config: ServiceNowConfig | None = None) -> None:
         self.config = config or ServiceNowConfig()
@@ -105,7 +105,7 @@ class ServiceNow:
         await self.webhooks.close()
 
     def _business_rule(self, effect: Effect, record: Record) -> None:
-        """Tell the webhook what people do to incidents, and not what the integration does itself: no loops."""
+        """Notify the webhook of people's writes to incidents; not of the integration's own writes, to avoid loops."""
         watched = effect.table == "incident" and effect.operation in ("insert", "update")
         if watched and effect.user != self.config.integration_user:
             self.webhooks.notify(effect.table, effect.operation, record)
@@ -233,7 +233,7 @@ def _count(request: Request, name: str, default: int) -> int:
 
 
 def _fields(request: Request, body: bytes) -> Record:
-    """The fields of a write as strings, as the real tables hold them; of several records only the first counts."""
+    """The fields of a write as strings, as in the real tables; if the body has several records, the first one's."""
     if not is_json(request):
         raise TableError(415, "Unsupported media type", "Content-Type: application/json is required")
     try:

@@ -1,4 +1,4 @@
-"""Rights in the ServiceNow stand-in: who may call it, how often, and what they may touch."""
+"""Accounts, rate limits and access rules of the ServiceNow stand-in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTEGRATION_USER: Final = "counterseal.integration"
 
 @dataclass(frozen=True, slots=True)
 class AclRule:
-    """Denies ``user`` (``*``: everybody) an operation on a table. Denied reads look like records that do not exist."""
+    """Denies ``user`` (``*``: everybody) an operation on a table. A record whose read is denied seems not to exist."""
 
     table: str
     operation: str  # read | create | write | delete
@@ -104,7 +104,7 @@ class Access:
         )
 
     def count(self, user: str) -> tuple[bool, dict[str, str]]:
-        """Count one request: whether it is within the rule, and the headers that say so."""
+        """Count one request. Return True if it is within the rate rule, and the headers with the rate limit."""
         if self.rate is None:
             return True, {}
         now = self._clock()

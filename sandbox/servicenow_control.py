@@ -1,4 +1,4 @@
-"""The paths ``/_sandbox/...`` of the ServiceNow stand-in: other processes see and steer its state here."""
+"""The paths ``/_sandbox/...`` of the ServiceNow stand-in, with which other processes read and change its state."""
 
 from __future__ import annotations
 

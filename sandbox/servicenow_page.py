@@ -1,4 +1,4 @@
-"""The instance's incidents as a web page, for people on this machine; it is drawn anew every two seconds."""
+"""The instance's incidents as a web page, for people on this machine; it refreshes every two seconds."""
 
 from __future__ import annotations
 

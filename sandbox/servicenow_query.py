@@ -1,4 +1,4 @@
-"""Encoded queries, as far as the stand-in understands them: ``a=b^cINd,e^ORf=g^ORDERBYDESCsys_created_on``."""
+"""Encoded queries, in the part that the stand-in supports: ``a=b^cINd,e^ORf=g^ORDERBYDESCsys_created_on``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class QueryError(ValueError):
-    """A part of the query is not understood. (The real system would silently drop it and return too much.)"""
+    """A part of the query is not supported. (The real system would silently drop it and return too much.)"""
 
 
 _TERM: Final = re.compile(
@@ -39,12 +39,12 @@ Test = Callable[[Mapping[str, str]], bool]
 
 
 def _conditions(query: str) -> list[str]:
-    """The parts between carets; a doubled caret is one in a value."""
+    """The parts between carets; a doubled caret is a caret in a value."""
     return [part.replace("\0", "^") for part in query.replace("^^", "\0").split("^") if part]
 
 
 def select(records: Iterable[Mapping[str, str]], query: str) -> list[Mapping[str, str]]:
-    """The records that satisfy the query, in its order. QueryError names the part that is not understood."""
+    """The records that satisfy the query, in its order. QueryError names the part that is not supported."""
     groups: list[list[Test]] = []
     orders: list[tuple[str, bool]] = []
     for part in _conditions(query):

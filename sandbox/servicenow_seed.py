@@ -1,4 +1,4 @@
-"""The records that the ServiceNow stand-in holds at first. Ids are fixed, so that documents can name them."""
+"""The initial records of the ServiceNow stand-in. Their ids are fixed, so that documents can name them."""
 
 from __future__ import annotations
 

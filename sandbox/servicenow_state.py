@@ -64,7 +64,7 @@ class Effect:
 
 
 class ServiceNowState(Watched):
-    """All tables. Every write goes through insert, update or delete, and is in ``effects`` if it was applied."""
+    """All tables. Every write goes through insert, update or delete; applied writes are in ``effects``."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class ServiceNowState(Watched):
         return next((row for row in rows if all(row.get(name) == value for name, value in equal.items())), None)
 
     def seed(self, table: str, record: Record) -> Record:
-        """Put a record there as if it had always been: no effect is logged and no business rule runs."""
+        """Add an initial record: no effect is logged and no business rule runs."""
         stamped = {**self._stamps("system"), **record}
         self.tables.setdefault(table, {})[stamped["sys_id"]] = stamped
         return stamped
@@ -108,7 +108,7 @@ class ServiceNowState(Watched):
         return record
 
     def update(self, table: str, sys_id: str, fields: Mapping[str, str], user: str) -> Record:
-        """Change a record; KeyError if there is none. As GlideRecord.update: what changes nothing writes nothing."""
+        """Change a record; KeyError if there is none. Like GlideRecord.update, an update without changes is a no-op."""
         record = self.tables[table][sys_id]
         before = dict(record)
         settable = _settable(fields)
@@ -176,7 +176,7 @@ class ServiceNowState(Watched):
 
 
 def _settable(fields: Mapping[str, str]) -> Record:
-    """Leave out ``sys_*`` and the number, which are the system's; the Table API ignores them silently, too."""
+    """Leave out ``sys_*`` and the number, which the system sets; the Table API also ignores them silently."""
     return {name: value for name, value in fields.items() if not name.startswith("sys_") and name != "number"}
 
 

@@ -1,4 +1,4 @@
-"""The stand-in's business rule: what people do to an incident is told to a webhook, signed, at least once."""
+"""The stand-in's business rule: sends people's changes of incidents to a webhook, signed, at least once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIELDS: Final = (
 
 @dataclass(slots=True)
 class Delivery:
-    """One event and what became of it. ``statuses``: each attempt's HTTP status, 0 where nobody answered."""
+    """One event and its attempts. ``statuses``: each attempt's HTTP status, 0 if nobody answered."""
 
     delivery_id: str
     body: bytes
@@ -43,7 +43,7 @@ def sign(secret: str, timestamp: int, body: bytes, encoding: Encoding = "base64"
 
 
 class Webhooks(Watched):
-    """Sends events, one task each, so that they may arrive out of order, as from asynchronous business rules."""
+    """Sends each event in its own task, so events may arrive out of order, as from asynchronous business rules."""
 
     def __init__(self, url: str, secret: str, *, encoding: Encoding = "base64", backoff: tuple[float, ...]) -> None:
         super().__init__()
@@ -56,16 +56,16 @@ class Webhooks(Watched):
         self._client = http_client(10)
 
     def notify(self, table: str, event: str, record: Mapping[str, str]) -> None:
-        """Start to deliver one event. Does nothing while no URL is configured."""
+        """Start to deliver one event. A no-op if no URL is configured."""
         if not self.url:
             return
         payload = {"table": table, "event": event} | {name: record.get(name, "") for name in _FIELDS}
-        # A business rule can follow the reference: current.opened_by.user_name. Whoever inserts here has opened it.
+        # A business rule can read current.opened_by.user_name. Here, whoever inserted the record has opened it.
         payload["opened_by_user_name"] = record.get("sys_created_by", "")
         self._start(Delivery(str(uuid.uuid4()), json.dumps(payload, separators=(",", ":")).encode()))
 
     def redeliver(self, delivery: Delivery) -> None:
-        """Send the same event again, under the same id: the duplicate that every receiver must bear."""
+        """Send the same event again, under the same id: a duplicate, which every receiver must tolerate."""
         delivery.done = False
         self._start(delivery, known=True)
 

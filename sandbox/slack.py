@@ -31,8 +31,8 @@ _POSTS = frozenset({"chat.postMessage", "chat.postEphemeral"})
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """Settings. ``one_per_second``: hold posts to one a second and channel, as Slack does, answering 429 otherwise.
-    ``ack_seconds``: how long the app may take to answer a click."""
+    """Settings. ``one_per_second``: allow one post per second and channel, as Slack does, and answer 429 otherwise.
+    ``ack_seconds``: the time that the app has to answer a click."""
 
     port: int = 0
     bot_token: str = "xoxb-sandbox"  # noqa: S105  a stand-in's well-known secret
@@ -104,7 +104,7 @@ class Slack:
             raise ApiError("invalid_auth")
 
     def _too_soon(self, given: Arguments) -> float:
-        """Seconds until this channel takes another post; 0 when it does now, which then counts as one."""
+        """Seconds until this channel takes another post. 0 if it does so now; this counts the post."""
         if not self.config.one_per_second:
             return 0.0
         channel = str(given.get("channel") or "")
@@ -126,7 +126,7 @@ class Slack:
         return PlainTextResponse("ok")
 
     def _respond(self, known: ResponseUrl, body: Arguments) -> None:
-        """Serve a response_url: replace or delete the message, or post beside it (to the clicker by default)."""
+        """Serve a response_url: replace or delete the message, or post another (only to the clicker by default)."""
         blocks = body.get("blocks")
         if blocks is not None and (problems := message_problems(blocks)):
             raise ApiError("invalid_blocks", problems)
@@ -145,7 +145,7 @@ class Slack:
 
 
 async def _arguments(request: Request) -> Arguments:
-    """Query, form or JSON, as Slack takes them. ApiError for a body that is none of these."""
+    """Arguments from the query, a form or JSON, as Slack accepts them. ApiError for any other body."""
     given: dict[str, object] = dict(request.query_params)
     body = await request.body()
     if is_json(request):

@@ -1,4 +1,4 @@
-"""The Web API methods of the Slack stand-in: what they accept, what they answer, and the errors by name."""
+"""The Web API methods of the Slack stand-in, with their checks, answers and error names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VIEW_STACK: Final = 3
 
 
 class SlackApi:
-    """The Web API. ``methods``: name -> handler. Arguments come decoded; blocks, view, metadata may be JSON text."""
+    """The Web API. ``methods``: name -> handler. Arguments are decoded; blocks, view and metadata may be JSON text."""
 
     def __init__(self, state: SlackState, *, team_url: Callable[[], str]) -> None:
         self.state = state

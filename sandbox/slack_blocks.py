@@ -1,4 +1,4 @@
-"""Block Kit as Slack checks it: what is refused, and where. A card that passes here is shown there."""
+"""Slack's checks of Block Kit: each refusal with its place. Slack accepts a card that passes these checks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Problems = list[str]
 
 
 def message_problems(blocks: object) -> Problems:
-    """List what Slack would say about a message's blocks, each with a JSON pointer; empty when they are fine."""
+    """Slack's errors about a message's blocks, each with a JSON pointer; empty if the blocks are valid."""
     return _Checker("message").blocks(blocks, MESSAGE_BLOCKS)
 
 
 def view_problems(view: object) -> Problems:
-    """List what Slack would say about a modal."""
+    """Slack's errors about a modal; empty if it is valid."""
     checker = _Checker("modal")
     if not isinstance(view, Mapping):
         return ["view must be an object [json-pointer:/view]"]
@@ -63,7 +63,7 @@ def _kind(block: object) -> str:
 
 
 def elements(blocks: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Find everything interactive, in order: (block_id, element)."""
+    """All interactive elements, in order, as (block_id, element)."""
     for block in blocks if isinstance(blocks, list) else []:
         held = (
             block.get("elements", []) if _kind(block) == "actions" else [block.get("accessory"), block.get("element")]

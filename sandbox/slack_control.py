@@ -1,4 +1,4 @@
-"""The paths ``/_sandbox/...`` of the Slack stand-in: other processes, and its own pages, click and look here."""
+"""The paths ``/_sandbox/...`` of the Slack stand-in, with which other processes and its own pages click and read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Handlers:
         return JSONResponse({"views": [view.body | {"errors": view.errors} for view in stack]})
 
     async def usergroups(self, request: Request) -> Response:
-        """Change a group's members, so that a demo can show a right being withdrawn."""
+        """Change a group's members, so that a demo can withdraw a right."""
         body = await json_object(request)
         group, members = text_field(body, "usergroup"), body.get("users")
         known = isinstance(members, list) and all(
@@ -79,8 +79,8 @@ class _Handlers:
 
 
 def control_routes(state: SlackState, people: Interactivity, faults: FaultTable) -> list[Route]:
-    """Routes: ``click``, ``click_view``, ``submit_view``, ``close_view``, an outcome with the app's status and latency;
-    ``messages?channel=``, ``views?user=``, ``usergroups``, ``interactivity`` (configure), ``faults``."""
+    """Routes: ``click``, ``click_view``, ``submit_view`` and ``close_view``, which answer with the app's status and
+    latency; ``messages?channel=``, ``views?user=``, ``usergroups``, ``interactivity`` (configure), ``faults``."""
     handlers = _Handlers(state, people, faults)
     posts = {
         "click": handlers.click,

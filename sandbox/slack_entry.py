@@ -1,4 +1,4 @@
-"""Entries of people in a modal, as Slack sends them, and what Slack's own client refuses to send."""
+"""People's entries in a modal, in the form in which Slack sends them, with the checks of Slack's own client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def option_of(element: Mapping[str, Any], value: object) -> JsonObject | None:
 
 
 def state_values(blocks: list[JsonObject], given: Mapping[str, object]) -> tuple[JsonObject, dict[str, str]]:
-    """Fill in ``state.values`` of the submission; and what the client itself would complain about, by block_id."""
+    """The ``state.values`` of the submission, and the complaints of Slack's client by block_id."""
     values: JsonObject = {}
     errors: dict[str, str] = {}
     for block, element in _inputs(blocks):
@@ -44,7 +44,7 @@ def _inputs(blocks: list[JsonObject]) -> Iterator[tuple[JsonObject, JsonObject]]
 
 
 def _entered(element: JsonObject, entered: object) -> JsonObject:
-    """The value of one input; ``entered`` None: the person has left what was there at the beginning."""
+    """The value of one input; ``entered`` None: the person has kept the initial value."""
     kind = element["type"]
     if kind in _TEXTS or kind == "datepicker":
         initial, name = ("initial_date", "selected_date") if kind == "datepicker" else ("initial_value", "value")
@@ -61,7 +61,7 @@ def _entered(element: JsonObject, entered: object) -> JsonObject:
 
 
 def _complaint(element: JsonObject, value: JsonObject) -> str:
-    """The complaint of Slack's client about something that was entered; "" for nothing."""
+    """The complaint of Slack's client about an entered value; "" if there is none."""
     match element["type"]:
         case "number_input":
             return _number_complaint(element, str(value["value"]))

@@ -25,7 +25,7 @@ NOT_RESPONDING: Final = "This app is not responding."
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The app's answer. ``status`` 0: not at all, or not in time. ``error``: the banner that the person sees."""
+    """The app's answer. ``status`` 0: no answer in time. ``error``: the banner that the person sees."""
 
     ok: bool
     status: int
@@ -59,9 +59,9 @@ class Interactivity:
     async def click(
         self, channel: str, ts: str, action_id: str, user: str, *, selected: str = "", stale: bool = False
     ) -> Outcome:
-        """Press what has this action_id on a message, as this user. ``stale``: on a screen that an edit has since
-        replaced, which is how two people's clicks race. ``selected``: the value chosen, for menus. BadRequest: no such
-        user, message or element."""
+        """Press the element with this action_id on a message, as this user. ``stale``: also look on screens from before
+        an edit, as when two people's clicks race. ``selected``: the chosen value of a menu. BadRequest if there is no
+        such user, message or element."""
         self._known(user)
         found = self.state.channel(channel)
         message = found.message(ts) if found else None
@@ -87,7 +87,7 @@ class Interactivity:
         return (await self._send(payload))[0]
 
     async def click_view(self, view_id: str, action_id: str, user: str, *, selected: str = "") -> Outcome:
-        """Press something inside an open modal."""
+        """Press an element inside an open modal."""
         view = self._view(view_id, user)
         action = _action([view.body["blocks"]], action_id, selected, self.state.next_ts())
         payload = self._payload("block_actions", user)
@@ -95,8 +95,8 @@ class Interactivity:
         return (await self._send(payload))[0]
 
     async def submit_view(self, view_id: str, user: str, values: Mapping[str, object]) -> Outcome:
-        """Submit a modal. ``values``: block_id or action_id -> text or chosen value. What Slack's own client would
-        refuse (a required input left empty, a number that is none) is refused here, and nothing is sent."""
+        """Submit a modal. ``values``: block_id or action_id -> text or chosen value. Entries that Slack's own client
+        would refuse (an empty required input, a malformed number) are refused here, and nothing is sent."""
         view = self._view(view_id, user)
         state, errors = state_values(view.body["blocks"], values)
         if errors:
@@ -109,7 +109,7 @@ class Interactivity:
         return self._after_submission(view, outcome, answer) if outcome.ok else outcome
 
     async def dismiss_view(self, view_id: str, user: str) -> Outcome:
-        """Cancel a modal; the app hears of it only if it asked to."""
+        """Cancel a modal. The app is notified only if the modal has ``notify_on_close``."""
         view = self._view(view_id, user)
         self.state.close_view(view)
         if not view.body["notify_on_close"]:
@@ -167,7 +167,7 @@ class Interactivity:
         }
 
     def _team(self, team_id: str) -> JsonObject:
-        """The workspace in which the person sits: in a channel shared by Slack Connect it is their own."""
+        """The person's workspace: in a channel shared by Slack Connect it is their own."""
         team = {"id": team_id, "domain": "counterseal-demo"}
         return team | ({"enterprise_id": self.state.enterprise_id} if self.state.enterprise_id else {})
 

@@ -1,4 +1,4 @@
-"""Messages and people in the shape in which Slack's API gives them out."""
+"""Messages and people in the shape of Slack's API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sandbox.slack_state import APP_ID, BOT_ID, BOT_USER, TEAM_ID, JsonObject, M
 
 
 def message_json(message: Message, *, full: bool = False, replies: list[Message] | None = None) -> JsonObject:
-    """The message as the API gives it. ``full``: with its metadata's payload, which is shown on demand only."""
+    """The message as the API returns it. ``full``: with its metadata's payload, which is returned only on request."""
     body: JsonObject = {"type": "message", "user": message.user, "ts": message.ts, "text": message.text}
     body |= {"team": TEAM_ID, "blocks": message.blocks}
     if message.user == BOT_USER:
@@ -23,7 +23,7 @@ def message_json(message: Message, *, full: bool = False, replies: list[Message]
 
 
 def user_json(user: User, enterprise_id: str = "") -> JsonObject:
-    """The account as ``users.info`` gives it; ``is_stranger`` is left out where it is not so, as Slack does."""
+    """The account as ``users.info`` returns it; like Slack, it leaves out ``is_stranger`` if it is false."""
     profile = {"real_name": user.name, "display_name": user.name, "email": user.email}
     known = {"id": user.user_id, "team_id": user.team_id, "name": user.username, "real_name": user.name}
     marks = dict.fromkeys(("deleted", "is_bot", "is_restricted", "is_ultra_restricted"), False)

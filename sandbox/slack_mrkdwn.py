@@ -1,4 +1,4 @@
-"""Slack's mrkdwn as HTML that is safe by construction: everything is escaped first, only our own tags come after."""
+"""Slack's mrkdwn as HTML that is safe by construction: escape everything first, then add only our own tags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EMOJI: Final[Mapping[str, str]] = {
     "leftwards_arrow_with_hook": "↩️", "bust_in_silhouette": "👤", "busts_in_silhouette": "👥", "tada": "🎉",
     "alarm_clock": "⏰", "stopwatch": "⏱️", "no_entry_sign": "🚫", "point_right": "👉", "thumbsup": "👍",
 }  # fmt: skip
-_OPEN, _CLOSE = "\ue000", "\ue001"  # private use: stand for a finished piece of HTML while the rest is worked on
+_OPEN, _CLOSE = "\ue000", "\ue001"  # private use: delimit placeholders for finished HTML while the rest is converted
 _CODE: Final = re.compile(r"```(.+?)```\n?|`([^`\n]+)`", re.DOTALL)
 _TAG: Final = re.compile(r"<([^<>\n]+)>")
 _SPANS: Final = (
@@ -30,17 +30,17 @@ _SPANS: Final = (
 
 
 def emojis(text: str) -> str:
-    """Replace ``:warning:`` and its like by characters; what is not known stays as it is."""
+    """Replace ``:warning:`` and the like by characters; unknown names stay."""
     return re.sub(r":([a-z0-9_+-]+):", lambda match: EMOJI.get(match[1], match[0]), text)
 
 
 def plain(text: str) -> Markup:
-    """A plain_text object's text."""
+    """The text of a plain_text object as HTML."""
     return Markup("<br>").join(escape(emojis(text)).split("\n"))
 
 
 def mrkdwn(text: str, names: Mapping[str, str]) -> Markup:
-    """A mrkdwn object's text. ``names``: user, channel and user group id -> what to show for a mention."""
+    """The text of a mrkdwn object as HTML. ``names``: id of a user, channel or group -> text of a mention."""
     pieces: list[Markup] = []
 
     def keep(html: Markup) -> str:
@@ -67,7 +67,7 @@ def mrkdwn(text: str, names: Mapping[str, str]) -> Markup:
 
 
 def _unescaped(text: str) -> str:
-    """Slack texts carry exactly these three entities."""
+    """The text without entities. Slack escapes exactly these three."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 

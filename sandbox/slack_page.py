@@ -1,4 +1,4 @@
-"""The workspace's web pages: what people would see in Slack, for a browser on this machine."""
+"""The workspace's web pages, for a browser on this machine: they show what people would see in Slack."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEFAULT_USER: Final = "U0ANA"
 
 
 class Pages:
-    """Renders the state for one viewer: direct conversations and ephemeral messages are seen by their person only."""
+    """Renders the state for one viewer. Only their person sees direct conversations and ephemeral messages."""
 
     def __init__(self, state: SlackState) -> None:
         self.state = state
@@ -53,7 +53,7 @@ class Pages:
         )
 
     def update(self, channel: Channel | None, viewer: User) -> dict[str, Any]:
-        """The parts that change, as HTML, with the version of the state that they show."""
+        """The changing parts of a page as HTML, with the version of the state that they show."""
         content = self._content(channel, viewer)
         view = content["view"]
         return {
@@ -99,7 +99,7 @@ def _day(ts: str) -> str:
 
 
 def page_routes(state: SlackState) -> list[Route]:
-    """Routes: ``/`` lists the channels, ``/c/{channel}`` shows one, ``/_page/updates`` is what the pages poll."""
+    """Routes: ``/`` lists the channels, ``/c/{channel}`` shows one, the pages poll ``/_page/updates``."""
     pages = Pages(state)
 
     def viewer_of(request: Request) -> User:

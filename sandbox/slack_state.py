@@ -28,7 +28,7 @@ class User:
     name: str
     color: str
     team_id: str = TEAM_ID
-    flags: tuple[str, ...] = ()  # what is true of it: deleted, is_bot, is_restricted, is_ultra_restricted, is_stranger
+    flags: tuple[str, ...] = ()  # those that are set: deleted, is_bot, is_restricted, is_ultra_restricted, is_stranger
 
     @property
     def email(self) -> str:
@@ -37,7 +37,7 @@ class User:
 
 @dataclass(slots=True)
 class Message:
-    """One message. ``revisions``: what was shown before each edit, so that a click may come from a stale screen."""
+    """One message. ``revisions``: the blocks before each edit, so that a click can come from a stale screen."""
 
     channel: str
     ts: str
@@ -68,7 +68,7 @@ class Channel:
 
 @dataclass(slots=True)
 class View:
-    """An open modal of one user. ``body`` is the view object as Slack gives it back; ``errors``: block_id -> text."""
+    """An open modal of one user. ``body`` is the view object as Slack returns it; ``errors``: block_id -> text."""
 
     view_id: str
     user: str
@@ -114,12 +114,12 @@ class SlackState(Watched):
         _seed(self)
 
     def next_ts(self) -> str:
-        """A message id as Slack makes them: seconds and six digits, never twice."""
+        """A message id like Slack's: seconds and six digits, never repeated."""
         self._last_ts = max(int(self.clock() * 1_000_000), self._last_ts + 1)
         return f"{self._last_ts // 1_000_000}.{self._last_ts % 1_000_000:06d}"
 
     def channel(self, reference: str) -> Channel | None:
-        """By id, by name with or without #, or by user id: then it is the direct conversation, opened if need be."""
+        """A channel by id, by name with or without #, or by user id: the direct conversation, opened if need be."""
         if reference in self.users:
             return self.direct(reference)
         name = reference.removeprefix("#")
@@ -139,7 +139,7 @@ class SlackState(Watched):
         return message
 
     def edit(self, message: Message, *, text: str | None, blocks: list[JsonObject] | None) -> None:
-        """Edit like chat.update: what is not given stays, so omitting blocks keeps the old ones and their buttons."""
+        """Edit like chat.update: omitted parts stay, so omitting blocks keeps the old ones and their buttons."""
         message.revisions.append(message.blocks)
         if text is not None:
             message.text = text
@@ -165,7 +165,7 @@ class SlackState(Watched):
         return trigger_id
 
     def spend_trigger(self, trigger_id: str) -> tuple[str, str]:
-        """Spend a trigger: (user, "") if it is good, once; ("", error) otherwise."""
+        """Use up a trigger: (user, "") the first time if it is valid; ("", error) otherwise."""
         trigger = self.triggers.get(trigger_id)
         if trigger is None:
             return "", "invalid_trigger_id"

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 
 class Watched:
-    """Counts its changes; ``until`` returns as soon as a fact about it holds."""
+    """Counts its changes; ``until`` returns as soon as a condition on it holds."""
 
     def __init__(self) -> None:
         self.version = 0
         self._waiters: set[asyncio.Event] = set()
 
     def changed(self) -> None:
-        """Say that something changed. Called by the state itself, on the event loop's thread."""
+        """Announce a change. The state itself calls this, on the event loop's thread."""
         self.version += 1
         for waiter in self._waiters:
             waiter.set()

@@ -17,16 +17,16 @@ MAX_BODY = 1_000_000
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    return httpx.create_ssl_context()  # costs tens of milliseconds, so all clients share one
+    return httpx.create_ssl_context()  # takes tens of milliseconds, so all clients share one
 
 
 def http_client(seconds: float) -> httpx.AsyncClient:
-    """The client for calls of a stand-in; the machine's proxy settings are not for loopback."""
+    """The client for a stand-in's calls. It ignores the machine's proxy settings, which are not for loopback."""
     return httpx.AsyncClient(timeout=seconds, trust_env=False, verify=_tls())
 
 
 class BadRequest(Exception):
-    """A request to a control endpoint that cannot be used; the text says why."""
+    """An unusable request to a control endpoint; the text says why."""
 
 
 def is_json(request: Request) -> bool:
@@ -34,7 +34,7 @@ def is_json(request: Request) -> bool:
 
 
 async def json_object(request: Request) -> dict[str, object]:
-    """The body of a control request as a JSON object. Insisting on its content type keeps foreign web pages out."""
+    """The body of a control request as a JSON object. The required content type keeps foreign web pages out."""
     if not is_json(request):
         raise BadRequest(f"Content-Type: {JSON_TYPE} is needed")
     body = await request.body()
@@ -57,7 +57,7 @@ def text_field(body: dict[str, object], name: str, default: str | None = None) -
 
 
 def control(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Answer a control endpoint's BadRequest with 400 and its reason."""
+    """Wrap a control endpoint's handler: answer BadRequest with 400 and its reason."""
 
     async def guarded(request: Request) -> Response:
         try:

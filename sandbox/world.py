@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class SandboxConfig:
     """Each stand-in's own settings. ``host`` must be a loopback address: the stand-ins' secrets are public.
 
-    ``bpmn`` None: no BPMN engine. It needs the library SpiffWorkflow, and the others do without.
+    ``bpmn`` None: no BPMN engine. Only that stand-in needs the library SpiffWorkflow.
     """
 
     servicenow: ServiceNowConfig = field(default_factory=ServiceNowConfig)
@@ -34,8 +34,8 @@ class SandboxConfig:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The world: ``servicenow.url``; Slack's Web API is ``{slack.url}/api/``, the model's base ``{model.url}/v1``,
-    and the BPMN engine's REST API, where there is one, ``{bpmn.url}/engine-rest``."""
+    """The running stand-ins. Slack's Web API is at ``{slack.url}/api/``, the model's API at ``{model.url}/v1``, and
+    the BPMN engine's REST API, if there is one, at ``{bpmn.url}/engine-rest``."""
 
     servicenow: ServiceNow
     slack: Slack
@@ -54,7 +54,7 @@ class World:
 
 @asynccontextmanager
 async def sandbox_world(config: SandboxConfig | None = None) -> AsyncIterator[World]:
-    """A world: ``async with sandbox_world() as world``: reachable when the body starts, and gone after it."""
+    """Run a world: ``async with sandbox_world() as world``. It is reachable inside the block and gone after it."""
     config = config or SandboxConfig()
     bpmn = _bpmn(config.bpmn) if config.bpmn is not None else None
     world = World(ServiceNow(config.servicenow), Slack(config.slack), Model(config.model), bpmn)

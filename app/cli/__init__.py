@@ -1,4 +1,4 @@
-"""The command line: the commands' tree, and the entry point. What a command needs is imported when it runs."""
+"""The command line: the tree of commands, and the entry point. A command imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for group in (runs.run, queues.queue, signals.signal, people.approval, people.ta
 
 def main() -> None:
     """Run the command line; exits with the documented code and never shows a traceback for a user's mistake."""
-    # What is imported stays: looking for garbage in it would be a third of what a short command costs.
+    # Imported modules live as long as the process: scanning them for garbage would cost a third of a short command.
     gc.set_threshold(50_000)
     atexit.register(gc.freeze)
     with explained():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
-    """The settings, with logging set up as they say. ``quiet``: warnings and errors only, beside a command's answer."""
+    """Load the settings and set up logging. ``quiet``: only warnings and errors, beside a command's output."""
     from app import logs
     from app.settings import load_settings
 
@@ -31,10 +31,10 @@ def settings(*, quiet: bool = False, **given: str) -> Settings:
 
 @asynccontextmanager
 async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant: bool = False) -> AsyncIterator[Faces]:
-    """The faces' part of the runtime, on the database of this installation, for the tenant given or the settings'.
+    """The faces, on the database of this installation, for the given tenant or the one of the settings.
 
-    ``NotFoundError`` if there is no such tenant, unless the command creates it; ``InputError`` says that ``what`` is
-    wrong if it cannot be a tenant's name.
+    ``NotFoundError`` if the tenant does not exist, unless the command creates it. ``InputError``, which names the
+    option ``what``, if the text is not a valid tenant's name.
     """
     from app.faces import build_faces
 
@@ -44,7 +44,7 @@ async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant
 
 
 async def policies_in_force() -> tuple[PolicySet, Catalog]:
-    """The policies that judge in the tenant now, and the operations of this installation."""
+    """The tenant's policies in force, and the operations of this installation."""
     from runtime.store import documents
 
     async with faces() as built, built.database.transaction(built.settings.tenant) as connection:
@@ -55,9 +55,9 @@ async def policies_in_force() -> tuple[PolicySet, Catalog]:
 
 @asynccontextmanager
 async def overview(tenant: str | None = None) -> AsyncIterator[tuple[Settings, Database]]:
-    """All tenants, under the engine's role, for the operator: only the command line may use it (promise 8).
+    """A database that sees all tenants, under the engine's role. Only the command line may use it (promise 8).
 
-    ``InputError`` if ``tenant`` cannot be a tenant's name, ``NotFoundError`` if there is none of that name.
+    ``InputError`` if ``tenant`` is not a valid tenant's name, ``NotFoundError`` if there is none of that name.
     """
     from app.storage import engine_of, ready_database, unknown_tenant
     from core.db import ENGINE_ROLE, Database
@@ -83,13 +83,13 @@ def actor(settings_: Settings) -> Actor:
 
 
 def check_word(text: str, words: Sequence[str], what: str) -> None:
-    """Refuse a word that the option ``--what`` does not take; ``InputError`` lists those that it takes."""
+    """Refuse a word that the option ``--what`` does not accept; ``InputError`` lists the accepted words."""
     if text not in words:
         raise InputError(f"{text!r} is not a {what}.", where=f"--{what}", remedy=f"One of {', '.join(words)}.")
 
 
 def id_of(what: str) -> Callable[[str], UUID]:
-    """Reads an id as it was typed; ``InputError`` if it is none."""
+    """A function that reads a typed id; ``InputError`` if it is not a UUID."""
 
     def read(text: str) -> UUID:
         try:
@@ -101,7 +101,7 @@ def id_of(what: str) -> Callable[[str], UUID]:
 
 
 def name(text: str, what: str) -> str:
-    """A tenant's or workspace's name as it was typed; ``InputError`` that says where, if it cannot be one."""
+    """A typed name of a tenant or workspace. An invalid name raises ``InputError``, which names the option ``what``."""
     from core.db import check_tenant
 
     try:
@@ -123,12 +123,12 @@ def read_input(path: Path, bytes_max: int = 1024 * 1024) -> bytes:
 
 
 def typed(text: str) -> bytes:
-    """The typed text as bytes, or the bytes of the file named after an @."""
+    """The typed text as bytes, or the content of the file if the text is ``@FILE``."""
     return read_input(Path(text[1:])) if text.startswith("@") else text.encode(errors="surrogateescape")
 
 
 def read_text(path: Path) -> str:
-    """Read a file as UTF-8; otherwise as ``read_input``."""
+    """A file's text; ``InputError`` as ``read_input``, or if it is not UTF-8."""
     try:
         return read_input(path).decode()
     except UnicodeDecodeError:

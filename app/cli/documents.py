@@ -49,9 +49,9 @@ async def policy_check(
         groups = content.deciders
 
     async def check(path: Path) -> dict[str, Any]:
-        """Check a policy. ``warnings``: cases that nobody could decide, and trust in what anyone may write.
+        """Check a policy. ``warnings``: cases that nobody could decide, and rules that trust text anyone may write.
 
-        ``DefinitionError`` if nobody ever could decide.
+        ``DefinitionError`` if nobody could ever decide.
         """
         found = definitions.compile_policy(context.read_text(path), str(path))
         trusted = trusting.of_policy(found.text, str(path), definitions.catalog)
@@ -67,7 +67,7 @@ async def policy_check(
 
 
 def _definitions() -> Definitions:
-    """The operations that are known here, without a database."""
+    """The operations of this installation, without a database."""
     from app.adapters import catalog_of
     from runtime.definition.catalog import Definitions
 
@@ -81,7 +81,7 @@ def _warn(warnings: Iterable[str]) -> None:
 
 @workflow.command("publish")
 async def workflow_publish(files: Files, as_json: Json = False) -> None:
-    """Publish workflow versions. A version never changes: another text needs another number."""
+    """Publish workflow versions. A version never changes: a changed text needs a new number."""
     await _publish("workflow", files, as_json)
 
 
@@ -94,7 +94,7 @@ async def policy_publish(
 ) -> None:
     """Publish a policy and put it in force beside the others, in place of the version of its name.
 
-    Tells first what changes: rules, steps of workflows, open questions.
+    First prints what changes: rules, steps of workflows, open questions.
     """
     from runtime.requests import policies
 
@@ -111,9 +111,9 @@ async def policy_retire(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Take a policy out of force: no rule of it judges from then on. Its versions stay published.
+    """Take a policy out of force: none of its rules judges from then on. Its versions stay published.
 
-    Tells first what changes: rules, steps of workflows, open questions.
+    First prints what changes: rules, steps of workflows, open questions.
     """
     from runtime.requests import policies
 
@@ -129,9 +129,9 @@ async def policy_activate(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Put a published version in force: also an older one, or one that a second person has to confirm.
+    """Put a published version in force: also an older one, or one that needs a second person's confirmation.
 
-    Tells first what changes: rules, steps of workflows, open questions.
+    First prints what changes: rules, steps of workflows, open questions.
     """
     from runtime.requests import policies
 
@@ -219,7 +219,7 @@ async def policy_explain(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how an action would be decided, and how every rule came out. Nothing is done or recorded."""
+    """Show how an action would be decided, and the result of every rule. Nothing is done or recorded."""
     from app.outlining import explain_action
     from policy.sets import PolicySet
 

@@ -1,4 +1,4 @@
-"""Evidence: get a run's bundle, hand out the public key, verify offline."""
+"""Commands for evidence: get a run's bundle, print the public key, verify offline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def get(
 
 @evidence.command("again")
 async def again(run_id: RunId, as_json: Json = False) -> None:
-    """Write the evidence of a run that was refused or could not be stored, once what was wrong is put right."""
+    """Write a run's evidence again after it was refused or could not be stored. Repair the cause first."""
     from runtime.keep.bundling import write_again
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
@@ -55,7 +55,7 @@ async def again(run_id: RunId, as_json: Json = False) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".evidence-") as folder:
             draft = Path(folder, path.name)
@@ -70,7 +70,7 @@ def _write(path: Path, data: bytes) -> None:
 def public_key(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write it to this file.")] = None,
 ) -> None:
-    """Print the public key of our signatures (PEM): give it to auditors once, by a way that they trust."""
+    """Print the public key of our signatures (PEM). Give it to auditors once, over a channel that they trust."""
     from app.settings import load_settings
     from evidence.signing import FileSigner
 

@@ -50,13 +50,13 @@ CODES: Mapping[str, Exit] = {
 
 
 class Commands(typer.Typer):
-    """A group of commands, some of which are coroutine functions: these are run to their end."""
+    """A group of commands. Coroutine functions among them run in an event loop of their own."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(no_args_is_help=True, **options)
 
     def command(self, *arguments: Any, **options: Any) -> Callable[[Function], Function]:
-        """Add a function as a command, by its name or another."""
+        """Add a function as a command, under its own name or another."""
         add = super().command(*arguments, **options)
 
         def added(function: Function) -> Function:
@@ -85,7 +85,7 @@ def explained() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith("asyncpg"):
             raise
-        # Only the first line is safe to show: those after it may hold the statement's values.
+        # Show only the first line: the others may hold the statement's values.
         words = next(iter(str(error).splitlines()), type(error).__name__)
         typer.echo(f"counterseal: the database failed: {words}", err=True)
         raise SystemExit(Exit.UNAVAILABLE) from None
@@ -104,12 +104,12 @@ def _leaves(error: CountersealError | ExceptionGroup[CountersealError]) -> list[
 
 
 def print_json(value: object) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     typer.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
 
 
 def print_one(value: object, words: str, *, as_json: bool) -> None:
-    """One answer: ``value`` for programs, ``words`` for people."""
+    """Print one answer: ``value`` as JSON for programs, ``words`` for people."""
     if as_json:
         print_json(value)
     else:
@@ -117,7 +117,7 @@ def print_one(value: object, words: str, *, as_json: bool) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str, as_json: bool = False) -> None:
-    """A list: all members as JSON, the named ``columns`` as a table. ``empty`` is printed if there are no rows."""
+    """Print a list: all members as JSON, or the named ``columns`` as a table, or ``empty`` if there are no rows."""
     if as_json:
         print_json([dict(row) for row in rows])
         return
@@ -133,13 +133,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, emp
 
 
 def print_part(title: str, rows: Rows, *columns: str, empty: str = "") -> None:
-    """One of the tables of an answer for people, below its title. ``empty`` is "no" and the title unless it is told."""
+    """Print one table of an answer for people, below its title. ``empty`` is "no" and the title by default."""
     typer.echo(f"\n{title}")
     print_rows(rows, columns, empty=empty or f"no {title}")
 
 
 def print_fields(fields: Mapping[str, Any], *, as_json: bool = False) -> None:
-    """One thing: its members, a line each."""
+    """Print the members of one object, one per line."""
     if as_json:
         print_json(dict(fields))
         return
@@ -155,10 +155,10 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        # An id that is folded cannot be copied.
+        # Never wrap an id: it could not be copied.
         table.add_column(name.replace("_", " "), overflow="fold", no_wrap=name.endswith("_id"))
     for line in cells:
-        # As Text: what comes from outside is never markup.
+        # Text, not str: rich would interpret markup in text from outside.
         table.add_row(*(Text(cell) for cell in line))
     Console().print(table)
 
@@ -176,7 +176,7 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from outside, with escapes for characters that could steer a terminal or turn the order of letters."""
+    """Text from outside, with escapes for characters that could control a terminal or reverse the writing direction."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 

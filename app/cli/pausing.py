@@ -1,4 +1,4 @@
-"""Stopping: pause a tenant, a workflow, a connector or a run, and resume it (promise 11)."""
+"""Commands to pause a tenant, a workflow, a connector or a run, and to resume it (promise 11)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def pause(
     reason: Annotated[str, typer.Option(help="Why; whoever meets the pause reads it, and the audit keeps it.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Pause: nothing more goes out until `resume`. Without arguments: list what is paused.
+    """Pause: no new action goes out until `resume`. Without arguments: list the pauses.
 
-    Once this has answered, no new action is intended, and no connector is called anew. What is under way ends first.
+    After this command returns, no new action is intended and no new call begins. Calls under way end first.
     """
     from runtime.requests import pausing
 
@@ -49,7 +49,7 @@ async def resume(
     reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",
     as_json: Json = False,
 ) -> None:
-    """End a pause: what waits goes on within seconds."""
+    """End a pause: the waiting steps go on within seconds."""
     from runtime.requests import pausing
 
     async with context.faces() as faces:

@@ -36,7 +36,7 @@ async def approval_list(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List what waits for people, newest first."""
+    """List the approvals that wait for people, or those with another status, newest first."""
     from app.shown import approval_summary
     from runtime.store import approvals
 
@@ -51,7 +51,7 @@ async def approval_list(
 
 @approval.command("show")
 async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: Json = False) -> None:
-    """Show the whole card, its votes, and what has become of it. Sensitive values only for those whom it asks."""
+    """Show the whole card, its votes and its outcome. Only people whom it asks see sensitive values."""
     from app.shown import approval_detail
 
     async with context.faces() as faces:
@@ -111,7 +111,7 @@ async def resolve(
     as_person: As = None,
     as_json: Json = False,
 ) -> None:
-    """Say what became of an action in doubt: it happened, do it again, or count it as failed."""
+    """Decide on an action in doubt: it happened, do it again, or count it as failed."""
     if choice not in ("happened", "again", "fail"):
         raise InputError(f"{choice!r} is no answer.", where="CHOICE", remedy="One of happened, again, fail.")
     await _vote(approval_id, choice, reason, as_person, as_json)
@@ -154,7 +154,7 @@ async def task_list(
 
 @task.command("show")
 async def task_show(task_id: TaskId, as_json: Json = False) -> None:
-    """Show one task: what is asked, of whom, and the form's fields."""
+    """Show one task: the question, the group that is asked, and the form's fields."""
     from app.shown import task_detail
     from approvals.forms import fields_of
     from runtime.store import tasks
@@ -181,7 +181,7 @@ async def complete(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Complete a task. Exit 2 if the form is not filled in as it has to be, 4 if you may not or it is over."""
+    """Complete a task. Exit 2 if the form is not filled in correctly, 4 if you may not complete it or it has ended."""
     from app.shown import task_faults
     from approvals.model import VoteChannel
 
@@ -206,8 +206,8 @@ async def complete(
 
 
 def _entered(form: dict[str, Any], given: list[str]) -> dict[str, Any]:
-    """Convert typed fields to their kinds. A value that cannot be converted stays text, and the form's check refuses it
-    with its other faults."""
+    """Convert typed fields to the types of the form. A value that cannot be converted stays text: the form's check then
+    reports it together with the other faults."""
     from approvals.forms import fields_of
 
     fields = {field.name: field for field in fields_of(form)}

@@ -1,4 +1,4 @@
-"""The queue: what stands in line, what is under way, what could not be delivered and is sent again."""
+"""Commands for the queue: show waiting and running steps, and send failed messages again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def status(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every tenant's lanes, slots, caps of workflows and outbox, and the counts of SQS where it is used.
+    """Show every tenant's lanes, slots, caps of workflows and outbox, and the counts of SQS if it is used.
 
-    Steps that are pending wait for their turn; admitted ones are at SQS; running ones are leased, and abandoned ones of
-    these have a lease that is over. Exit 5 if the database, or SQS, cannot be reached.
+    Pending steps wait for their turn, admitted ones are at SQS, and running ones are leased. Abandoned ones are running
+    steps whose lease has run out. Exit 5 if the database or SQS cannot be reached.
     """
     from core.errors import TransportError
     from runtime.store import queue_reads
@@ -57,7 +57,7 @@ async def again(
     kind: Annotated[str | None, typer.Option(help="Only messages of this kind, such as card; all without it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Send again the messages that failed for good, once their cause is mended; `counterseal keep` delivers them."""
+    """Send messages that failed for good again; `counterseal keep` delivers them. Repair the cause first."""
     from runtime.store import outbox
 
     async with context.overview(tenant) as (_, database), database.transaction() as connection:
@@ -92,7 +92,7 @@ def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:
 
 
 def _rows(one: TenantQueue) -> list[dict[str, Any]]:
-    """Rows of a tenant's lanes, each with the tenant's own figures. A tenant without runs has no lane, and one row."""
+    """Rows of a tenant's lanes, each with the tenant's own figures; one row for a tenant without runs and lanes."""
     whole = {"tenant": one.tenant, "slots": f"{one.slots_used}/{one.slots}", "starts": _starts(one)}
     rows = [
         {
@@ -111,7 +111,7 @@ def _starts(one: TenantQueue | CapQueue) -> str | None:
 
 
 def age(seconds: float | None) -> str | None:
-    """A time that has passed, in its two largest units: ``3d 4h``, ``2m 5s``, ``0s``."""
+    """A duration in its two largest units: ``3d 4h``, ``2m 5s``, ``0s``."""
     if seconds is None:
         return None
     rest = int(seconds)

@@ -1,4 +1,4 @@
-"""Runs: start, list, show, diff, replay, cancel."""
+"""Commands for runs: start, list, show, diff, replay, retry, close, cancel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def start(
     until: Annotated[str | None, typer.Option(help="With --open: so long (RFC 3339); the SLA, or 7 days.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Start a run. One that is --open waits for more steps, until `run close` or its deadline."""
+    """Start a run. An --open run waits for more steps, until `run close` or its deadline."""
     from runtime.requests import starting
 
     trigger = bounded_json.parse_object(context.typed(input_), where="--input")
@@ -95,7 +95,7 @@ async def show(
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run: its state, its steps, its receipts, its agents turn by turn, and what happened."""
+    """Show one run: its state, steps, receipts, agents turn by turn, and timeline."""
     from runtime.keep.bundling import remedy
 
     if at is not None:
@@ -208,7 +208,7 @@ def _print_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _part(value: Any) -> dict[str, Any]:
-    """A part of the state as fields: a list has its items by number, a plain value itself."""
+    """A part of the state as fields: a list's items by number, a plain value as one field."""
     if isinstance(value, list):
         return {str(number): item for number, item in enumerate(value)}
     return value if isinstance(value, dict) and value else {"": value or None}
@@ -229,11 +229,11 @@ async def diff(
 
 @run.command("replay")
 async def replay(run_id: RunId, as_json: Json = False) -> None:
-    """Fold a run's book once more, evaluate everything anew, and compare. A difference ends with exit code 1.
+    """Fold a run's book again, evaluate everything anew, and compare. Exit 1 if anything differs.
 
-    Every value must be the one that its line commits to, every expression and policy must give what was recorded,
-    every checkpoint must be the one that its line names, and what is stored of the run itself, its waits, questions,
-    votes and ledger must be what the book says.
+    Every value must match the commitment in its line, every expression and policy must give the recorded result, and
+    every checkpoint must be the one that its line names. The stored rows of the run, its waits, questions, votes and
+    ledger must match the book.
     """
     async with context.faces() as faces:
         report = await faces.looking.replay(faces.settings.tenant, run_id)
@@ -250,7 +250,7 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
 
 
 async def _steer(verb: Callable[..., Awaitable[object]], run_id: UUID, reason: str, *, as_json: bool) -> None:
-    """Do this to a run in the caller's name, and print the status that it has then."""
+    """Call ``verb`` on a run in the caller's name, and print the run's new status."""
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
         status = await verb(connection, faces.definitions, tenant, run_id, actor, reason)
@@ -263,7 +263,7 @@ async def retry(
     reason: Annotated[str, typer.Option(help="Why it may go on now; kept in the audit.")],
     as_json: Json = False,
 ) -> None:
-    """Go on with a failed run, from the steps that failed or were canceled with it. What is done stays done."""
+    """Go on with a failed run, from the steps that failed or were canceled with it. Completed steps stay."""
     from runtime.requests import retrying
 
     await _steer(retrying.retry_run, run_id, reason, as_json=as_json)
@@ -273,7 +273,7 @@ async def retry(
 async def close(
     run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
 ) -> None:
-    """Close an open run: it waits for no more steps, and ends when those that it has are done."""
+    """Close an open run: it waits for no more steps, and ends when its present steps are done."""
     from runtime.requests import steering
 
     await _steer(steering.close_run, run_id, reason, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Running Counterseal and setting it up: up, serve, work, keep, demo, doctor, db, token, tenant."""
+"""Commands to set up and run Counterseal: up, serve, work, keep, demo, doctor, db, token, tenant."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def demo(
     auto: Annotated[bool, typer.Option("--auto", help="No questions: decide by signed clicks, and verify.")] = False,
     aws: Annotated[str | None, typer.Option("--aws", help="moto: SQS and S3 through boto3, to moto's server.")] = None,
 ) -> None:
-    """See it work, with stand-ins for Slack and ServiceNow."""
+    """Watch Counterseal work, with stand-ins for Slack and ServiceNow."""
     if aws not in (None, "moto"):
         raise InputError(f"{aws!r} is not known.", where="--aws", remedy="The only stand-in for AWS is moto.")
     from app import logs
@@ -83,12 +83,12 @@ async def demo(
 
 
 async def doctor(as_json: Json = False) -> None:
-    """Say what is configured, what is reachable, and what is missing."""
+    """Check what is configured, what is reachable, and what is missing."""
     from app import doctor as doctor_
 
     checks = await doctor_.examine(context.settings())
     print_rows([asdict(check) for check in checks], ("what", "state", "detail"), as_json=as_json, empty="")
-    # Something that is configured does not work.
+    # Only a configured part that does not work is a failure.
     if any(check.state is doctor_.State.BROKEN for check in checks):
         raise typer.Exit(Exit.FAILED)
 
@@ -98,7 +98,7 @@ TOP = (up, serve, work, keep, demo, doctor)
 
 @db.command("upgrade")
 async def db_upgrade(as_json: Json = False) -> None:
-    """Bring the database's schema to this release's; safe to run at any time."""
+    """Upgrade the database's schema to this release; safe to run at any time."""
     from app import storage
 
     async with storage.server(context.settings()) as logins:
@@ -116,8 +116,8 @@ async def db_setup(
     ] = None,
     renew: Annotated[bool, typer.Option("--renew", help="Give logins that are there new passwords.")] = False,
 ) -> None:
-    """Bring the schema to this release's and make the two logins, one for faces and one for the engine, as the owner
-    of the database, whose address is COUNTERSEAL_DATABASE_URL. Prints or writes the settings with their passwords.
+    """Upgrade the schema to this release and create the two logins, one for faces and one for the engine. Connects as
+    the owner of the database (COUNTERSEAL_DATABASE_URL). Prints or writes the settings with the new passwords.
     """
     from app import logins, storage
     from app.postgres_cluster import write_private
@@ -157,9 +157,9 @@ async def token_create(
     expires: Annotated[str, typer.Option(help="How long it lives, such as PT8H; P365D at most.")] = "P90D",
     as_json: Json = False,
 ) -> None:
-    """Create a token and print it, once: only its hash is kept.
+    """Create a token and print it once: only its hash is stored.
 
-    It ends when it expires, when it is revoked, and when its person leaves the directory or is deactivated in it.
+    A token ends when it expires, when it is revoked, and when its person is removed or deactivated in the directory.
     """
     from app import access
     from core.durations import parse_duration
@@ -176,7 +176,7 @@ async def token_create(
 
 @token.command("list")
 async def token_list(tenant: Tenant = None, as_json: Json = False) -> None:
-    """List tokens by the beginning of their hashes, and why those that are good no more have ended."""
+    """List tokens by the beginning of their hashes, and why ended tokens have ended."""
     from runtime.store import tokens
 
     async with context.faces(tenant) as faces, faces.database.transaction(faces.settings.tenant) as connection:
@@ -190,7 +190,7 @@ async def token_revoke(
     token: Annotated[str, typer.Argument(help="The token, or the beginning of its hash as `token list` shows it.")],
     tenant: Tenant = None,
 ) -> None:
-    """Revoke a token; it is refused from this moment on."""
+    """Revoke a token; every later request with it is refused."""
     from app import access
 
     async with context.faces(tenant) as faces:
@@ -207,7 +207,7 @@ async def tenant_create(
     weight: Weight = None,
     as_json: Json = False,
 ) -> None:
-    """Create a tenant, with its caps. Nothing else creates one, but for the `default` one, which `up` makes."""
+    """Create a tenant, with its caps. Nothing else creates tenants, except that `up` creates the tenant `default`."""
     caps = (max_concurrency, max_runs_per_min, max_writes_per_run, weight)
     await _set(context.name(name, "NAME"), *caps, new=True, as_json=as_json)
 
@@ -232,7 +232,7 @@ async def _set(name: str | None, *values: float | None, new: bool, as_json: bool
     caps: dict[str, Any] = dict(zip(_CAPS, values, strict=True))
     async with (
         context.faces(name, "NAME", new_tenant=new) as faces,
-        # One transaction: a crash leaves a whole tenant or none, and the command can be given again.
+        # One transaction: a crash leaves a complete tenant or none, and the command can be repeated.
         faces.database.transaction(faces.settings.tenant) as connection,
     ):
         owner = faces.settings.tenant

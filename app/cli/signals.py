@@ -33,8 +33,8 @@ async def send(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Send a signal. Exit 0 also if what it is for has ended, 6 if nobody waits for it now and it is kept, 4 if it is
-    stale, because no wait has its token or version, or a duplicate.
+    """Send a signal. Exit 0 also if its wait or run has ended, 6 if it is kept because nobody waits for it yet, 4 if it
+    is stale (no wait has its token or version) or a duplicate.
     """
     from app.shown import signal_sentence
     from runtime.requests.signaling import Signal, Signaling
@@ -83,7 +83,7 @@ async def extend(
     if_version: Annotated[int, typer.Option("--if-version", min=1, help="Its version, as `run show --json` has it.")],
     as_json: Json = False,
 ) -> None:
-    """Add steps to a run. Exit 4 if it is at another version by now."""
+    """Add steps to a run. Exit 4 if the run has another version by now."""
     from core.documents import load_document
     from runtime.requests.steering import Extending
 

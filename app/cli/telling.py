@@ -1,4 +1,4 @@
-"""Lines for people: what a change of the policies in force leads to, where values come from, an agent's story."""
+"""Lines for people: the consequences of a change of policy, the sources of values, an agent's story."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from core.canonical import canonical_bytes
 
-# Longer words of a model or of the outside are cut here; --json and the evidence have the whole.
+# Longer texts of a model or from outside are cut; --json and the evidence hold them in full.
 _WORDS_MAX = 160
 _OUTCOMES = {"deny": "is denied", "allow": "is allowed", "needs_approval": "is asked anew"}
 
 
 def consequence_lines(told: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each consequence; nothing where nothing changes."""
+    """Yield a line for each consequence; nothing if nothing changes."""
     if not told:
         return
     if told["rollback_from"] is not None:
@@ -34,7 +34,7 @@ def consequence_lines(told: dict[str, Any]) -> Iterator[str]:
 
 
 def proposed_by(agent: dict[str, Any] | None) -> dict[str, str]:
-    """Name the agent that proposes an action, as fields; none for a step of a workflow. What a model says is quoted."""
+    """Fields that name the agent that proposes an action; none for a workflow's own step. Model's words are quoted."""
     if not agent:
         return {}
     words = f"the agent of step {agent['step']} ({agent['model']}), turn {agent['turn']}, for {agent['requester']}"
@@ -42,7 +42,7 @@ def proposed_by(agent: dict[str, Any] | None) -> dict[str, str]:
 
 
 def source_rows(sources: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield a row for each source of a value; a value that nobody of ours chose stands out, and is quoted."""
+    """Yield a row for each source of a value. A value from outside is marked NOT OURS and quoted."""
     for one in sources:
         words = f"{one['words']} {one['of']}".strip()
         yield {
@@ -53,7 +53,7 @@ def source_rows(sources: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def story_lines(agent: dict[str, Any]) -> Iterator[str]:
-    """Yield the story of an agent: for each turn what it used, what the model asked for, and what each call came to."""
+    """Yield an agent's story: for each turn its tokens, what the model asked for, and the result of each call."""
     cost = "at an unknown price" if agent["cost_usd"] is None else f"{agent['cost_usd']} USD"
     facts = [_many(len(agent["turns"]), "turn"), _many(agent["calls"], "call"), f"{agent['refusals']} refused"]
     facts += [_many(agent["tokens"], "token"), cost]

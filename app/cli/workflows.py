@@ -32,11 +32,11 @@ async def workflow_check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check workflows without publishing them, and tell what each would do. Needs no database by itself.
+    """Check workflows without publishing them, and show what each would do. Needs no database by itself.
 
-    Lists every problem with its line and column. A connector that is not configured here is only a warning: whoever
-    runs the workflow may have it. So is a literal address that COUNTERSEAL_HTTP_HOSTS does not name. Where
-    COUNTERSEAL_SQL_URL is set, tables, columns and keys of the declarations are looked up in that database.
+    Lists every problem with its line and column. A connector that is not configured here is only a warning, because the
+    installation that runs the workflow may have it. So is a literal address that COUNTERSEAL_HTTP_HOSTS does not name.
+    If COUNTERSEAL_SQL_URL is set, tables, columns and keys of the declarations are looked up in that database.
     """
     from app.adapters import catalog_of
     from app.checking import stand
@@ -73,7 +73,7 @@ async def report(
     *,
     as_json: bool,
 ) -> None:
-    """Check documents and print the results; ``tell`` adds to that of a valid one. Exit 2 if any is invalid.
+    """Check documents and print the results; ``tell`` prints more about a valid one. Exit 2 if any is invalid.
 
     The result of an invalid document has file, line, column, message and remedy of each fault.
     """
@@ -112,7 +112,7 @@ def _print_outline(told: Any, connectors: dict[str, str]) -> None:
 
 @workflow.command("list")
 async def workflow_list(as_json: Json = False) -> None:
-    """List every published version, also retired ones, and what could not be used at the last start."""
+    """List every published version, also retired ones, and the documents that were unusable at the last start."""
     from runtime.store import documents, unavailable
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
@@ -163,9 +163,9 @@ async def workflow_show(
 async def workflow_retire(
     wanted: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version to retire.")], as_json: Json = False
 ) -> None:
-    """Let no run start with a version any more, for good. Runs that have started go on with it.
+    """Retire a version for good: no new run starts with it. Runs that have started go on with it.
 
-    Runs then start with the newest version that is left; publish a new one to replace it.
+    New runs start with the newest version that is not retired; publish a new one to replace it.
     """
     from runtime.requests import publishing
 

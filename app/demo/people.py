@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Click:
-    """The thing that a person does with a card. Who rejects gives a reason."""
+    """A person's click on a card. A rejection has a reason."""
 
     action: str
     user: str
@@ -28,7 +28,7 @@ class Click:
 
 @dataclass(frozen=True)
 class Story:
-    """One incident to be reported: what a person does with its card, if any, and how its run of ``workflow`` ends."""
+    """One incident to report: the click on its card, if any, and the expected end of its run of ``workflow``."""
 
     text: str
     click: Click | None
@@ -38,14 +38,14 @@ class Story:
 
 @dataclass(frozen=True)
 class Incident:
-    """One incident of the demo, as ServiceNow has taken it."""
+    """One reported incident, with its number in ServiceNow."""
 
     number: str
     sys_id: str
     story: Story
 
 
-# How they end: a person approves, a person rejects, the policy denies.
+# One story for each end: a person approves, a person rejects, the policy denies.
 STORIES = (
     Story("Payroll is down for everyone in Berlin", Click("approve", "U0ANA"), (RunState.SUCCEEDED, None)),
     Story(
@@ -55,7 +55,7 @@ STORIES = (
     ),
     Story("The printer on floor 3 works again, please close", None, (RunState.FAILED_TERMINAL, "policy_denied")),
 )
-# The agent is told what was denied and rejected, and ends well. Nothing that it was led to do has happened.
+# The agent hears that its calls were denied or rejected, and its run succeeds. None of the injected calls happens.
 AGENT_STORY = Story(
     "My payslip shows the wrong tax class",
     Click("reject", "U0ANA", "Nobody of ours wrote this address."),
@@ -76,7 +76,7 @@ class IncidentRun:
 
     @property
     def ended_as_told(self) -> bool:
-        """True if the run ended as its story says, with evidence that verifies."""
+        """True if the run ended as its story expects, and its evidence verifies."""
         if self.run is None or self.bundle is None:
             return False
         error = (self.run["error"] or {}).get("code")
@@ -84,7 +84,7 @@ class IncidentRun:
 
 
 class People:
-    """Acts in the stand-ins as people would: through their pages' own endpoints, signed as Slack signs."""
+    """Acts in the stand-ins as people would, through the endpoints of their pages. The stand-in signs as Slack does."""
 
     def __init__(self, world: World, client: httpx.AsyncClient) -> None:
         self.world = world
@@ -112,7 +112,7 @@ class People:
         return list(answer["messages"])
 
     async def decide(self, incident: Incident) -> None:
-        """Wait for the incident's card and click on it, as its story says; a rejection has a reason."""
+        """Wait for the incident's card and click on it as its story says; a rejection also submits a reason."""
         click = incident.story.click
         if click is None:
             return

@@ -38,12 +38,12 @@ AUTO_SECONDS = 120.0
 
 
 async def run_demo(*, auto: bool, aws: bool) -> int:
-    """Run the demo; return the exit code. With ``auto`` nobody has to click, and the last line is one JSON object."""
+    """Run the demo; return the exit code. With ``auto`` it clicks by itself, and its last line is one JSON object."""
     began = time.monotonic()
     installation = load_settings().home.absolute()
-    # A home of its own, with its own database, key and evidence: beside the installation's home, never in it.
+    # The demo has its own home, with its own database, key and evidence, beside the installation's home.
     home = installation.with_name(f"{installation.name}-demo")
-    # The demo has its own settings: it must not touch this installation, such as its database.
+    # Ignore the installation's settings: the demo must not touch, for example, its database.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
     examples = Path("examples")
@@ -70,7 +70,7 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
 
 
 async def _publish(faces: Faces, examples: Path) -> datetime:
-    """Publish the demo's documents; return the database's time, after which all runs are the demo's."""
+    """Publish the demo's documents; return the database's time. Only runs created after it belong to this demo."""
     tenant = faces.settings.tenant
     async with faces.database.transaction(tenant) as connection:
         for path in sorted((examples / "workflows").glob("*.yaml")):
@@ -84,7 +84,7 @@ async def _publish(faces: Faces, examples: Path) -> datetime:
 
 
 async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[IncidentRun]:
-    """Report the incidents, and show their runs until all have ended with evidence; with ``auto``, click meanwhile."""
+    """Report the incidents, and show their runs until each has a bundle; with ``auto``, click meanwhile."""
     since = await _publish(faces, examples)
     incidents = [await people.report(story) for story in STORIES]
     last = await people.report(AGENT_STORY)
@@ -130,7 +130,7 @@ async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun
 
 
 async def _outside_agrees(people: People, told: list[IncidentRun]) -> bool:
-    """True if ServiceNow and Slack show what the runs say: one raised and announced, nobody closed, nobody mailed."""
+    """True if ServiceNow and Slack agree with the runs: one incident raised and announced, none closed, none mailed."""
     records = [await people.incident(item.incident) for item in told]
     announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
     return (

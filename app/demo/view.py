@@ -30,7 +30,7 @@ _WORDS: dict[str, str] = {
 
 
 class View:
-    """Writes for people; without a terminal, a line per change instead of a table that moves."""
+    """Output for people: a live table, or without a terminal one line per change."""
 
     def __init__(self, *, auto: bool) -> None:
         self._console = Console(highlight=False)
@@ -39,7 +39,7 @@ class View:
         self._last: dict[str, str] = {}
 
     def say(self, text: str) -> None:
-        """Print plain words; a command is never broken, so that it can be copied."""
+        """Print text without hard line breaks, so that a command can be copied."""
         self._console.print(text, soft_wrap=True)
 
     def introduce(self, world: World, incidents: Sequence[Incident]) -> None:
@@ -73,7 +73,7 @@ class View:
         self._live = None
 
     def show(self, told: Sequence[IncidentRun]) -> None:
-        """Show the runs as they stand."""
+        """Show the current state of the runs."""
         if self._live is not None:
             self._live.update(_table(told))
             return
@@ -91,7 +91,7 @@ class View:
             self.say(f"  {command} run show {first.run['run_id']}")
             if (agent := told[-1].run) is not None:
                 self.say(f"  {command} run show {agent['run_id']}  [dim]# the agent, turn by turn[/]")
-            if "COUNTERSEAL_S3_BUCKET" not in world.environment:  # moto's bucket ends with the demo
+            if "COUNTERSEAL_S3_BUCKET" not in world.environment:  # moto's bucket is gone after the demo
                 self.say(f"  {command} evidence get {first.run['run_id']} -o evidence.zip")
         if first is not None and first.bundle is not None:
             key = first.bundle.with_name("evidence.pub.pem")

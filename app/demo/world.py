@@ -1,4 +1,4 @@
-"""The demo's processes, each ended here by its id: the stand-ins, Counterseal (`up`), moto's thread if asked for."""
+"""The demo's processes, which it stops at its end: the stand-ins, Counterseal (`up`), moto's thread if asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
     folder = home / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    # In hexadecimal: a secret that began with a dash would be read as an option of the stand-ins.
+    # In hexadecimal: the stand-ins would read a secret that begins with a dash as an option.
     webhook_secret, signing_secret = secrets.token_hex(24), secrets.token_hex(24)
     app_url = f"http://127.0.0.1:{port}"
     sandbox_command = [
@@ -76,7 +76,7 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
 
 @contextmanager
 def _aws() -> Iterator[dict[str, str]]:
-    """SQS and S3 as moto plays them, with a queue, its dead letters, and a bucket under Object Lock."""
+    """Run moto's SQS and S3, with a queue, its dead letters, and a bucket under Object Lock; yield the settings."""
     try:
         import boto3
         from moto.server import ThreadedMotoServer
@@ -115,7 +115,7 @@ def _aws() -> Iterator[dict[str, str]]:
 async def _process(
     command: list[str], environment: Mapping[str, str], log: Path, *, talks: bool = False
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a child that writes to ``log``, or to us if it ``talks``. It is asked to stop at the end, then killed."""
+    """Run a child that writes to ``log``, or to a pipe to us if it ``talks``. At the end terminate it, then kill it."""
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -149,7 +149,7 @@ async def _first_line(process: asyncio.subprocess.Process, log: Path) -> dict[st
 
 
 async def _healthy(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
-    """Wait until Counterseal answers; say where its log is if it ends instead."""
+    """Wait until Counterseal answers; if it ends instead, raise an error that names its log."""
     try:
         async with asyncio.timeout(START_SECONDS), httpx.AsyncClient() as client:
             while True:

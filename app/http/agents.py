@@ -1,4 +1,4 @@
-"""The agents of a run over HTTP: what the model of each asked for in each turn, and what came of it (P-14)."""
+"""The agents of a run over HTTP: what each agent's model asked for in each turn, and the results (P-14)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 
 class AgentCall(BaseModel):
-    """One call of a model. ``asked`` is the text that it wrote, ``came`` its one result (``open``: none yet).
+    """One call by a model. ``asked`` is the text that it wrote, ``came`` the call's one result (``open``: none yet).
 
-    ``by`` is the person who rejected it.
+    ``by`` is the person who rejected the call.
     """
 
     step_key: str
@@ -31,7 +31,7 @@ class AgentCall(BaseModel):
 
 
 class AgentTurn(BaseModel):
-    """One turn: what the model said, what it called, and the result if it ended there."""
+    """One turn: what the model said, what it called, and the agent's result if this turn ended it."""
 
     turn: int
     step_key: str
@@ -45,7 +45,7 @@ class AgentTurn(BaseModel):
 
 
 class AgentStory(BaseModel):
-    """One agent. ``limit`` is the one that it came to; ``cost_usd`` is null if a price is not known."""
+    """One agent. ``limit`` is the limit that ended it; ``cost_usd`` is null if a price is unknown."""
 
     step_key: str
     model: str
@@ -61,6 +61,6 @@ class AgentStory(BaseModel):
 
 @router.get("/{run_id}/agents", response_model=models.Page[AgentStory], summary="The agents of a run, turn by turn")
 async def agents(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """Lists the agents by their steps. The words in them are the models' and the tools': they are quotations."""
+    """Lists the agents by their steps. Texts are quoted from models and tools."""
     seen = await faces.looking.at(who.tenant, run_id)
     return paging.page_of_all(seen.agents, step_key=str)

@@ -34,7 +34,7 @@ no role contains another. Errors are RFC 9457 problems; lists are pages with a c
 
 
 async def _known_parameters(request: Request) -> None:
-    """Refuse a query parameter that the route does not take: a mistyped filter would be a yes to another question."""
+    """Refuse an unknown query parameter: ignoring a mistyped filter would answer another question than was asked."""
     if not request.query_params:
         return
     known = _parameters(request.scope["route"].dependant)
@@ -66,7 +66,7 @@ def create_app(faces: Faces) -> FastAPI:
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
     for part in ROUTERS:
         application.include_router(part, dependencies=[] if part in (router, signed.router) else token)
-    # The last one added is the outermost.
+    # The middleware that is added last is the outermost.
     application.add_middleware(Bounded)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Observe, metrics=faces.metrics)
@@ -75,29 +75,29 @@ def create_app(faces: Faces) -> FastAPI:
 
 @router.get("/healthz", summary="Whether the process lives")
 async def healthz() -> dict[str, str]:
-    """Says that the process lives, and nothing else. The only route that needs no token."""
+    """Says only that the process is alive. This is the only route that needs neither a token nor a signature."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", summary="Whether requests can be served")
 async def readyz(request: Request, faces: FacesDep) -> dict[str, Any]:
-    """Answers 200 if the database answers, 503 otherwise. Any valid token.
+    """Answers 200 if the database answers, 503 otherwise. Needs any valid token.
 
-    `paused` says what of the token's tenant is paused. That is no reason to restart or avoid this process: it still
-    serves all requests, and a pause outlives it.
+    `paused` lists the pauses of the token's tenant. They are no reason to restart or avoid this process: it still
+    serves all requests, and a restart ends no pause.
     """
     held = await faces.ask(principal(request).tenant, pausing.listed)
     return {"status": "ready", "database": "ok", "paused": [f"{one.what} {one.name}".strip() for one in held]}
 
 
-# So many rows of a kind are counted at most, so that a look costs the same however many there are.
+# Upper limit of each count, so that the cost of a request does not grow with the number of rows.
 COUNTED_MAX = 10_000
 
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def metrics(request: Request, faces: FacesDep) -> Response:
-    """Counters of this process, and counts of the token's own tenant, up to 10,000 of each kind, and among its newest
-    10,000 runs of what they are and wait for. Any valid token.
+    """Counters of this process, and counts of the token's tenant: up to 10,000 rows of each kind, and the statuses and
+    waits of its newest 10,000 runs. Needs any valid token.
     """
     tenant = principal(request).tenant
     async with faces.database.transaction(tenant) as connection:

@@ -21,7 +21,7 @@ from runtime.store import approvals
 
 router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 
-# An answer that is counted already is no error: the sender may be repeating a request whose answer was lost.
+# A vote that was counted before is no error: the sender may be retrying a request whose response was lost.
 REFUSED: Mapping[RefusalCode, int] = {
     RefusalCode.ALREADY_COUNTED: 200,
     **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
@@ -72,8 +72,8 @@ class ApprovalOut(BaseModel):
 
 
 class ApprovalDetail(ApprovalOut):
-    """One question with its votes, and what has become of the action; ``late`` holds answers that came too late,
-    ``paused`` what keeps the action from going out.
+    """One question with its votes and the action's outcome. ``late`` holds outcomes told after a lease was lost,
+    ``paused`` the pauses that hold the action back.
     """
 
     state: str
@@ -86,7 +86,7 @@ class ApprovalDetail(ApprovalOut):
 
 
 class VoteIn(models.In):
-    """An answer. With ``digest``, it counts only for exactly the action that was seen."""
+    """A vote. With ``digest``, it counts only if the action still has this digest."""
 
     choice: Choice
     reason: Annotated[str, Field(max_length=4000)] = ""
@@ -106,7 +106,7 @@ async def listed(
 
 @router.get("/{approval_id}", response_model=ApprovalDetail, summary="Look at one approval")
 async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
-    """The card, complete. Sensitive values only for an approver whom this question asks."""
+    """The complete card. Only an approver whom this question asks sees sensitive values."""
     return await approval_detail(faces, who.tenant, approval_id, who.subject if who.has(Role.APPROVER) else None)
 
 
@@ -117,7 +117,7 @@ async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]
     responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
 )
 async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) -> Any:
-    """Votes as the token's subject. Groups, quorum and separation of duties are read now."""
+    """Votes as the token's subject. Groups, quorum and separation of duties are evaluated now."""
     request = VoteRequest(
         who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
     )

@@ -1,8 +1,8 @@
-"""Bounds of every HTTP connection, on every route, before its content is trusted: time, size and number.
+"""Limits of every HTTP connection, on every route, before anything authenticates it: time, size and number.
 
-uvicorn answers requests; this class counts what arrives and watches the clock. A connection is always in one phase, and
-every phase but the application's own work has a deadline. Trailers are ignored, and neither pipelining nor upgrades are
-offered: each would be a way around the bounds, and no client needs them.
+uvicorn answers requests; this module counts bytes and enforces deadlines. A connection is always in one phase, and
+every phase but the application's own work has a deadline. Trailers are ignored, and pipelining and upgrades are not
+supported: each would be a way around the limits, and no client needs them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from app.http.problems import problem
 log = structlog.get_logger(__name__)
 
 LOG_SECONDS = 60.0
-# Seconds for which input of a refused client is read and dropped, so that it can read why it was refused.
+# Seconds for which we read and drop the input of a refused client, so that it can read the refusal.
 LINGER_SECONDS = 1.0
-# The overhead of a chunk of one byte, with something to spare.
+# Raw bytes allowed per body byte: the overhead of a chunk of one byte, with some reserve.
 _FRAMING_FACTOR = 8
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of every connection. Deadlines are for the whole phase: a byte now and then does not move them."""
+    """Limits of every connection. A deadline is for the whole phase: a slow drip of bytes does not extend it."""
 
     header_seconds: float = 10.0
     body_seconds: float = 10.0
@@ -42,7 +42,7 @@ class Limits:
 
 
 class GuardedConfig(uvicorn.Config):
-    """Configures uvicorn with our bounds, and counts the connections that were refused."""
+    """Configures uvicorn with our limits, and counts the refused connections."""
 
     def __init__(self, app: Any, limits: Limits, **options: Any) -> None:
         super().__init__(app, http=GuardedProtocol, timeout_keep_alive=max(1, round(limits.idle_seconds)), **options)
@@ -51,7 +51,7 @@ class GuardedConfig(uvicorn.Config):
         self._logged_at = float("-inf")
 
     def refused(self, now: float) -> None:
-        """Say that the cap is reached, once a minute at most; ``now`` is monotonic."""
+        """Log that the cap is reached, at most once a minute; ``now`` is monotonic."""
         self._refused += 1
         if now - self._logged_at >= LOG_SECONDS:
             log.warning(
@@ -63,16 +63,16 @@ class GuardedConfig(uvicorn.Config):
 
 
 class _Phase(Enum):
-    NEW = "new"  # connected, and nothing of a request has come
+    NEW = "new"  # connected; no byte of a request has arrived
     HEAD = "head"  # the request line or a header is arriving
     BODY = "body"
-    WORK = "work"  # the request is here, the answer is not
+    WORK = "work"  # the request is complete, the answer is not
     IDLE = "idle"  # answered; the next request may come
-    OVER = "over"  # all that still arrives is ignored
+    OVER = "over"  # further input is ignored
 
 
 class _OverError(Exception):
-    """Ends the parsing of a connection on which nothing more is expected."""
+    """Stops the parser of a connection in phase OVER."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -101,7 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._within(self._limits.header_seconds, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clocks."""
+        """Stop the timers."""
         self._phase = _Phase.OVER
         for timer in (self._deadline, self._unread):
             if timer is not None:
@@ -109,7 +109,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count, parse, and judge the sizes. Data after the end is dropped."""
+        """Count the bytes, parse them, and check the size limits. Data in phase OVER is dropped."""
         if self._phase is _Phase.OVER:
             return
         if self._phase is _Phase.BODY:
@@ -123,30 +123,30 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(400, "malformed", "The body is little but chunk sizes, extensions or trailers.")
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what the parser refuses; nothing, if we ended the parsing."""
+        """Answer a request that the parser refuses; do nothing if we stopped the parser ourselves."""
         if self._phase is not _Phase.OVER:
             self._refuse(400, "malformed", msg)
 
     def _unsupported_upgrade_warning(self) -> None:
-        # The request is answered as if it had not asked for another protocol; what follows it is not HTTP.
+        # Answer the request as if it had not asked for another protocol. Ignore further bytes: they are not HTTP.
         self._phase = _Phase.OVER
         self.cycle.keep_alive = False
         if self.cycle.response_complete:
             self._close()
 
     def pause_writing(self) -> None:
-        """Give a client that does not read its answer as long as one that does not send its body."""
+        """Start a deadline for a client that does not read its answer: as long as the one for sending a body."""
         super().pause_writing()
         self._unread = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that deadline: the client reads on."""
+        """Stop that deadline: the client is reading again."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
     def on_message_begin(self) -> None:
-        """Begin a request. One that does not wait for the answer to the one before is ignored."""
+        """Begin a request. Ignore a pipelined one, sent before the previous request was answered."""
         if self._phase is _Phase.WORK:
             self._phase = _Phase.OVER
             self.cycle.keep_alive = False
@@ -157,7 +157,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. Trailers are ignored: they would change a request that has been let in already."""
+        """Take a header. Ignore trailers: they would change a request that has passed the checks already."""
         if self._phase is _Phase.HEAD:
             super().on_header(name, value)
 
@@ -168,7 +168,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._too_large()
             raise _OverError
         if self.parser.should_upgrade() and any(name in _OF_BODIES for name, _ in self.headers):
-            # The parser would take the body for the other protocol's, and the application would see none.
+            # The parser would treat the body as data of the other protocol; the application would see an empty body.
             self._refuse(400, "malformed", "No other protocol is spoken here: send the request without Upgrade.")
             raise _OverError
         self._phase = _Phase.BODY
@@ -183,7 +183,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Complete the request; from now on we wait for the application."""
+        """Complete the request. From now on we wait for the application, without a deadline."""
         super().on_message_complete()
         if self.cycle.response_complete:
             self._rest()
@@ -192,20 +192,20 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stop()
 
     def on_response_complete(self) -> None:
-        """Complete the answer. If the body is not here yet, its deadline goes on."""
+        """Complete the answer. If the request's body is still arriving, its deadline stays."""
         super().on_response_complete()
         if self._phase is _Phase.WORK and not self.transport.is_closing():
             self._rest()
 
     def close_politely(self) -> None:
-        """Close after an answer; while the body is still on its way, in a manner that lets the answer be read."""
+        """Close after an answer. If the body is still arriving, linger, so that the client can read the answer."""
         if self._phase is _Phase.BODY:
             self._linger()
         else:
             self._close()
 
     def _linger(self) -> None:
-        """End our side, and for a moment drop all that still arrives: closing at once could lose the answer."""
+        """Shut down our sending side, then drop input for a moment: closing at once could lose the answer."""
         self._phase = _Phase.OVER
         self.flow.resume_reading()
         if self.transport.can_write_eof():
@@ -236,7 +236,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refuse(431, "too_large", f"At most {self._limits.header_bytes} bytes of headers are accepted.")
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer instead of the application, unless it has begun to; then close."""
+        """Answer instead of the application, then close. Abort if the application has begun to answer."""
         if self._phase is _Phase.BODY:
             if self.cycle.response_started:
                 self.transport.abort()
@@ -253,14 +253,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
 
     def _close(self) -> None:
-        """Close. If the client does not read, the unsent rest of the answer is given up after a while."""
+        """Close. If the client does not read, the rest of the answer is dropped after a deadline."""
         self._phase = _Phase.OVER
         self._within(self._limits.body_seconds, self.transport.abort)
         self.transport.close()
 
 
 class _Answering(asyncio.Transport):
-    """The transport as uvicorn's answer sees it, so that closing it loses no answer."""
+    """The transport that uvicorn writes its answer to; its ``close`` loses no answer."""
 
     def __init__(self, protocol: GuardedProtocol) -> None:
         super().__init__()
@@ -275,5 +275,5 @@ class _Answering(asyncio.Transport):
         return self._protocol.transport.is_closing()
 
     def close(self) -> None:
-        """The answer is complete, and the connection is not to be used again."""
+        """Close politely: the answer is complete, and the connection will not be reused."""
         self._protocol.close_politely()

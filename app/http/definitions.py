@@ -47,9 +47,9 @@ DryRun = Annotated[bool, Query(description="Only tell what it would lead to.")]
 class PublishedOut(BaseModel):
     """A published version; ``changed`` is false if exactly this was published before.
 
-    ``warnings`` name the questions that nobody in the tenant's directory could decide, and the rules that let actions
-    out by what anyone may write outside. ``waits`` says that it is not in force until another of the group
-    ``policy_approvers`` does the same. ``questions`` counts the open ones that it is judged over now.
+    ``warnings`` name questions that nobody in the tenant's directory could decide, and rules that allow actions because
+    of text that anyone may write outside. ``waits``: it comes into force once another member of ``policy_approvers``
+    does the same. ``questions`` counts the open questions that are judged again now.
     """
 
     name: str
@@ -62,8 +62,8 @@ class PublishedOut(BaseModel):
 
 
 class StepForeseenOut(BaseModel):
-    """A step of the workflow, and what becomes of each of its actions under the policies in force: ``verdict`` is
-    always denied, always asks people, always allowed, or it depends.
+    """A step of the workflow, and the decision on its actions under the policies in force: ``verdict`` is always
+    denied, always asks people, always allowed, or it depends.
     """
 
     step: str
@@ -75,14 +75,14 @@ class StepForeseenOut(BaseModel):
 
 
 class RuleChange(BaseModel):
-    """A rule that is new, changes or falls away."""
+    """A rule that is added, changed or removed."""
 
     rule: str
     what: str
 
 
 class StepChange(BaseModel):
-    """A step of a published workflow of which something else becomes."""
+    """A step of a published workflow whose decision changes, from ``before`` to ``after``."""
 
     workflow: str
     step: str
@@ -92,7 +92,7 @@ class StepChange(BaseModel):
 
 
 class QuestionChange(BaseModel):
-    """An open question that would not be asked like this any more; `needs_approval` asks anew."""
+    """An open question that becomes void. ``outcome`` is the new decision; `needs_approval` asks people anew."""
 
     approval: str
     run: str
@@ -101,8 +101,8 @@ class QuestionChange(BaseModel):
 
 
 class ConsequencesOut(BaseModel):
-    """The consequences of a change of the policies in force. ``more`` counts what is not listed, ``unread`` the open
-    questions that were not judged beforehand; ``rollback_from`` is the higher version that it goes back from.
+    """The consequences of a change of the policies in force. ``more`` counts items that are not listed, ``unread`` open
+    questions that this preview did not judge. ``rollback_from`` is the higher version that a rollback replaces.
     """
 
     rules: list[RuleChange]
@@ -114,7 +114,7 @@ class ConsequencesOut(BaseModel):
 
 
 class PolicyOut(PublishedOut):
-    """A change of the policies in force. ``consequences`` is null where nothing changes, or it was only stored."""
+    """A change of the policies in force. ``consequences`` is null if nothing changes or the policy was only stored."""
 
     retired: bool
     staged: bool
@@ -147,7 +147,7 @@ class WorkflowSummary(Version):
 
 
 class UnavailableOut(BaseModel):
-    """A definition that could not be used at the last start: its place, and why."""
+    """A definition that was unusable at the last start: its place, and the reason."""
 
     kind: str
     name: str
@@ -162,10 +162,10 @@ class WorkflowPage(models.Page[WorkflowSummary]):
 
 
 class WorkflowDetail(Version):
-    """One published version, whole.
+    """One published version in full.
 
     ``operations`` maps each operation to the SHA-256 of its declaration as frozen with the version; ``outline`` is the
-    graph as a tree. A version that this release cannot read has a ``problem`` instead of an outline, and runs nothing.
+    graph as a tree. A version that this release cannot read has a ``problem`` instead of an outline, and cannot run.
     """
 
     retired_at: datetime | None
@@ -178,7 +178,7 @@ class WorkflowDetail(Version):
 
 
 class WorkflowPublished(PublishedOut):
-    """The published version. If it was ``retired`` meanwhile, no run starts with it: the text needs a new number."""
+    """The published version. If it is ``retired``, no run starts with it: publish the text under a new number."""
 
     retired: bool
     steps: list[StepForeseenOut]
@@ -186,7 +186,7 @@ class WorkflowPublished(PublishedOut):
 
 @router.get("/workflows", response_model=WorkflowPage, summary="Every published workflow")
 async def workflows(who: Composer, faces: FacesDep, name: OnlyName = None) -> dict[str, Any]:
-    """All versions, also retired ones, the newest of each name first; and what could not be published, and why."""
+    """All versions, also retired ones, the newest of each name first; and unusable definitions with the reasons."""
     unusable = await faces.ask(who.tenant, unavailable.listed, "workflow", name)
     shown = [structs.asdict(one) for one in unusable]
     return {"items": await faces.ask(who.tenant, documents.workflow_versions, name), "unavailable": shown}
@@ -200,8 +200,8 @@ async def workflow(name: Name, version: Number, who: Composer, faces: FacesDep) 
 
 
 class WorkflowChecked(BaseModel):
-    """A workflow that could be published: its names, its graph as a tree, how each of its connectors stands in this
-    process, and ``warnings`` of connectors, literal addresses and declarations, as of the command.
+    """A workflow that could be published: its names, its graph as a tree, the state of each of its connectors in this
+    process, and ``warnings`` about connectors, literal addresses and declarations, as `workflow check` gives them.
     """
 
     name: str
@@ -223,9 +223,9 @@ async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[s
 
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")
 async def publish_workflow(body: Document, who: Author, faces: FacesDep, response: Response) -> Published:
-    """Publishes a version, which never changes: 200 if exactly this was published, 409 if it has another text.
+    """Publishes a version, which never changes: 200 if this text was published before, 409 if another text was.
     422 lists every problem of the document with its line and column. A name belongs to whoever published it first: an
-    author gets a 403 for another's.
+    author gets 403 for somebody else's name.
     """
     publish = partial(publishing.publish_workflow, owned=not who.has(Role.ADMIN))
     published = await _publish(publish, body, who, faces, response)
@@ -263,8 +263,8 @@ async def publish_policy(
 
 @router.post("/policies/{name}/retire", response_model=PolicyOut, summary="Take a policy out of force")
 async def retire_policy(name: Name, who: Admin, faces: FacesDep, dry_run: DryRun = False) -> Published:
-    """Takes the policy of this name out of force; its versions stay published. Where the directory has a group
-    `policy_approvers`, it takes two of it: the first call proposes.
+    """Takes the policy of this name out of force; its versions stay published. If the directory has a group
+    `policy_approvers`, two of its members must do so: the first call only proposes.
     """
     async with faces.database.transaction(who.tenant) as connection:
         retire = partial(policy_requests.retire_policy, connection, faces.definitions, who.tenant)
@@ -275,8 +275,8 @@ async def retire_policy(name: Name, who: Admin, faces: FacesDep, dry_run: DryRun
 async def activate_policy(
     name: Name, version: Number, who: Admin, faces: FacesDep, dry_run: DryRun = False
 ) -> Published:
-    """Puts a published version in force, also an older one, in place of the one of its name. Where the directory has a
-    group `policy_approvers`, it takes two of it: the first call proposes.
+    """Puts a published version in force, also an older one, in place of the one of its name. If the directory has a
+    group `policy_approvers`, two of its members must do so: the first call only proposes.
     """
     async with faces.database.transaction(who.tenant) as connection:
         activate = partial(policy_requests.activate_policy, connection, faces.definitions, who.tenant)

@@ -24,7 +24,7 @@ from runtime.store.read_models import Row
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 _CURSOR_CHARACTERS_MAX = 400
-# The values that a key may hold. Times at the ends of the calendar cannot be converted to UTC, as ours are.
+# Types of a cursor's values, with bounds. Times at the ends of the calendar cannot be converted to UTC.
 _KINDS: Mapping[type, Any] = {
     UUID: UUID,
     int: Annotated[int, Field(gt=-(2**31), lt=2**31)],
@@ -32,14 +32,14 @@ _KINDS: Mapping[type, Any] = {
 }
 
 
-# Dependencies are coroutines though they wait for nothing: FastAPI calls a plain function in a thread, which costs more
-# than all that these do.
+# Dependencies are coroutines although they await nothing: FastAPI calls a plain function in a thread, which costs more
+# than the function itself.
 async def _faces(request: Request) -> Faces:
     return cast("Faces", request.app.state.faces)
 
 
 def principal(request: Request) -> Principal:
-    """The caller, as the middleware has identified them."""
+    """The caller, as authenticated by the middleware."""
     return cast("Principal", request.state.principal)
 
 
@@ -47,7 +47,7 @@ FacesDep: TypeAlias = Annotated[Faces, Depends(_faces)]
 
 
 def allow(*roles: Role) -> Callable[[Request], Awaitable[Principal]]:
-    """A dependency: the principal, if they have one of the roles."""
+    """A dependency that returns the principal, and refuses one without any of the roles."""
 
     async def check(request: Request) -> Principal:
         found = principal(request)
@@ -60,7 +60,7 @@ def allow(*roles: Role) -> Callable[[Request], Awaitable[Principal]]:
 
 
 Reader: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR))]
-# The same, and whoever writes workflows: of runs, those that it has started.
+# Readers and authors. Routes for a run also call ``check_own``: an author sees only runs started in its own name.
 Composer: TypeAlias = Annotated[
     Principal, Depends(allow(Role.ADMIN, Role.AUTHOR, Role.OPERATOR, Role.APPROVER, Role.AUDITOR))
 ]
@@ -75,9 +75,9 @@ Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 
 
 def check_own(who: Principal, run: Row) -> None:
-    """Raise ``AuthorizationError`` for an author, with no other role that serves, at a run that somebody else started.
+    """Raise ``AuthorizationError`` if the caller is only an author and somebody else started the run.
 
-    What another could do here, an author does as well if its token has that role too.
+    A token with any other role than author and trigger passes.
     """
     if who.has(*(role for role in Role if role not in (Role.AUTHOR, Role.TRIGGER))):
         return
@@ -94,17 +94,17 @@ class Paging:
     cursor: str
 
     def after(self, *kinds: type) -> list[Any]:
-        """The key of the last row of the page before; [] for the first page. See ``decode_cursor``."""
+        """The key of the previous page's last row; [] for the first page. See ``decode_cursor``."""
         return decode_cursor(self.cursor, *kinds)
 
     def page(self, rows: Sequence[Row], *key: str) -> dict[str, Any]:
-        """Make ``{items, next}`` of ``limit + 1`` fetched rows; the members ``key`` tell rows apart, in their order."""
+        """Make ``{items, next}`` of ``limit + 1`` fetched rows. The members ``key`` order the rows and are unique."""
         items = list(rows[: self.limit])
         following = encode_cursor([items[-1][name] for name in key]) if len(rows) > self.limit else None
         return {"items": items, "next": following}
 
     def page_of_all(self, rows: Sequence[Row], **key: type) -> dict[str, Any]:
-        """Make ``{items, next}`` of all rows, given in the order of ``key``: the names of members and their kinds."""
+        """Make ``{items, next}`` of all rows, which are sorted by ``key``: names of members with their types."""
         first = bisect_right(rows, self.after(*key.values()), key=lambda row: [row[name] for name in key])
         return self.page(rows[first : first + self.limit + 1], *key)
 
@@ -122,12 +122,12 @@ Paged: TypeAlias = Annotated[Paging, Depends(_paging)]
 
 
 def encode_cursor(key: Sequence[object]) -> str:
-    """An opaque text for the place after a row. (asyncpg has a class of its own for UUIDs, hence ``default``.)"""
+    """An opaque text for the place after a row. (orjson does not know asyncpg's class for UUIDs, hence ``default``.)"""
     return base64.urlsafe_b64encode(orjson.dumps([*key], default=str)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, *kinds: type) -> list[Any]:
-    """The key in a cursor, of these kinds (int, datetime, UUID); [] for an empty one. ``InputError`` otherwise."""
+    """The key in a cursor, of these types (int, datetime, UUID); [] for an empty cursor. ``InputError`` otherwise."""
     if not cursor:
         return []
     try:

@@ -1,7 +1,7 @@
-"""Middleware in front of every route: figures and the last catch, bearer tokens, bounded bodies. Pure ASGI.
+"""Middleware in front of every route: metrics and the last exception handler, bearer tokens, body limits. Pure ASGI.
 
-A new route is closed and bounded by default: only ``OPEN`` is open, and only ``SIGNED`` paths authenticate by
-signature instead of a token.
+A new route needs a token and has a body limit by default. Only ``OPEN`` needs none, and only ``SIGNED`` paths
+authenticate by signature instead of a token.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from core import bounded_json
 from core.db import Database
 from core.errors import AuthenticationError, CountersealError
 
-# uvicorn keeps a connection open after any answer; after these the client has more to send, or is not to be waited for.
+# Close the connection after these answers, which uvicorn would not do: the client may still be sending.
 CLOSING = frozenset({408, 413, 431})
 OPEN = frozenset({"/healthz"})
 SIGNED = ("/slack/events", "/webhooks/")
 
 
 class Observe:
-    """Outermost: counts and times requests, and answers what nobody else answered."""
+    """The outermost middleware: counts and times requests, and answers any exception that nobody else handled."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -63,7 +63,7 @@ class Observe:
 
 
 class Bearer:
-    """Every path but the open and the signed ones needs a valid token, before anything of the request is read."""
+    """Requires a valid token, except on open and signed paths, before anything of the body is read."""
 
     def __init__(self, app: ASGIApp, database: Database) -> None:
         self._app = app
@@ -82,7 +82,7 @@ class Bearer:
 
 
 class Bounded:
-    """Bodies of everything but the signed paths: at most 256 KiB of JSON, known to be harmless before it is parsed."""
+    """Limits bodies, except on signed paths, to 256 KiB of JSON, and checks their depth before they are parsed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -15,12 +15,12 @@ from runtime.engine.states import RunState
 Item = TypeVar("Item")
 
 PRINTABLE = r"^[\x20-\x7e]+$"
-# A business reference is whatever the outside system calls it: any letters, but nothing that cannot be stored.
+# The outside system chooses a business reference: any characters but control characters, which may not be storable.
 REFERENCE = r"^[^\x00-\x1f\x7f]+$"
 
 
 class In(BaseModel):
-    """A request body; members without a name here are refused."""
+    """A request body; unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,9 +33,9 @@ class Page(BaseModel, Generic[Item]):
 
 
 class StartRun(In):
-    """Start a run. The same ``idempotency_key`` starts one run of a workflow, ever.
+    """Start a run. One ``idempotency_key`` starts at most one run of a workflow, ever.
 
-    One that is ``open`` waits for more steps when its own are done, ``until`` then (the workflow's SLA, or 7 days).
+    An ``open`` run waits for more steps after its own are done, at most ``until`` (the workflow's SLA, or 7 days).
     """
 
     workflow: Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)]
@@ -48,25 +48,25 @@ class StartRun(In):
 
 
 class Cancel(In):
-    """The reason why a run is canceled; kept in the audit."""
+    """The reason for canceling a run; kept in the audit."""
 
     reason: Annotated[str, Field(max_length=2000)] = ""
 
 
 class Close(In):
-    """The reason why an open run waits for no more steps; kept in the audit."""
+    """The reason for closing an open run, which then waits for no more steps; kept in the audit."""
 
     reason: Annotated[str, Field(max_length=2000)] = ""
 
 
 class Retry(In):
-    """The reason why a failed run may go on; kept in the audit."""
+    """The reason for retrying a failed run; kept in the audit."""
 
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
 class RunAnswer(BaseModel):
-    """The run's status now: of one that was closed, or goes on."""
+    """The run's status after it was closed or retried."""
 
     run_id: UUID
     status: RunState
@@ -122,16 +122,16 @@ class PauseOut(BaseModel):
 
 
 class RunDetail(Run):
-    """One run with the state of its audit chain and its evidence, null until it was written.
+    """One run with the state of its audit chain and its evidence, null until the bundle is written.
 
-    ``evidence_problem`` says why it was not signed or stored, once nobody tries that any more.
+    ``evidence_problem`` says why the bundle was not signed or stored, once the keepers have given up.
 
-    ``result`` is what it hands over once it has succeeded. ``parent_run_id`` is the run that it belongs to;
-    ``children`` are the oldest hundred of the ``children_count`` that belong to it. ``extensions`` counts the
-    additions to its graph. ``bundle`` is the newest of the ``editions``, which are named oldest first: a late answer
-    after the run's end makes a longer one. ``late`` says what workers told after they had lost their leases. ``paused``
-    are the pauses that hold it up now. ``channels`` is its business state as of its newest ``checkpoint``. A run may
-    have succeeded although steps failed: ``failures_handled`` counts those that a branch has handled.
+    ``result`` is the run's result after it has succeeded. ``parent_run_id`` is the run that started this one as a
+    child; ``children`` are the oldest hundred of its own ``children_count`` children. ``extensions`` counts the
+    additions to its graph. ``editions`` lists its bundles, oldest first: a late answer after the run's end makes a
+    longer one. ``bundle`` is the newest. ``late`` holds what workers told after they had lost their leases. ``paused``
+    lists the pauses that hold the run now. ``channels`` is its business state at its newest ``checkpoint``. A run may
+    succeed although steps failed: ``failures_handled`` counts the failures that a branch has handled.
     """
 
     audit_count: int

@@ -1,4 +1,4 @@
-"""Stopping over HTTP: pause a tenant, a workflow, a connector or a run, and resume it (promise 11)."""
+"""Pauses over HTTP: pause a tenant, a workflow, a connector or a run, and resume it (promise 11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/pauses", tags=["pauses"])
 
 
 class Resume(models.In):
-    """The thing that is meant: a workflow's or connector's name, a run's id; a tenant needs none."""
+    """The target of a pause: ``name`` is a workflow's or connector's name, or a run's id; a tenant needs none."""
 
     what: Stopped
     name: Annotated[str, Field(max_length=100, pattern=models.PRINTABLE)] = ""
@@ -25,7 +25,7 @@ class Resume(models.In):
 
 
 class Pause(Resume):
-    """The thing that is to stop, and why: whoever meets the pause reads the reason."""
+    """The target to pause, and the reason, which is shown wherever the pause is."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1000)]
 
@@ -38,8 +38,8 @@ async def listed(who: Reader, faces: FacesDep) -> dict[str, Any]:
 
 @router.post("", summary="Pause")
 async def pause(body: Pause, who: Operator, faces: FacesDep) -> Changed:
-    """Stops it: after the answer no new action is intended and no connector is called anew; what is under way ends
-    first. Votes, signals and starts are still taken. `changed` is false if it was paused before.
+    """Pauses the target. After the answer no new action is intended and no new call begins; calls under way end first.
+    Votes, signals and starts are still taken. `changed` is false if it was paused before.
     """
     return await pausing.pause(
         faces.database, faces.definitions, who.tenant, body.what, body.name, body.reason, who.actor
@@ -48,7 +48,7 @@ async def pause(body: Pause, who: Operator, faces: FacesDep) -> Changed:
 
 @router.post("/resume", summary="Resume")
 async def resume(body: Resume, who: Operator, faces: FacesDep) -> Changed:
-    """Ends a pause: what waits goes on within seconds. `changed` is false if it was not paused."""
+    """Ends a pause: the waiting steps go on within seconds. `changed` is false if it was not paused."""
     return await pausing.resume(
         faces.database, faces.definitions, who.tenant, body.what, body.name, body.reason, who.actor
     )

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: one table from an error's code to the status. Answers hold no details by accident."""
+"""Errors as RFC 9457 problems: one table maps an error's code to the status. Answers never leak internal details."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OURS_TO_REPAIR: Mapping[str, str] = {
     "timeout": "Something that this needs did not answer in time; try again.",
     "configuration": "This installation is not configured for it; its log names the setting.",
 }
-# asyncpg's word for a server that went away in the middle of an exchange, and the network's.
+# Raised by asyncpg, or by the network, if the server goes away in the middle of an exchange.
 _WENT_AWAY = (asyncpg.InternalClientError, ConnectionError)
 _OF_POSTGRES = (asyncpg.PostgresError, asyncpg.InterfaceError)
 _HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="counterseal"'}, 503: {"Retry-After": "1"}}
@@ -68,13 +68,13 @@ def problem(
 
 
 def of_error(error: CountersealError) -> Response:
-    """The problem for one of our own errors. A code that the table lacks is our fault: 500, without details."""
+    """The problem for one of our own errors. A code missing from the table is our bug: 500, without details."""
     status = STATUS.get(error.code)
     if status is None:
         log.error("this error code has no HTTP status", code=error.code, exc_info=error)
         return problem(500, "internal")
     if error.code in _OURS_TO_REPAIR:
-        # Addresses and settings are for the operator, who reads the log; the caller may be anybody.
+        # Addresses and settings go to the log only, for the operator: the caller may be anybody.
         log.warning("something that a request needs is missing", code=error.code, reason=str(error))
         return problem(status, error.code, _OURS_TO_REPAIR[error.code])
     more: dict[str, Any] = {"remedy": error.remedy} if error.remedy else {}
@@ -95,7 +95,7 @@ def of_unexpected(error: Exception) -> Response:
 
 
 def install(application: FastAPI) -> None:
-    """Answer everything that goes wrong inside routing with a problem."""
+    """Make the application answer every exception inside routing with a problem."""
 
     @application.exception_handler(CountersealError)
     async def ours(_: Request, error: CountersealError) -> Response:

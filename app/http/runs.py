@@ -41,7 +41,7 @@ async def start(
     response: Response,
     idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
 ) -> Started:
-    """Starts a run: 201 if it is new, 200 if the same key had started it before, 409 if it had with another input."""
+    """Starts a run: 201 if it is new, 200 if the same key started it before, 409 if that was with another input."""
     key = body.idempotency_key or idempotency_key or str(new_id())
     if body.idempotency_key and idempotency_key and body.idempotency_key != idempotency_key:
         raise InputError("differs from the body's idempotency_key", where="Idempotency-Key")
@@ -60,7 +60,7 @@ async def start(
     if not started.created:
         response.status_code = 200
         known = await faces.looking.trigger(who.tenant, started.run_id)
-        # If the run's input was removed, only the key is known.
+        # If the run's input was purged, only the key can be compared.
         if known is not None and known != body.input:
             words = f"This idempotency key has started run {started.run_id} with another input."
             raise ConsistencyError(words, remedy="Use a new key.")
@@ -172,7 +172,7 @@ async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged
 
 @router.post("/{run_id}/cancel", response_model=models.CancelAnswer, summary="Cancel a run")
 async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesDep) -> dict[str, Any]:
-    """Waits and open steps are canceled with it; an action under way ends first. 409 if the run has ended."""
+    """Cancels the run with its waits and open steps; an action under way ends first. 409 if the run has ended."""
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
@@ -188,7 +188,7 @@ async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep
 
 @router.post("/{run_id}/retry", response_model=models.RunAnswer, summary="Go on with a failed run")
 async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep) -> dict[str, Any]:
-    """Begins anew what failed; what is done stays done. 409 says why that cannot be."""
+    """Begins the failed steps anew; completed steps stay. 409 says why this is not possible."""
     async with faces.database.transaction(who.tenant) as connection:
         status = await retrying.retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
@@ -209,8 +209,8 @@ def etag(version: int) -> str:
     },
 )
 async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
-    """The exact bytes that were stored, checked against the SHA-256 that the database remembers (`ETag`,
-    `Content-Digest` of RFC 9530). The download is an audit event, committed before the first byte is sent.
+    """The stored bytes, checked against the SHA-256 in the database (`ETag`, `Content-Digest` of RFC 9530). The
+    download is an audit event, committed before the first byte is sent.
     """
     run = await run_row(faces, who.tenant, run_id)
     if run["status"] not in ENDED:

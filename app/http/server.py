@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn as one task among others. It takes no signals; its socket is bound before it starts."""
+"""The HTTP server: uvicorn as one task among others. It handles no signals; its socket is bound before it starts."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 10
 BACKLOG = 128
-# File descriptors for all that is not a connection: the database, queues, files, and what is accepted at one time.
+# File descriptors reserved for the database, queues, files, and connections accepted before the cap is checked.
 OTHER_DESCRIPTORS = 384
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to the process, which stops all of its parts."""
+        """Leave signals to ``app.processes``, which stops all parts of the process."""
         yield
 
 
 class HttpServer:
-    """Listens from construction on, at ``url``; ``port`` 0: a free one. ``ConfigurationError`` if it cannot be had."""
+    """Listens at ``url`` once constructed; ``port`` 0 takes a free one. ``ConfigurationError`` if it cannot bind."""
 
     def __init__(self, application: ASGIApp, host: str, port: int, limits: Limits | None = None) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -55,7 +55,7 @@ class HttpServer:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
-            # At most so many are accepted before the cap is looked at; each takes a file descriptor.
+            # asyncio accepts at most this many connections before we check the cap; each takes a file descriptor.
             backlog=BACKLOG,
         )
         self._server = _Server(config)
@@ -76,7 +76,7 @@ class HttpServer:
 
 
 def _affordable(limits: Limits) -> Limits:
-    """The limits, with no more connections than the process has file descriptors for: without one nothing works."""
+    """The limits, with no more connections than the process has file descriptors for."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = max(1, soft - OTHER_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or limits.connections <= room:
@@ -86,7 +86,7 @@ def _affordable(limits: Limits) -> Limits:
 
 
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    # asyncio turns Nagle's algorithm off only if the protocol is named; with it every answer waits 40 ms.
+    # Name the protocol: only then does asyncio turn Nagle's algorithm off, with which every answer waits 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -40,9 +40,9 @@ class SignalError(models.In):
 class SignalIn(models.In):
     """A signal: `output`, or `error`, or neither, if it only says that something happened.
 
-    `id` is the sender's own: the same one said again is the same signal, and changes nothing. Without it, the SHA-256
-    of the key and the body stands for it, so a repeated delivery is harmless; give ids to say the same thing twice.
-    With `token` or `version`, it is for the wait with this token, or that was opened by the commit of this version.
+    The sender chooses `id`. A second signal with the same id is a no-op. Without an id, the SHA-256 of the key and the
+    body is used, so a repeated delivery is harmless; to send the same body twice on purpose, give two ids. With `token`
+    or `version`, the signal is only for the wait that has this token or that the commit of this version opened.
     """
 
     id: Annotated[str, Field(min_length=1, max_length=ID_CHARACTERS_MAX)] | None = None
@@ -53,8 +53,8 @@ class SignalIn(models.In):
 
 
 class SignalOut(BaseModel):
-    """The result of a signal, and `sentence`, which says it in words. `kept`: nothing waits for it yet.
-    `already_ended`: what it is for is over, and it changes nothing. `repeated`: it was known before.
+    """The result of a signal; `sentence` says it in words. `kept`: no wait has its key yet. `already_ended`: its wait
+    or run is over, and it changes nothing. `repeated`: the signal was recorded before.
     """
 
     code: SignalCode
@@ -66,7 +66,7 @@ class SignalOut(BaseModel):
 
 
 class PutOffIn(models.In):
-    """A later deadline: the moment `until` (RFC 3339), or the span `for` from now (ISO 8601, such as `P7D`).
+    """A later deadline: the moment `until` (RFC 3339), or the duration `for` from now (ISO 8601, such as `P7D`).
 
     With `token`, it counts only for the wait with this token.
     """
@@ -77,7 +77,7 @@ class PutOffIn(models.In):
 
 
 class PutOffOut(BaseModel):
-    """The wait's deadline now. `changed` is false if it was as late already."""
+    """The wait's deadline now. `changed` is false if it was not earlier before."""
 
     run_id: UUID
     step: str
@@ -95,7 +95,7 @@ class PutOffOut(BaseModel):
     },
 )
 async def extend_wait(correlation_key: Key, body: PutOffIn, who: Signaler, faces: FacesDep) -> Any:
-    """Puts off the end of the wait of a durable operation, up to the `extend_to` of its declaration."""
+    """Extends the deadline of a durable operation's wait, at most to the `extend_to` of its declaration."""
     try:
         span = None if body.for_ is None else parse_duration(body.for_)
     except ValueError as error:
@@ -117,8 +117,8 @@ async def extend_wait(correlation_key: Key, body: PutOffIn, who: Signaler, faces
     },
 )
 async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: FacesDep, response: Response) -> Any:
-    """Records a signal before acting on it; it is committed when this answers. A signal ends waits for signals and for
-    durable operations. It cannot complete a task, which people do, nor announce the end of a child run.
+    """Records a signal, then acts on it. The signal is committed before the answer. A signal ends waits for signals and
+    for durable operations. It cannot complete a task, which people do, nor report the end of a child run.
     """
     said = body.model_dump(exclude={"id"})
     if body.error is not None and body.output is not None:
@@ -150,7 +150,7 @@ class Extension(models.In):
 
 
 class ExtendedOut(BaseModel):
-    """The extension's number among the run's, the ids that are new in the graph, and the run's version now."""
+    """The extension's number in the run, the ids that are new in the graph, and the run's version now."""
 
     number: int
     steps: list[str]
@@ -167,8 +167,8 @@ class Mutation(BaseModel):
 
 
 class Wait(BaseModel):
-    """Something that a run is or was parked on, and the `version` of the run by the commit that opened it. `token` is
-    null unless the caller may operate runs.
+    """A wait, open or ended. `version` is the run's version after the commit that opened it. `token` is null unless the
+    caller has the role operator.
     """
 
     wait_id: UUID
@@ -201,7 +201,7 @@ class EdgeOut(BaseModel):
 
 
 class GraphOut(BaseModel):
-    """The workflow's graph with everything that was added to this run."""
+    """The workflow's graph with all extensions of this run."""
 
     workflow: str
     version: int
@@ -212,7 +212,7 @@ class GraphOut(BaseModel):
 
 @extending.get("/{run_id}/graph", response_model=GraphOut, summary="The graph of a run")
 async def graph(run_id: UUID, who: Composer, faces: FacesDep) -> dict[str, Any]:
-    """Nodes, and edges of kind `sequence` (must be over), `data` (is read) and `branch` (stands inside)."""
+    """Nodes, and edges of kind `sequence` (must end first), `data` (is read by) and `branch` (contains)."""
     row = await run_row(faces, who.tenant, run_id)
     check_own(who, row)
     *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
@@ -252,7 +252,7 @@ async def extend(
     run_id: UUID, body: Extension, who: Extender, faces: FacesDep, response: Response, if_match: IfMatch = None
 ) -> Any:
     """Adds steps, which are checked like a definition and governed like any others. The audit names who added them. An
-    author extends runs that were started in its own name.
+    author may extend only runs that were started in its own name.
     """
     check_own(who, await run_row(faces, who.tenant, run_id))
     if if_match is None:

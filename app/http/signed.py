@@ -44,8 +44,8 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     """Signed by `X-Counterseal-Timestamp`, Unix seconds within 300 of now, and `X-Counterseal-Signature`: HMAC-SHA256
     with the endpoint's secret over `{timestamp}.{body}`, in hexadecimal or base64, optionally after `sha256=`.
 
-    The answer lists the runs that this event has started, now or at an earlier delivery of the same event, and the
-    workflows that it was to start and could not. 200: it starts nothing. 422: nothing of what it was to start.
+    The answer lists the runs that this event started, now or at an earlier delivery, and the workflows that it should
+    start but could not. 200: no workflow takes this event. 422: none of the workflows could be started.
     """
     configured = faces.settings.webhooks.get(endpoint)
     if configured is None:
@@ -64,7 +64,7 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
         return await _refused(Refusal(400, "malformed", str(error)), faces, tenant, endpoint)
     workspace = configured.workspace or faces.settings.workspace
     try:
-        # Acknowledged only after the runs are committed (promise 4).
+        # Answer only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
             place = (connection, faces.definitions, tenant, workspace, endpoint)
             started, unstarted = await start_from_servicenow(*place, event)
@@ -120,7 +120,7 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
     secret, token = faces.settings.slack_signing_secret.get_secret_value(), faces.slack.token
 
     async def authorize(**_: object) -> AuthorizeResult:
-        # The signature has proved that Slack sent this for our app; no call is needed to say so again.
+        # The signature has proved that Slack sent this for our app; Bolt need not call Slack to check it.
         return AuthorizeResult(enterprise_id=None, team_id=None, bot_token=token)
 
     interactions = Interactions(faces)
@@ -141,7 +141,7 @@ async def events(request: Request, faces: FacesDep) -> Response:
         raise NotFoundError("Slack is not configured here.", remedy=remedy)
     answer = await endpoint(request)
     if 400 <= answer.status_code < 500:
-        # The closed set of codes of the guard; what bolt refuses is malformed or not of ours.
+        # Codes are a closed set: the guard's codes, or "unhandled" and "malformed" for refusals by Bolt.
         code = "unhandled" if answer.status_code == 404 else "malformed"
         if answer.media_type == problems.MEDIA_TYPE:
             code = str(orjson.loads(answer.body).get("code", "malformed"))

@@ -46,7 +46,7 @@ class Task(BaseModel):
 
 
 class TaskDetail(Task):
-    """One task with its form, a JSON Schema, and what was entered once it is completed."""
+    """One task with its form, a JSON Schema, and the entered values after its completion."""
 
     description: str
     form: dict[str, Any]
@@ -60,7 +60,7 @@ class FormValues(models.In):
 
 
 class Completed(BaseModel):
-    """The recorded completion, after which the run goes on; `sentence` says so to the person."""
+    """The recorded completion, after which the run goes on; `sentence` is the message to the person."""
 
     accepted: bool
     code: str
@@ -95,8 +95,8 @@ async def one(task_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]:
     },
 )
 async def complete(task_id: UUID, body: FormValues, who: Approver, faces: FacesDep) -> Any:
-    """Completes a task as the token's subject, whose right is read now. The same value sent again by
-    the same person is answered as the first time.
+    """Completes a task as the token's subject, whose groups are checked now. If the same person sends the same value
+    again, the answer is the same as the first time.
     """
     answer = await faces.tasks.complete(who.tenant, task_id, who.subject, body.value, VoteChannel.HTTP)
     if answer.accepted:

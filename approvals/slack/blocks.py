@@ -1,9 +1,9 @@
-"""Untrusted text as Slack mrkdwn that cannot forge structure, and hides nothing; and its packing into Slack's blocks.
+"""Untrusted text as Slack mrkdwn that cannot forge structure and hides nothing; and its packing into Slack's blocks.
 
-One rule that people can learn: what stands in monospace came from the request; everything else is ours. Inside a code
-span Slack interprets neither formatting nor emoji, and with ``&<>`` escaped no mention or link either. What would end
-the span, or could not be seen, is written as ``⟨U+XXXX⟩``; so is ``⟨`` itself, so that the original can always be read
-back from what is shown. No character is lost when lines become blocks.
+People can learn one rule: text in monospace came from the request; everything else is ours. Inside a code span Slack
+interprets neither formatting nor emoji, and with ``&<>`` escaped no mention or link either. A character that would end
+the span, or that is invisible, is written as ``⟨U+XXXX⟩``. So is ``⟨`` itself, so that the original can always be
+recovered from the shown text. No character is lost when lines become blocks.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ Block: TypeAlias = dict[str, Any]
 
 SECTION_CHARACTERS_MAX = 2900  # Slack: 3000
 MESSAGE_BLOCKS_MAX = 45  # Slack: 50; the rest is for heading, buttons and footer
-# Slack refuses a message (msg_blocks_too_long) from about 11,300 characters over all blocks, and does not say how it
-# counts; the JSON of the blocks is an upper bound of any such count.
+# Slack refuses a message (msg_blocks_too_long) from about 11,300 characters over all blocks, and does not document how
+# it counts. The length of the blocks' JSON is an upper bound of any such count.
 MESSAGE_CHARACTERS_MAX = 9_000
 MODAL_BLOCKS_MAX = 90  # Slack: 100
-# Slack sends the whole message or modal back with each click, form-encoded; the guard in front takes BODY_BYTES_MAX.
+# Slack sends the whole message or modal back with each click, form-encoded; ``guard`` accepts BODY_BYTES_MAX.
 ECHO_BYTES_MAX = 48 * 1024
 
 JSON_NOTE = "_(JSON)_"
 _SHORT_LINE = 400
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
-# Letters and marks that Unicode calls default-ignorable, or that are drawn as nothing.
+# Characters that Unicode calls default-ignorable or that are invisible, and our own delimiters.
 _HIDDEN_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0`⟨")
 _HIDDEN_RANGES = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))
-_MARKS_MAX = 3  # more combining marks than this on one letter overlay the lines around them
+_MARKS_MAX = 3  # more combining marks on one letter would overlay the lines around it
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def section(text: str) -> Block:
-    """Text that is always shown whole (``expand``), in which Slack makes no links of its own (``verbatim``)."""
+    """Text that Slack always shows in full (``expand``), and in which it creates no links (``verbatim``)."""
     return {"type": "section", "expand": True, "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
 def plain(words: str) -> Block:
-    """Text in which Slack interprets nothing; the caller sees to its length."""
+    """Text in which Slack interprets nothing; the caller limits its length."""
     return {"type": "plain_text", "text": words, "emoji": False}
 
 
@@ -54,7 +54,7 @@ def header(words: str) -> Block:
 
 
 def sections(lines: Sequence[str]) -> list[Block]:
-    """All lines, in order, in as few sections as hold them."""
+    """All lines, in order, in as few sections as possible."""
     blocks: list[Block] = []
     current = ""
     for line in chain.from_iterable(pieces(row, SECTION_CHARACTERS_MAX) for row in lines):
@@ -67,7 +67,7 @@ def sections(lines: Sequence[str]) -> list[Block]:
 
 
 def small_print(lines: Sequence[str]) -> list[Block]:
-    """Lines in Slack's smaller type, if they fit one block of it; as sections otherwise."""
+    """Lines in Slack's smaller type if they fit one block, otherwise as sections."""
     text = "\n".join(lines)
     if len(text) > SECTION_CHARACTERS_MAX:
         return sections(lines)
@@ -75,18 +75,18 @@ def small_print(lines: Sequence[str]) -> list[Block]:
 
 
 def plain_sections(text: str) -> list[Block]:
-    """Words in which no mrkdwn is interpreted at all, such as our own that may name people or groups."""
+    """Sections of plain text, without any mrkdwn, such as our own sentences that may contain names."""
     parts = [text[start : start + SECTION_CHARACTERS_MAX] for start in range(0, len(text), SECTION_CHARACTERS_MAX)]
     return [{"type": "section", "text": plain(part)} for part in parts if part.strip()]
 
 
 def echo_bytes(blocks: Sequence[Block]) -> int:
-    """The length of these blocks when Slack sends them back with a click, in bytes."""
+    """The bytes that these blocks take when Slack sends them back with a click."""
     return len(quote_plus(json.dumps(blocks)))
 
 
 def fits_message(blocks: Sequence[Block]) -> bool:
-    """True if Slack takes these blocks as part of one message, and we take the clicks on it."""
+    """True if Slack accepts these blocks in one message, and we accept the size of clicks on it."""
     return (
         len(blocks) <= MESSAGE_BLOCKS_MAX
         and len(json.dumps(blocks, ensure_ascii=False)) <= MESSAGE_CHARACTERS_MAX
@@ -109,7 +109,7 @@ def pages(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def visible(text: str, *, edges: bool = True) -> str:
-    """Make everything invisible or structural in ``text`` visible; ``edges``: spaces at either end as well."""
+    """Write invisible and structural characters of ``text`` as codes; with ``edges``, also spaces at either end."""
     parts = []
     marks = 0
     last = len(text) - 1
@@ -122,7 +122,7 @@ def visible(text: str, *, edges: bool = True) -> str:
 
 
 def shown(text: str, *, edges: bool = True) -> str:
-    """Make text ``visible``, and escape it for mrkdwn."""
+    """Apply ``visible`` to text, and escape it for mrkdwn."""
     return visible(text, edges=edges).translate(_ESCAPES)
 
 
@@ -146,7 +146,7 @@ def code(text: str) -> str:
 
 
 def literal(value: Json) -> tuple[str, str]:
-    """A JSON value as (text, note): what to show in monospace, and our word if the text alone is ambiguous."""
+    """A JSON value as (text, note): the text for monospace, and our note if the text alone is ambiguous."""
     match value:
         case None:
             return "", "_not set_"
@@ -165,9 +165,9 @@ def literal(value: Json) -> tuple[str, str]:
 
 
 def entry(label: str, *texts: str, note: str = "") -> list[str]:
-    """Write ``label`text` → `text` note`` on one line if that is short, else every text on lines of its own.
+    """Write ``label`text` → `text` note`` on one line if it is short, otherwise each text on lines of its own.
 
-    ``label`` and ``note`` are ours and short. The indentation of JSON is ours as well, so it is not marked.
+    ``label`` and ``note`` are ours and short. We also indent JSON ourselves, so its edge spaces get no codes.
     """
     line = f"{label} {' → '.join(code(text) for text in texts)} {note}".strip()
     if len(line) <= _SHORT_LINE and not any("\n" in text for text in texts):
@@ -180,7 +180,7 @@ def entry(label: str, *texts: str, note: str = "") -> list[str]:
 
 
 def pieces(line: str, limit: int) -> list[str]:
-    """A line that is longer than ``limit`` as several, each a complete code span."""
+    """Split a line that is longer than ``limit`` into several, each a complete code span."""
     if len(line) <= limit:
         return [line]
     if not (line.startswith("`") and line.endswith("`") and line.count("`") == 2):
@@ -195,7 +195,7 @@ def pieces(line: str, limit: int) -> list[str]:
 
 
 def _cut(body: str, room: int) -> int:
-    """The last place at or before ``room`` that splits neither an escape (&amp;) nor a ⟨U+XXXX⟩."""
+    """The last position at or before ``room`` that splits neither an escape (&amp;) nor a ⟨U+XXXX⟩."""
     for opener, closer in (("&", ";"), ("⟨", "⟩")):
         start = body.rfind(opener, 0, room)
         if start >= 0 and body.find(closer, start) >= room:

@@ -1,4 +1,4 @@
-"""Calling Slack's Web API, and saying honestly how a call ended."""
+"""Calls of Slack's Web API, with an outcome that says if the call may have had an effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from approvals.ports import NotPosted, PostInDoubt, PostRefused
 Answered: TypeAlias = dict[str, Any]
 PostFailure: TypeAlias = NotPosted | PostInDoubt | PostRefused
 
-RETRY_AFTER_SECONDS = 30.0  # if Slack names none, or not as a number
+RETRY_AFTER_SECONDS = 30.0  # if Slack gives no time, or not as a number
 # Slack on fatal_error: "It's possible some aspect of the operation succeeded before the error was raised."
 _IN_DOUBT = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable", "update_failed"})
 _REMEDIES = {
@@ -41,7 +41,7 @@ _REMEDIES = {
 
 
 async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float) -> Answered | PostFailure:
-    """Await one Web API call. Never raises for what Slack or the network does."""
+    """Await one Web API call. Never raises because of Slack or the network: a failure is a value."""
     try:
         async with asyncio.timeout(timeout_seconds):
             response = await request
@@ -53,7 +53,7 @@ async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float
     except (TimeoutError, aiohttp.ClientError, OSError, SlackClientError) as error:
         return PostInDoubt(f"no answer from Slack: {type(error).__name__}")
     except (AttributeError, ValueError):
-        # slack_sdk fails so on an answer with status 200 that is not JSON, such as a proxy's page.
+        # slack_sdk raises these for an answer with status 200 that is not JSON, such as a proxy's page.
         return PostInDoubt("the answer was not Slack's")
     if not isinstance(data, dict):
         return PostInDoubt("the answer was not Slack's")

@@ -1,7 +1,7 @@
-"""The card of one approval, as Block Kit. Pure. Our labels, and everything from the request in monospace.
+"""The card of one approval, as Block Kit. Pure. Text from the request is in monospace; everything else is ours.
 
-A card that can be decided is complete. One that would not fit Slack's limits, or that has sensitive fields, offers only
-*Review*, which shows everything in a modal and takes the decision there; nothing is cut silently anywhere.
+A card with decision buttons is complete. A card that would exceed Slack's limits, or that has sensitive fields, offers
+only *Review*: a modal that shows everything and takes the decision. Nothing is ever truncated silently.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SAID = {
 
 
 class Rendered(Struct, frozen=True):
-    """A message: ``text`` for notifications, ``blocks`` for the screen. ``complete``: nothing is left to Review."""
+    """A message: ``text`` for notifications, ``blocks`` for the screen. ``complete``: the blocks show everything."""
 
     text: str
     blocks: list[Block]
@@ -73,7 +73,7 @@ class Rendered(Struct, frozen=True):
 
 
 def render(view: CardView) -> Rendered:
-    """Draw the card as it stands."""
+    """Draw the card in its current state."""
     masked = bool(view.content.sensitive)
     content = view.content.masked()
     footer = [*outcome_lines(view), *vote_lines(view)]
@@ -88,7 +88,7 @@ def render(view: CardView) -> Rendered:
 
 
 def button_value(view: CardView) -> str:
-    """The value of a button: its question, and the printing of the card. Opaque; grants nothing."""
+    """The value of a button: the approval's id and the card's nonce. Opaque; grants nothing."""
     return json.dumps({"a": str(view.approval_id), "n": view.nonce}, separators=(",", ":"))
 
 
@@ -114,12 +114,12 @@ def _choice_button(view: CardView, choice: Choice) -> Block:
 
 
 def button(words: str, action_id: str, value: str, **more: str) -> Block:
-    """A button; ``more`` is Slack's own, such as ``style``."""
+    """A button; ``more`` holds further members for Slack, such as ``style``."""
     return {"type": "button", "text": plain(words), "action_id": action_id, "value": value, **more}
 
 
 def _short_body(view: CardView) -> list[Block]:
-    """The body of a card that cannot show everything: its size, and the facts that are short."""
+    """The body of a card that cannot show everything: its size and the short facts."""
     content = view.content
     size = sum(len(line) for line in content_lines(content))
     lines = [
@@ -151,7 +151,7 @@ def _if_short(label: str, text: str) -> list[str]:
 
 
 def link_line(link: str) -> list[Block]:
-    """A link of ours; a setting decides its beginning, so only a plain web address is drawn."""
+    """A link to Counterseal. A setting gives its beginning, so we draw it only if it is a plain web address."""
     if not link.startswith(("https://", "http://")) or set(link) & set("<>| `") or len(link) > 2000:
         return []
     if not (link.isascii() and link.isprintable()):
@@ -161,24 +161,24 @@ def link_line(link: str) -> list[Block]:
 
 
 def notification(words: str, title: str) -> str:
-    """The line in a notification: short, and never a part of something longer."""
+    """The line in a notification: a title is shown in full or, if it is long, not at all."""
     return f"{words}: {code(title)}" if len(shown(title)) <= _SHORT else words
 
 
 def heading(view: CardView) -> str:
-    """The first line of a card: what is asked, or what became of it."""
+    """The first line of a card: the question, or its outcome."""
     if view.state is CardState.PENDING and view.kind is ApprovalKind.IN_DOUBT:
         return "In doubt: what became of this?"
     return HEADINGS[view.state]
 
 
 def content_lines(content: CardContent) -> list[str]:
-    """Everything about the request, complete: first what decides, then where it comes from."""
+    """All lines about the request: first the facts for the decision, then the details."""
     return [*decision_lines(content), *detail_lines(content)]
 
 
 def decision_lines(content: CardContent) -> list[str]:
-    """The facts that a person needs to decide: what is asked, what would change, why people are asked."""
+    """The facts that a person needs to decide: the request, the changes, the reasons for asking."""
     risk = f"*Risk* {content.risk}"
     return [
         *entry("*Request*", content.title),
@@ -196,13 +196,13 @@ def decision_lines(content: CardContent) -> list[str]:
 
 
 def people_lines(content: CardContent) -> list[str]:
-    """Everybody who shaped what is asked, each with what they did."""
+    """Everybody who shaped the action, each with what they did."""
     shaped = [entry("•", one.name, note=", ".join(filter(None, (one.did, one.note)))) for one in content.shaped_by]
     return _section("*Shaped by*", shaped) or entry("*Requested by*", content.requester)
 
 
 def detail_lines(content: CardContent) -> list[str]:
-    """Exactly what would be sent where, and what it belongs to."""
+    """The exact target, operation and inputs, and the run and policy behind them."""
     policy, version = content.policy_name, f"version {content.policy_version}" if content.policy_version else ""
     return [
         *entry("Target", content.target),
@@ -216,7 +216,7 @@ def detail_lines(content: CardContent) -> list[str]:
 
 
 def origin_lines(asked: CardContent | TaskView) -> list[str]:
-    """The run that asks, and the place in it."""
+    """The run that asks, and its step."""
     return [
         *(entry("Reference", asked.reference) if asked.reference else []),
         *entry("Workflow", asked.workflow, note=f"version {asked.workflow_version}"),
@@ -226,14 +226,14 @@ def origin_lines(asked: CardContent | TaskView) -> list[str]:
 
 
 def reversal_lines(content: CardContent) -> list[str]:
-    """A line that says if the action can be undone, and how."""
+    """Lines that say if the action can be undone, and how."""
     if not content.reversible:
         return ["*Cannot be undone*"]
     return entry("*Can be undone:*", content.reverse) if content.reverse else ["*Can be undone*"]
 
 
 def _values(field: str, **values: Json) -> list[str]:
-    """A field and its values by their labels, in the order in which one becomes the other."""
+    """A field with its labeled values, in order: the value before, then the value after."""
     read = [(label, *literal(value)) for label, value in values.items()]
     shown = [" ".join([*([code(text)] if text else []), *([note] if note else [])]) for _, text, note in read]
     line = f"• {code(field)} {' → '.join(shown)}"
@@ -246,7 +246,7 @@ def _values(field: str, **values: Json) -> list[str]:
 
 
 def outcome_lines(view: CardView) -> list[str]:
-    """The outcome, unless a vote's reason, shown as well, says just that; and the late answer, if any."""
+    """The outcome, unless it repeats a vote's reason, which the card shows too; the late answer and pauses, if any."""
     late = entry("*Late answer*", view.late) if view.late else []
     if view.paused:
         late += entry("*Paused*", f"{view.paused} Answers count, and nothing goes out until it is resumed.")
@@ -256,7 +256,7 @@ def outcome_lines(view: CardView) -> list[str]:
 
 
 def vote_lines(view: CardView) -> list[str]:
-    """Votes so far, and how many are needed of whom."""
+    """The votes so far, and the number that each group needs."""
     counts = [entry(f"• {len(one.names)} of {one.group.of} from", one.group.group) for one in view.progress]
     if view.two_person and counts:
         counts.append(["• at least two people, each counting once"])
@@ -278,7 +278,7 @@ def _section(title: str, entries: Iterable[list[str]]) -> list[str]:
 
 
 def moment(iso: str) -> str:
-    """A time in the reader's own time zone, and in UTC if Slack cannot tell."""
+    """A time that Slack shows in the reader's time zone, or in UTC if it cannot."""
     try:
         at = datetime.fromisoformat(iso)
     except ValueError:

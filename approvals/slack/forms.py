@@ -1,7 +1,7 @@
-"""A form as Slack's input blocks, what people entered back out of them, and faults at the field they belong to. Pure.
+"""A form as Slack's input blocks, the entered values read back from them, and the faults of each field. Pure.
 
-A field's name is both its ``block_id`` and its ``action_id``. Options travel as their position (``o0``, ``o1``, …), as
-their words may be longer than Slack allows once what is structural in them is shown.
+A field's name is both its ``block_id`` and its ``action_id``. An option's value is its position (``o0``, ``o1``, …),
+because its text may exceed Slack's limit after structural characters are replaced by codes.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from approvals.forms import fields_of
 from approvals.slack.blocks import Block, entry, plain, plain_sections, sections, visible
 from core.canonical import Json, JsonObject
 
-# Marks a field that was left empty. Null is something else: a value that answers no field.
+# Marks a field that was left empty. Null differs: it is a value that no field accepts.
 _EMPTY = UNSET
 
 OPTION_CHARACTERS_MAX = 75  # Slack
 HINT_CHARACTERS_MAX = 2000  # Slack
-ERROR_CHARACTERS_MAX = 500  # ours: it stands in red below one field
-_NUMBER_CHARACTERS_MAX = 32  # of a limit that Slack checks; longer ones are checked by us alone
+ERROR_CHARACTERS_MAX = 500  # our own limit: Slack shows it in red below one field
+_NUMBER_CHARACTERS_MAX = 32  # a longer limit or default is not sent to Slack; only we check it
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-_ENTERED_CHARACTERS_MAX = 400  # digits that are still worth reading as a number
+_ENTERED_CHARACTERS_MAX = 400  # a longer text is never read as a number
 _TRUE, _FALSE = "true", "false"
 
 
 def input_blocks(form: Mapping[str, Any]) -> list[Block]:
-    """One input block per field of an accepted form, with what does not fit into it before it."""
+    """One input block per field of an accepted form. Texts that do not fit a block are shown before it."""
     blocks = [*plain_sections(_words(form.get("title", ""))), *plain_sections(_words(form.get("description", "")))]
     for field in fields_of(form):
         blocks += _field_blocks(field)
@@ -41,10 +41,10 @@ def input_blocks(form: Mapping[str, Any]) -> list[Block]:
 
 
 def values_of(form: Mapping[str, Any], state: Mapping[str, Any]) -> JsonObject:
-    """The entered values by field, out of ``view.state.values``; a field that was left empty is absent.
+    """The entered values by field, from ``view.state.values``; a field that was left empty is absent.
 
-    Never raises, whatever Slack or somebody else sends: a value that is no answer to the field becomes null, a
-    malformed number stays text, and ``check_value`` refuses both at their place.
+    Never raises, whatever was sent: a value of the wrong shape becomes null and a malformed number stays text.
+    ``check_value`` then refuses both at their field.
     """
     values: JsonObject = {}
     for field in fields_of(form):
@@ -61,7 +61,7 @@ def values_of(form: Mapping[str, Any], state: Mapping[str, Any]) -> JsonObject:
 
 
 def errors_of(form: Mapping[str, Any], problems: Sequence[FormProblem]) -> dict[str, str]:
-    """Faults by ``block_id``, as Slack shows them; what belongs to no field stands at the first."""
+    """Faults by ``block_id``, as Slack shows them; faults of no field are shown at the first field."""
     names = [field.name for field in fields_of(form)]
     words: dict[str, list[str]] = {}
     for problem in problems:
@@ -71,7 +71,7 @@ def errors_of(form: Mapping[str, Any], problems: Sequence[FormProblem]) -> dict[
 
 
 def cut(text: str, limit: int) -> str:
-    """Make text ``visible`` in at most ``limit`` characters; an ellipsis says that something is missing."""
+    """Apply ``visible`` and truncate to ``limit`` characters; an ellipsis marks a truncated text."""
     shown = visible(text, edges=False)
     if len(shown) <= limit:
         return shown
@@ -81,7 +81,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def _words(text: str) -> str:
-    """The author's words with line breaks as they are, and everything invisible shown."""
+    """The author's words with their line breaks; invisible characters become codes."""
     return "\n".join(visible(line, edges=False) for line in text.split("\n"))
 
 
@@ -160,7 +160,7 @@ def _if(name: str, value: Any) -> Block:
 
 
 def _digits(value: float) -> str:
-    """A number as Slack reads it: without an exponent."""
+    """A number without an exponent, which Slack would not accept."""
     number = Decimal(repr(value))
     return format(number.quantize(Decimal(1)) if number == number.to_integral_value() else number, "f")
 

@@ -1,8 +1,8 @@
-"""The HTTP endpoint for Slack, and what stands in front of bolt: nothing unsigned, oversized or malformed passes.
+"""The HTTP endpoint for Slack, with a guard in front of Bolt that stops unsigned, oversized and malformed requests.
 
-Bolt parses a body before it has verified it, so unauthenticated requests could make it fail with 500. Here the raw
-bytes are checked first. Requests may still be replayed within the 300 seconds that Slack's scheme allows; that is
-harmless, because a vote that is counted already is not counted again, and a decided approval takes none.
+Bolt parses a body before it verifies it, so unauthenticated requests could make it fail with 500. The guard checks the
+raw bytes first. A request can still be replayed within the 300 seconds that Slack's scheme allows. This is harmless:
+a vote that is already counted is not counted again, and a decided approval takes no votes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from core.bounded_json import parse_object
 from core.canonical import JsonObject
 from core.errors import InputError
 
-# Slack sends the card or the modal back with each click. Ours take at most ECHO_BYTES_MAX (48 KiB) of that. What people
-# enter comes on top: at most 64 KiB in a form that is accepted (VALUE_BYTES_MAX), each byte of which becomes up to four
-# as form-encoded JSON, whose letters beyond ASCII are escaped twice.
+# Slack sends the card or the modal back with each click: at most ECHO_BYTES_MAX (48 KiB) for ours. The entered values
+# come on top: at most 64 KiB of an accepted form (VALUE_BYTES_MAX). Each byte of them becomes up to four bytes, because
+# the JSON is form-encoded and escapes non-ASCII letters twice.
 BODY_BYTES_MAX = 384 * 1024
 CLOCK_SKEW_SECONDS_MAX = 300
 _FORM = "application/x-www-form-urlencoded"
@@ -32,7 +32,7 @@ _JSON = "application/json"
 
 
 class Refusal(Struct, frozen=True):
-    """The HTTP answer to a request that goes no further. ``detail`` never quotes the request."""
+    """The HTTP answer to a refused request. ``detail`` never quotes the request."""
 
     status: int
     code: str
@@ -42,7 +42,7 @@ class Refusal(Struct, frozen=True):
 def check(headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -> Refusal | None:
     """None if Slack signed exactly this body within 300 seconds of ``now`` (Unix) and it is well-formed.
 
-    ``headers`` may be in any case. Slack: "Verifying requests from Slack", version v0.
+    Names in ``headers`` may be in any case. See Slack's "Verifying requests from Slack", version v0.
     """
     if len(body) > BODY_BYTES_MAX:
         return Refusal(413, "too_large", f"at most {BODY_BYTES_MAX} bytes are accepted")
@@ -94,7 +94,7 @@ def _form_payload(body: bytes) -> JsonObject:
 
 
 def _check_shape(payload: JsonObject) -> None:
-    """The members that bolt reads before our handlers do."""
+    """Check the members that Bolt reads before it calls our handlers."""
     if not isinstance(payload.get("type"), str):
         raise InputError("is not a text", where="payload.type")
     for name in ("user", "team", "enterprise", "channel", "container", "message", "view"):
@@ -117,7 +117,7 @@ class SlackEndpoint:
         self._now = now
 
     async def __call__(self, request: Request) -> Response:
-        """Never raises for anything that was sent."""
+        """Answer one request. Never raises because of its content."""
         body = b""
         try:
             async for chunk in request.stream():

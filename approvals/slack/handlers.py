@@ -1,9 +1,9 @@
 """Bolt listeners: parse, let the service commit, acknowledge. In that order.
 
-A click is acknowledged only after the vote or the task is committed, so one that Slack believes we took is never lost.
-If the service fails, nothing is acknowledged: Slack gets 503 and tells the person that it did not work. The service
-tells the result of a click through the outbox, written in the transaction of the vote; the one call to Slack made here
-opens a modal, which is possible only while the click's trigger lives (3 seconds).
+A click is acknowledged only after the vote or the task is committed, so an acknowledged click is never lost. If the
+service fails, the listener does not acknowledge: Slack gets 503 and tells the person that it did not work. The service
+sends the result of a click through the outbox, in the vote's transaction. The only call to Slack made here opens a
+modal, which is possible only while the click's trigger is valid (3 seconds).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger("counterseal.slack")
 
 
 class Answer(Struct, frozen=True):
-    """The result of one person's answer, in a sentence for that person. ``about_reason``: the reason is at fault."""
+    """The result of one person's answer, with a sentence for them. ``about_reason``: their reason was not accepted."""
 
     counted: bool
     sentence: str
@@ -52,7 +52,7 @@ class Answer(Struct, frozen=True):
 
 
 class InteractionService(Protocol):
-    """The service that handlers call for votes. Every method has committed when it returns; a failure raises."""
+    """The service that handlers call for votes. Every method commits before it returns; a failure raises."""
 
     async def vote(self, click: Click) -> Answer:
         """Take a vote that needs no reason, and enqueue the sentence to the person in the same transaction."""
@@ -61,17 +61,17 @@ class InteractionService(Protocol):
         """Take a vote from a modal (``choice`` is not None). The modal shows the sentence."""
 
     async def review(self, asked: Click | Submission) -> CardView | Answer:
-        """The whole card, with sensitive values, for somebody who may see it; otherwise why not."""
+        """The whole card, with sensitive values, for a person who may see it; otherwise an answer that says why not."""
 
     async def note(self, click: Click, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""
 
 
 class TaskService(Protocol):
-    """The service that handlers call for tasks. It knows the tenant, and who the clicker is; neither is ever sent."""
+    """The service that handlers call for tasks. It finds the tenant and the person itself, never from the payload."""
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
-        """The task, open or not; otherwise why the person cannot see or not complete it (unknown here, not linked)."""
+        """The task, open or not; otherwise an answer that says why the person cannot see or complete it."""
 
     async def complete(self, submission: TaskSubmission, value: JsonObject) -> TaskAnswer:
         """Complete the task as the person who submitted; ``value`` is unchecked. See ``runtime.requests.tasks``."""
@@ -88,8 +88,8 @@ def build_bolt(
     service: InteractionService,
     tasks: TaskService,
 ) -> AsyncApp:
-    """The bolt app with our listeners. ``client`` has no retry handlers: a second try would outlive the trigger."""
-    # Bolt writes whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
+    """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
+    # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
     logger = logging.getLogger("counterseal.slack.bolt")
     logger.setLevel(logging.WARNING)
     bolt = AsyncApp(
@@ -116,7 +116,7 @@ def build_bolt(
     async def on_submission(ack: AsyncAck, body: dict[str, Any]) -> None:
         await ack(**await _submission(service, parse_submission(body)))
 
-    # Tasks first: the patterns for cards match their names as well, and bolt takes the first that does.
+    # Register tasks first: the patterns for cards match their names too, and Bolt takes the first match.
     bolt.action(OPEN_ACTION)(on_open)
     bolt.view(TASK_CALLBACK)(on_complete)
     bolt.action(re.compile(r"counterseal\.[a-z_]+"))(on_click)
@@ -147,7 +147,7 @@ async def _opened(client: AsyncWebClient, trigger_id: str, modal: dict[str, Any]
 
 
 async def _submission(service: InteractionService, submission: Submission) -> dict[str, Any]:
-    """The answer to a modal: the next page, an error at the reason, or the sentence."""
+    """The answer to a modal: the next page, an error at the reason's field, or the service's sentence."""
     if submission.choice is None:
         shown = await service.review(submission)
         if isinstance(shown, CardView):
@@ -170,10 +170,10 @@ async def _open_task(tasks: TaskService, client: AsyncWebClient, click: TaskClic
 
 
 async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict[str, Any]:
-    """The answer to a form: faults at their fields, or the sentence.
+    """The answer to a submitted form: faults at their fields, or the service's sentence.
 
-    The form is read again: what the modal says about itself is not trusted. ``complete`` checks right, state
-    and value, in this order, so that a person without the right learns nothing about the form (P-12).
+    The form is read again, because the modal's own metadata is not trusted. ``complete`` checks right, state and
+    value, in this order, so that a person without the right learns nothing about the form (P-12).
     """
     shown = await tasks.task(submission)
     if isinstance(shown, Answer):
@@ -185,7 +185,7 @@ async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict
 
 
 async def _failed(error: Exception) -> BoltResponse:
-    """The answer to Slack instead of an acknowledgement. No answer carries details, no log line a body."""
+    """The answer to Slack after a failure, instead of an acknowledgement. No log line holds a body."""
     if isinstance(error, InputError):
         return BoltResponse(status=400, body={"error": "malformed", "detail": str(error)})
     if isinstance(error, BoltUnhandledRequestError):

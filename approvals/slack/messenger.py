@@ -1,4 +1,4 @@
-"""Posting and redrawing cards and tasks through Slack's Web API. One try per call: the outbox decides about another."""
+"""Posting and redrawing cards and tasks through Slack's Web API. One attempt per call: the outbox does the retries."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from core.errors import ConfigurationError
 EVENT_TYPE = "counterseal_approval"
 _PAGE_MESSAGES = 200
 _PAGES_MAX = 25
-_SINCE_MARGIN_SECONDS = 60.0  # the database's clock against Slack's
+_SINCE_MARGIN_SECONDS = 60.0  # allowed difference between the database's clock and Slack's
 
 
 class SlackMessenger:
     """A Messenger over one Slack workspace.
 
-    ``client`` has ``retry_handlers=[]`` (a retry after a lost answer posts a card twice) and a shared ``session``.
+    ``client`` has ``retry_handlers=[]`` (a retry after a lost answer would post a card twice) and a shared ``session``.
     """
 
     def __init__(self, client: AsyncWebClient, *, timeout_seconds: float = 10.0) -> None:
@@ -39,11 +39,11 @@ class SlackMessenger:
         return await self._post(channel, render(view), key)
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
-        """Redraw the card. Blocks are always sent: without them Slack keeps the old ones, buttons included."""
+        """Redraw the card. Always sends blocks: without them Slack would keep the old ones with their buttons."""
         return await self._update(ref, render(view))
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
-        """Post the task as a card is posted; ``find_card`` finds it by ``key``."""
+        """Post the task like a card; ``find_card`` finds it by ``key``."""
         return await self._post(channel, render_task(view), key)
 
     async def update_task(self, ref: MessageRef, view: TaskView) -> PostOutcome:
@@ -51,18 +51,18 @@ class SlackMessenger:
         return await self._update(ref, render_task(view))
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
-        """Post words below a card."""
+        """Post text in a card's thread."""
         return await self._post(ref.channel, _words(text), key, thread_ts=ref.ts)
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
-        """Answer one person; the person has to be in the channel."""
+        """Answer one person, who must be in the channel."""
         drawn = _words(text)
         request = self._client.chat_postEphemeral(channel=channel, user=user, text=drawn.text, blocks=drawn.blocks)
         answer = await call(request, timeout_seconds=self._timeout_seconds)
         return Posted(MessageRef(channel, str(answer.get("message_ts", "")))) if isinstance(answer, dict) else answer
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
-        """Search the channel's history, newest first. Only our own message counts: anybody can write metadata."""
+        """Search the channel's history, newest first. Only our own messages count: anybody can write metadata."""
         if self._own_user is None:
             answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
             if not isinstance(answer, dict):
@@ -86,7 +86,7 @@ class SlackMessenger:
                     return Posted(MessageRef(channel, str(message["ts"])))
             cursor = (answer.get("response_metadata") or {}).get("next_cursor") or None
             if cursor is None:
-                # has_more without a cursor would mean that older messages exist that we cannot reach
+                # has_more without a cursor: older messages exist, but we cannot read them
                 return NotPosted("Slack did not give the whole history") if answer.get("has_more") else Absent()
         return NotPosted(f"the channel has more than {_PAGES_MAX * _PAGE_MESSAGES} messages since the card was due")
 
@@ -113,7 +113,7 @@ def _posted(answer: Answered | NotPosted | PostInDoubt | PostRefused, channel: s
     ts = answer.get("ts")
     if not isinstance(ts, str):
         return PostInDoubt("Slack's answer has no timestamp of the message")
-    # A direct message is addressed by user id and answered with the id of its D… channel, which updates need.
+    # A direct message is sent to a user id. Slack answers with the id of its D… channel, which updates need.
     return Posted(MessageRef(str(answer.get("channel") or channel), ts))
 
 
@@ -125,7 +125,7 @@ def _key_of(message: dict[str, Any]) -> str | None:
 
 
 def _words(text: str) -> Rendered:
-    """Words as a message; the whole of them is in the blocks."""
+    """Text as a message; the blocks hold all of it."""
     line = shown(text, edges=False)
     short = line if len(line) <= 3000 else "A message from Counterseal"
     return Rendered(short, plain_sections(visible(text, edges=False)), complete=True)

@@ -1,6 +1,6 @@
 """Modals: the full text with the decision at its end, the reason for a rejection, and answers. Pure.
 
-Pages follow one another as answers to Slack's submissions, so that only the first needs a call to Slack.
+Each further page is the answer to a submission, so that only the first page needs a call to Slack.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHOICE_FIELD = "choice"
 
 
 def review(view: CardView, page: int = 0) -> Block:
-    """Page ``page`` (from 0; the last one if there are fewer) of everything, the decision on the last page."""
+    """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision."""
     all_pages = pages(sections([*content_lines(view.content), *outcome_lines(view), *vote_lines(view)]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1
@@ -37,7 +37,7 @@ def review(view: CardView, page: int = 0) -> Block:
 
 
 def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
-    """Ask why, for an answer that needs a reason."""
+    """A modal that asks for the reason of an answer."""
     drawn = modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
     metadata = {"a": str(approval_id), "n": nonce, "c": str(choice)}
     sent = {"callback_id": REASON_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
@@ -45,7 +45,7 @@ def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
 
 
 def answer(sentence: str) -> Block:
-    """Tell one person what became of what they did. The sentence may name people and groups."""
+    """A modal that tells one person the result of their answer. The sentence may name people and groups."""
     return modal("Counterseal", plain_sections(visible(sentence, edges=False)), close="Close")
 
 
@@ -66,5 +66,5 @@ def _reason_input(*, optional: bool) -> Block:
 
 
 def modal(title: str, blocks: list[Block], *, close: str) -> Block:
-    """A modal; ``title`` has at most 24 characters, and blocks that ask for input need a ``submit`` beside them."""
+    """A modal. ``title`` has at most 24 characters. If blocks ask for input, the caller must add ``submit``."""
     return {"type": "modal", "title": plain(title), "close": plain(close), "blocks": blocks}

@@ -1,4 +1,4 @@
-"""Slack's interaction payloads, parsed into values that we trust the shape of, and nothing else about.
+"""Slack's interaction payloads, parsed into values of which we trust only the shape.
 
 A click says who clicked what. Rights, status and digest come from the database.
 """
@@ -26,9 +26,9 @@ _Members: TypeAlias = Mapping[str, Any]
 
 
 class Clicker(Struct, frozen=True):
-    """The Slack account that acted. ``team`` is the account's own, which in Grid and Connect is not the channel's.
+    """The Slack account that acted. ``team`` is the account's team, which in Grid and Connect may not be the channel's.
 
-    ``teams`` and ``enterprises`` are all that the payload names: a home accepts a click if every one is its own.
+    ``teams`` and ``enterprises`` are all those that the payload names: a home accepts a click only if all are its own.
     """
 
     team: str
@@ -38,7 +38,7 @@ class Clicker(Struct, frozen=True):
 
 
 class Click(Struct, frozen=True):
-    """A press of one of our buttons; ``choice`` is None for Review. ``channel``: the card's, or ""."""
+    """A press of one of our buttons. ``choice`` is None for Review; ``channel`` is the card's, "" if unknown."""
 
     choice: Choice | None
     approval_id: UUID
@@ -49,7 +49,7 @@ class Click(Struct, frozen=True):
 
 
 class Submission(Struct, frozen=True):
-    """One of our modals, sent. ``choice`` is None when only the next page is wanted; ``page`` counts from 0."""
+    """A submission of one of our modals. ``choice`` is None if it asks for the next page; ``page`` counts from 0."""
 
     approval_id: UUID
     nonce: str
@@ -69,7 +69,7 @@ class TaskClick(Struct, frozen=True):
 
 
 class TaskSubmission(Struct, frozen=True):
-    """The form of a task, sent. ``state`` is ``view.state.values`` as it came: ``forms.values_of`` reads it."""
+    """A submission of a task's form. ``state`` is the raw ``view.state.values``, for ``forms.values_of``."""
 
     task_id: UUID
     clicker: Clicker
@@ -77,7 +77,7 @@ class TaskSubmission(Struct, frozen=True):
 
 
 def parse_click(body: _Members) -> Click:
-    """A ``block_actions`` payload with exactly one of our buttons in it; ``InputError`` says what is wrong."""
+    """Parse a ``block_actions`` payload with exactly one of our buttons; ``InputError`` names the fault."""
     name, value, container = _pressed(body, _BUTTONS, "is none of our buttons")
     return Click(
         choice=_BUTTONS[name],
@@ -90,7 +90,7 @@ def parse_click(body: _Members) -> Click:
 
 
 def parse_submission(body: _Members) -> Submission:
-    """A ``view_submission`` payload of one of our modals; ``InputError`` says what is wrong."""
+    """Parse a ``view_submission`` payload of one of our modals; ``InputError`` names the fault."""
     callback, metadata, values = _sent(body, (REASON_CALLBACK, REVIEW_CALLBACK), "is none of our modals")
     page = metadata.get("p", 0)
     if not isinstance(page, int) or isinstance(page, bool) or not 0 <= page < 10_000:
@@ -108,20 +108,20 @@ def parse_submission(body: _Members) -> Submission:
 
 
 def parse_task_click(body: _Members) -> TaskClick:
-    """A ``block_actions`` payload with exactly *Fill in* in it; ``InputError`` says what is wrong."""
+    """Parse a ``block_actions`` payload with exactly the button *Fill in*; ``InputError`` names the fault."""
     _, value, container = _pressed(body, (OPEN_ACTION,), "is not the button of a task")
     channel = _optional_id(container, "channel_id", "container")
     return TaskClick(_uuid(value, "t", _VALUE), _clicker(body), channel, _text(body, "trigger_id", ""))
 
 
 def parse_task_submission(body: _Members) -> TaskSubmission:
-    """A ``view_submission`` payload of a task's form; ``InputError`` says what is wrong with all but its fields."""
+    """Parse a ``view_submission`` payload of a task's form, except its fields; ``InputError`` names the fault."""
     _, metadata, values = _sent(body, (TASK_CALLBACK,), "is not the form of a task")
     return TaskSubmission(_uuid(metadata, "t", _METADATA), _clicker(body), values)
 
 
 def _pressed(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, _Members]:
-    """The one button that was pressed, what it carries, and the message that holds it."""
+    """The id of the one pressed button, its value, and its message."""
     actions = body.get("actions")
     if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
         raise InputError("is not a list of exactly one action", where="actions")
@@ -133,7 +133,7 @@ def _pressed(body: _Members, ours: Container[str], otherwise: str) -> tuple[str,
 
 
 def _sent(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, _Members]:
-    """The callback of the modal that was sent, what it carries, and what was entered."""
+    """The callback id of the submitted modal, its metadata, and the entered values."""
     view = _object(body, "view", "")
     callback = _text(view, "callback_id", "view")
     if callback not in ours:
@@ -144,7 +144,7 @@ def _sent(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, Js
 
 
 def _clicker(body: _Members) -> Clicker:
-    """The account that acted. An organisation-wide app sends no ``team``, but ``enterprise`` and the user's team."""
+    """The account that acted. An organisation-wide app gets no ``team``, but ``enterprise`` and the user's team."""
     user = _object(body, "user", "")
     own = _optional_id(user, "team_id", "user")
     team = _object(body, "team", "") if body.get("team") is not None else {}

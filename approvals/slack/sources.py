@@ -1,4 +1,4 @@
-"""The lines of a card about where its values come from, and about the agent that proposes it. Pure."""
+"""The lines of a card about the sources of its values, and about the agent that proposes the action. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE_MAX = 400
 
 
 def agent_lines(content: CardContent) -> list[str]:
-    """The agent that proposes it, what its model has seen, and what that says about it, marked as its own words."""
+    """The agent that proposes the action, what its model has read, and the model's own words, marked as such."""
     asker = content.agent
     if asker is None:
         return []
@@ -24,7 +24,7 @@ def agent_lines(content: CardContent) -> list[str]:
 
 
 def source_lines(content: CardContent) -> Iterator[list[str]]:
-    """Each value with its source. What nobody of ours chose comes first: it is quoted, and says so."""
+    """Each value with its source. Values from outside come first, quoted and marked as such."""
     for source in sorted(content.sources, key=attrgetter("ours")):
         line = " ".join([f"• {code(source.field)} {source.words}", *([code(source.of)] if source.of else [])])
         told = [line] if len(line) <= _LINE_MAX else entry(f"• {source.words}", source.field, source.of)

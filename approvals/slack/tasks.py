@@ -1,6 +1,6 @@
-"""A human task in Slack: its message in the channel, and the modal in which it is filled in. Pure.
+"""A human task in Slack: its message in the channel, and the modal with its form. Pure.
 
-What the workflow says stands in monospace, as on cards: a title or a description may carry words of a request.
+Texts of the workflow are in monospace, as on cards: a title or a description may contain text from a request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHORT = 300
 
 
 def render(view: TaskView) -> Rendered:
-    """The message in the channel, as the task stands. It is complete, or says that it is not and where the rest is."""
+    """The message in the channel, in the task's current state. If it is incomplete, it says where to see the rest."""
     body = [*sections(_ask_lines(view)), *small_print(origin_lines(view))]
     complete = fits_message(body)
     if not complete:
@@ -48,7 +48,7 @@ def render(view: TaskView) -> Rendered:
 
 
 def form_modal(view: TaskView) -> Block:
-    """The form of an open task. What is asked stands above it, whole, or as a note that it does not fit."""
+    """The form of an open task, below the task's full text, or below a note that the text does not fit."""
     form = input_blocks(view.form)
     head = [*sections(_ask_lines(view)), *small_print(origin_lines(view))]
     if len(head) + len(form) > MODAL_BLOCKS_MAX or echo_bytes(head) + echo_bytes(form) > ECHO_BYTES_MAX:
@@ -67,7 +67,7 @@ def button_value(view: TaskView) -> str:
 
 
 def closed_sentence(view: TaskView) -> str:
-    """The reason why a task that is not open cannot be filled in; it may name a person."""
+    """The reason why a closed task cannot be filled in; it may name a person."""
     who = view.completed_by or "somebody else"
     return {
         TaskState.COMPLETED: f"This task was completed by {who}. Nothing is left to do.",
@@ -93,7 +93,7 @@ def _state_lines(view: TaskView) -> list[str]:
 
 
 def _short_lines(view: TaskView) -> list[str]:
-    """The lines of a task that is too long to be shown whole: its size, and the facts that are short."""
+    """The lines of a task that is too long to be shown in full: its size and the short facts."""
     size = sum(len(line) for line in (*_ask_lines(view), *origin_lines(view)))
     return [
         f"*This task is too long to be shown here* ({size} characters). Nothing of what is long is shown in part.",

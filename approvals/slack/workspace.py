@@ -1,8 +1,8 @@
-"""Checks clickers: only members of the workspace (or organisation) in which the app is installed count.
+"""Checks of clickers: only members of the workspace (or organisation) in which the app is installed count.
 
-Slack signs for every workspace from which an app can be seen: a channel shared by Slack Connect brings strangers, and a
-guest is no member. So the home is pinned by ``auth.test``, and each account is looked up by ``users.info`` before
-it may do anything. What cannot be looked up is refused. Members of user groups are looked up at the moment of a vote.
+Slack also signs clicks from other workspaces: a channel shared by Slack Connect has strangers in it, and a guest is no
+member. So ``auth.test`` pins the home, and ``users.info`` looks up each account before it may do anything. An account
+that cannot be looked up is refused. Members of user groups are looked up at the moment of a vote.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from core.terms import GroupQuorum, GroupSource
 
 _log = logging.getLogger("counterseal.slack")
 
-# Seconds for which an answer about an account holds: a person deactivated or made a guest meanwhile is still believed.
+# Seconds for which an answer about an account is cached. A person deactivated meanwhile still counts for so long.
 KNOWN_SECONDS = 30.0
 _KNOWN_MAX = 1000
 _NO_MEMBER = ("deleted", "is_bot", "is_workflow_bot", "is_connector_bot", "is_restricted", "is_ultra_restricted")
 
 
 class StrangerCode(StrEnum):
-    """The reason why an account may do nothing here."""
+    """The reason why an account has no rights here."""
 
     UNLINKED = "unlinked"
     UNAVAILABLE = "slack_unavailable"
@@ -50,7 +50,7 @@ SENTENCES: Mapping[StrangerCode, str] = {
 
 
 class Home(Struct, frozen=True):
-    """The place where the app is installed. Installed for a whole organisation, it has no team of its own."""
+    """The workspace where the app is installed, or the organisation (``org_wide``), which has no team of its own."""
 
     team: str
     enterprise: str
@@ -58,18 +58,18 @@ class Home(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The id that makes a user id an account: the team's, or the organisation's."""
+        """The id that, together with a user id, identifies an account: the team's, or the organisation's."""
         return self.enterprise if self.org_wide else self.team
 
     def claims(self, clicker: Clicker) -> bool:
-        """True if everything that the payload says of itself is of here."""
+        """True if every team and enterprise that the payload names is this home."""
         enterprises = clicker.enterprises <= {self.enterprise}
         if self.org_wide:
             return enterprises and bool(clicker.enterprises)
         return enterprises and clicker.teams == {self.team}
 
     def holds(self, user: Mapping[str, Any]) -> bool:
-        """True if Slack's own answer about an account says that it is of here."""
+        """True if Slack's own answer about an account says that it belongs to this home."""
         match user.get("enterprise_user"):
             case {"enterprise_id": enterprise, **more} if self.enterprise and enterprise == self.enterprise:
                 teams = more.get("teams")
@@ -79,7 +79,7 @@ class Home(Struct, frozen=True):
 
 
 class SlackWorkspace:
-    """Knows its home once Slack has told it, and accounts for a short time. One per process. ``now`` is monotonic."""
+    """Caches the home for good and accounts for a short time. One per process. ``now`` is monotonic."""
 
     def __init__(
         self, client: AsyncWebClient, *, timeout_seconds: float = 1.0, now: Callable[[], float] = time.monotonic
@@ -91,7 +91,7 @@ class SlackWorkspace:
         self._known: OrderedDict[str, tuple[float, StrangerCode | None]] = OrderedDict()
 
     async def home(self) -> Home | None:
-        """Tell where the app is installed; None while Slack cannot be asked. The first answer is kept."""
+        """The home of the app; None while Slack is unavailable. The first answer is kept."""
         if self._home is None:
             answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
             found = _home(answer) if isinstance(answer, dict) else None
@@ -99,13 +99,13 @@ class SlackWorkspace:
                 reason = "the answer names no team" if isinstance(answer, dict) else answer.message
                 _log.warning("Slack does not say where the app is installed, so clicks are refused: %s", reason)
                 return None
-            # Two clicks that asked at the same time got the same answer.
+            # Concurrent clicks may both set it, to the same value.
             self._home = found
             _log.info("accepting clicks of members of %s", found.id)
         return self._home
 
     async def stranger(self, clicker: Clicker) -> StrangerCode | None:
-        """The reason why the account may do nothing here; None for a full member."""
+        """The reason why the account has no rights here; None for a full member."""
         home = await self.home()
         if home is None:
             return StrangerCode.UNAVAILABLE
@@ -133,7 +133,7 @@ class SlackWorkspace:
         about = answer.get("user")
         if not isinstance(about, dict) or about.get("id") != user:
             return StrangerCode.UNAVAILABLE
-        # A mark that is there and is anything but false counts as set.
+        # Any mark that is present and not false counts as set.
         if any(about.get(mark) not in (None, False) for mark in (*_NO_MEMBER, "is_stranger")):
             return StrangerCode.NO_MEMBER
         return None if home.holds(about) else StrangerCode.FOREIGN
@@ -148,7 +148,7 @@ def _home(answer: Mapping[str, Any]) -> Home | None:
 
 
 class SlackUserGroups:
-    """Needs the scope ``usergroups:read``. Nothing is cached: a right that was withdrawn is gone at once.
+    """Looks up members of user groups; needs the scope ``usergroups:read``. Caches nothing: withdrawals hold at once.
 
     Any failure (Slack slow or down, group gone or disabled, rate limit) makes the group unresolvable, so that
     it allows nobody. ``timeout_seconds`` is short because a click is waiting.
@@ -162,9 +162,9 @@ class SlackUserGroups:
         self._timeout_seconds = timeout_seconds
 
     async def membership(self, user: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """Tell which of the ``wanted`` Slack groups ``user`` is in; groups of ours are left out.
+        """The ``wanted`` Slack groups that ``user`` is in; groups of the directory are left out.
 
-        ``user`` is a Slack user id, or ``team/user``: a user of another team is in none of this one's groups.
+        ``user`` is a Slack user id, or ``team/user``: a user of another team is in none of this home's groups.
         """
         groups = {group.key: group.group for group in wanted if group.source is GroupSource.SLACK_GROUP}
         team, _, user = user.rpartition("/")
@@ -182,7 +182,7 @@ class SlackUserGroups:
         )
 
     async def members(self, wanted: Collection[GroupQuorum]) -> Mapping[str, frozenset[str]] | None:
-        """Tell the accounts in each Slack group that Slack knows, each as ``user`` and ``team/user``."""
+        """The accounts in each Slack group that Slack knows, each as ``user`` and ``team/user``."""
         groups = {group.key: group.group for group in wanted if group.source is GroupSource.SLACK_GROUP}
         found = dict(zip(groups, await asyncio.gather(*map(self._asked, groups.values())), strict=True))
         if any(isinstance(answer, NotPosted | PostInDoubt) for answer in found.values()):
@@ -197,7 +197,7 @@ class SlackUserGroups:
         return users if isinstance(users, frozenset) else None
 
     async def _asked(self, group: str) -> frozenset[str] | NotPosted | PostInDoubt | PostRefused:
-        """The users in a group, or why Slack does not tell: it is away, or it refuses."""
+        """The users in a group, or a failure: Slack is unavailable, or it refuses."""
         request = self._client.usergroups_users_list(usergroup=group, include_disabled=False)
         answer = await call(request, timeout_seconds=self._timeout_seconds)
         if not isinstance(answer, dict):

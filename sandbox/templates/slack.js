@@ -1,5 +1,5 @@
 "use strict";
-// The page polls for what changed and sends what people do. The server renders; nothing here builds HTML from data.
+// The page polls for changes and sends people's actions. The server renders; nothing here builds HTML from data.
 const $ = (selector, root = document) => root.querySelector(selector);
 const channel = document.body.dataset.channel;
 const viewer = $("#viewer"), banner = $("#banner"), messages = $("#messages"), modal = $("#modal"), ask = $("#confirm");
@@ -56,7 +56,7 @@ async function refresh() {
     const query = new URLSearchParams({channel, user: viewer.value, since: version});
     const reply = await fetch("/_page/updates?" + query);
     if (reply.status === 200) show(await reply.json());
-  } catch { /* the sandbox stopped or restarts: the next poll tells */ } finally { busy = false; }
+  } catch { /* the sandbox has stopped or restarts: the next poll shows it */ } finally { busy = false; }
 }
 
 function values() {
@@ -89,7 +89,7 @@ async function act(element, action_id, selected) {
   trouble("");
   const outcome = inView
     ? await send("click_view", {view_id: inView.dataset.view, action_id, selected})
-    // What is pressed is what this screen shows, also where the app has edited the message since: as in Slack.
+    // Press the element that this screen shows, even if the app has edited the message since, as in Slack.
     : await send("click", {channel, ts: message.dataset.ts, action_id, selected, stale: true});
   element.removeAttribute("aria-busy");
   if (!outcome.ok) (inView ? viewTrouble : trouble)(outcome.error);
