@@ -1,4 +1,4 @@
-"""The catalog of operations: the packaged declarations, and those of this installation."""
+"""The catalog of operations: the packaged declarations and those of this installation."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ PACKAGED = ("servicenow", "slack", "http", "model", "bpmn", "transform", "record
 
 
 class Source(Struct, frozen=True):
-    """One document of declarations: ``operations: [...]`` in YAML 1.2, and the name to report its errors under."""
+    """One document of declarations: ``operations: [...]`` in YAML 1.2, and its name in error messages."""
 
     file: str
     text: str
 
 
 class OperationsDocument(BaseModel):
-    """Declarations of operations, besides those that are part of Counterseal."""
+    """Declarations of operations in one document."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     operations: tuple[Operation, ...] = Field(min_length=1)
 
 
 class Catalog(Struct, frozen=True):
-    """Every operation that a workflow may name. Immutable. ``packaged`` are those that are part of Counterseal."""
+    """Every operation that a workflow may name. Immutable. ``packaged`` are the names of Counterseal's own."""
 
     operations: Mapping[str, Operation]
     packaged: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ def load_catalog(extra: Iterable[Source] = ()) -> Catalog:
     return catalog_of([*(Source(file, text) for file, text in texts.items()), *extra], packaged=frozenset(texts))
 
 
-@lru_cache(maxsize=32)  # reading YAML takes longer than all else at the start of a process
+@lru_cache(maxsize=32)  # parsing YAML takes longer than anything else at the start of a process
 def _declared(source: Source) -> tuple[Document, tuple[Operation, ...]]:
     """A document and its declarations, both immutable. ``DefinitionError`` lists its faults."""
     document = load_document(source.text, source.file)
@@ -62,7 +62,7 @@ def _declared(source: Source) -> tuple[Document, tuple[Operation, ...]]:
 
 
 def catalog_of(sources: Iterable[Source], *, packaged: frozenset[str] = frozenset()) -> Catalog:
-    """A catalog of exactly these documents. ``packaged`` names those that are part of Counterseal."""
+    """A catalog of exactly these documents. ``packaged`` are the files that are part of Counterseal."""
     places: dict[str, tuple[Document, int]] = {}
     operations: dict[str, Operation] = {}
     problems: list[Problem] = []

@@ -1,8 +1,8 @@
-"""The parts of an operation's input and output that evidence may show, as its schemas say.
+"""The parts of an operation's input and output that evidence may show, according to its schemas.
 
-``x-evidence`` on a property says how its value appears: ``value`` as it is, ``digest`` as a commitment (the default),
-or ``omit`` not at all. It holds for everything below it that does not say otherwise. ``x-secret: true`` is stronger:
-the value appears nowhere, neither in evidence nor on a card.
+``x-evidence`` on a property: ``value`` shows the value, ``digest`` shows a commitment (the default), ``omit`` shows
+nothing. It is inherited by everything below it, until another mark. ``x-secret: true`` is stronger: the value appears
+nowhere, neither in evidence nor on a card.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Treatment(StrEnum):
 
 
 class Leaf(Struct, frozen=True):
-    """One value that is no object, or an empty one: its path from the root, as a JSON Pointer (RFC 6901)."""
+    """One value that is no object, or an empty object. ``path`` is its JSON Pointer (RFC 6901)."""
 
     path: str
     value: Json
@@ -35,9 +35,9 @@ class Leaf(Struct, frozen=True):
 
 
 def leaves(schema: JsonObject, value: Json) -> Iterator[Leaf]:
-    """Every leaf of ``value`` with its treatment, in the order of the document. Lists are leaves: they are one value.
+    """Yield every leaf of ``value`` with its treatment, in the order of the document. A list is one leaf.
 
-    A list is as open as the most closed thing that its items' schema names.
+    A list gets the strictest treatment that the schema of its items names.
     """
     yield from _walk(schema, schema, value, "", Treatment.DIGEST, secret=False)
 
@@ -61,7 +61,7 @@ def _walk(root: JsonObject, schema: Json, value: Json, path: str, above: Treatme
 
 
 def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatment | None, bool]]:
-    """Every treatment and secrecy that a list's items, and what is in them, are declared with."""
+    """Yield every treatment and secrecy declared for a list's items and everything inside them."""
     here = resolved(root, schema)
     if depth > LOCAL_REFERENCES_MAX or not here:
         return
@@ -73,7 +73,7 @@ def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatme
 
 
 def resolved(root: JsonObject, schema: Json) -> JsonObject:
-    """The schema with its local reference followed; empty if there is none, which hides and shows nothing more."""
+    """The schema with its local reference followed; empty if there is none, so the inherited treatment holds."""
     for _ in range(LOCAL_REFERENCES_MAX):
         if not isinstance(schema, dict):
             return {}

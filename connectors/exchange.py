@@ -1,7 +1,7 @@
-"""One HTTP exchange, with an honest account of how it ended.
+"""One HTTP exchange, which tells *certainly no effect* from *in doubt*.
 
-What decides between *certainly no effect* and *in doubt* is whether the first byte of the request was handed to the
-connection, which httpcore reports; the class of the error alone does not tell.
+A failed call is in doubt once the first byte of the request was handed to the connection. httpcore's trace reports
+that; the class of the error alone does not.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _BACKOFF = wait_random_exponential(multiplier=0.1, max=1.0)
 
 @cache
 def tls() -> ssl.SSLContext:
-    """One TLS context for all clients: loading the certificates takes tens of milliseconds."""
+    """The TLS context that all clients share: loading the certificates takes tens of milliseconds."""
     return httpx.create_ssl_context()
 
 
 def http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
-    """An address in the settings. ``ConfigurationError`` names the setting, and an example of what it should be."""
+    """An address in the settings. ``ConfigurationError`` names the setting and an example."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL:
@@ -50,19 +50,19 @@ def http_url(text: str, what: str, setting: str, example: str) -> httpx.URL:
 
 
 def public_address(text: str, account: str | None = None) -> str:
-    """An address without secrets, and the account that is used there: how a target system is named (promise 3)."""
+    """The name of a target system: its address without secrets, and the account that we use there (promise 3)."""
     url = httpx.URL(text)
     named = f"{url.scheme}://{url.netloc.decode('ascii')}{url.path.rstrip('/')}"
     return f"{named} as {account}" if account else named
 
 
 def deadline_in(seconds: float) -> float:
-    """The time of the event loop's clock in so many seconds."""
+    """The event loop's time in ``seconds`` from now."""
     return asyncio.get_running_loop().time() + seconds
 
 
 def seconds_to(deadline: float) -> float:
-    """The seconds left to a deadline; a millisecond if it has passed."""
+    """The seconds left until a deadline; a millisecond if it has passed."""
     return max(deadline - asyncio.get_running_loop().time(), 0.001)
 
 
@@ -80,14 +80,14 @@ class Answer(Struct, frozen=True):
         return 200 <= self.status < 300
 
     def explanation(self) -> JsonObject:
-        """The JSON object in the body, by which a target says what is wrong; empty if the body is none."""
+        """The JSON object in the body, which explains an error; empty if the body is no JSON object."""
         try:
             return parse_object(self.body, bytes_max=BODY_BYTES_MAX)
         except InputError:
             return {}
 
     def words(self) -> str:
-        """The words of an error, as many APIs give them: message and detail of the body's ``error``; "" if none."""
+        """The message and detail of the body's ``error``, as many APIs give them; "" if there is none."""
         error = self.explanation().get("error")
         told = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
         return ": ".join(str(word) for word in told if word)
@@ -100,9 +100,9 @@ Read = TypeVar("Read")
 def json_of(
     reply: Reply | Refused, system: str, refusal: Callable[[Answer], Refused], *, bytes_max: int = BODY_BYTES_MAX
 ) -> Json | Failure:
-    """The JSON of a 2xx answer of ``system``, None if it has nothing to say (204).
+    """The JSON of a 2xx answer of ``system``; None if it has no content (204).
 
-    A 2xx that is not JSON (a log-in or hibernation page), or is longer than ``bytes_max``, is in doubt.
+    A 2xx answer that is not JSON (a log-in or hibernation page), or longer than ``bytes_max``, is in doubt.
     """
     if not isinstance(reply, Answer):
         return reply
@@ -119,12 +119,12 @@ def json_of(
 
 
 def harmless(reply: Read | Failure) -> Read | Refused | NotSent:
-    """The reply of a call that only reads: doubt becomes ``NotSent``, because a read may be tried again."""
+    """The reply of a call that only reads: doubt becomes ``NotSent``, because a read can be repeated."""
     return NotSent(reply.message) if isinstance(reply, InDoubt) else reply
 
 
 class _Attempt(Struct, frozen=True):
-    """A reply, and whether trying again at once is sensible: nothing was sent, or a 429 asks for a short pause."""
+    """A reply. ``again``: an immediate retry makes sense, as nothing was sent, or a 429 asks for a short pause."""
 
     reply: Reply
     again: bool = False
@@ -138,10 +138,10 @@ async def exchange(
     timeout_seconds: float,
     body_bytes_max: int = BODY_BYTES_MAX,
 ) -> Reply:
-    """Send ``request`` within ``timeout_seconds`` in all, repeating only what certainly had no effect.
+    """Send ``request`` within ``timeout_seconds`` in all. Retries only if there was certainly no effect.
 
-    With ``effect``, any bad end after the request left is in doubt: a timeout, a lost connection, 408, 5xx.
-    Without it, the same is ``NotSent``: repeating a read is harmless. Redirects are never followed.
+    With ``effect``, any failure after the request left is in doubt: a timeout, a lost connection, 408, 5xx. Without it,
+    the same failure is ``NotSent``: a read can be repeated. Redirects are never followed.
     """
     deadline = deadline_in(timeout_seconds)
     retrying = AsyncRetrying(
@@ -204,7 +204,7 @@ def _judge(answer: Answer, effect: bool, where: str) -> _Attempt:
 
 
 def retry_after_seconds(headers: httpx.Headers) -> float | None:
-    """Read ``Retry-After`` (RFC 9110 10.2.3), in seconds; a date counts from the answer's ``Date``, not our clock."""
+    """The seconds in ``Retry-After`` (RFC 9110 10.2.3); a date counts from the answer's ``Date``, not our clock."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return float(text)
@@ -222,7 +222,7 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _last(state: RetryCallState) -> _Attempt:
-    """The attempt that just ended. Attempts return and never raise, and it is their results that are tried again."""
+    """The attempt that just ended. Attempts never raise; tenacity retries by their results."""
     assert state.outcome is not None
     attempt: _Attempt = state.outcome.result()
     return attempt

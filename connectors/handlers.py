@@ -1,6 +1,6 @@
-"""The inputs that each packaged handler sends, so that a declaration of one's own promises nothing that is not sent.
+"""Checks that an installation's declarations fit their handlers, so none declares an input that is never sent.
 
-They follow from the packaged declarations: whatever one of them takes, its handler sends. What must be given is what
+The packaged declarations define a handler: it sends every input that one of them declares, and needs every input that
 all of them require.
 """
 
@@ -12,14 +12,14 @@ from connectors.operation import Operation
 from connectors.tables import HANDLERS, faults_of
 from core.errors import nearest
 
-# These send the fields that ``writes`` names, whatever they are called.
+# Handlers that send every field that ``writes`` names.
 _SENDS_WRITES = frozenset({"servicenow:update"})
 
 
 def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tuple[str, str, str]]:
-    """Faults of a declaration of an installation, by its handler: the key, the fault, the remedy.
+    """Yield the faults of an installation's declaration, by its handler: the key, the fault, the remedy.
 
-    Handlers of connectors that are not packaged are not judged.
+    Handlers of connectors that are not packaged are not checked.
     """
     if operation.handler in HANDLERS:
         yield from faults_of(operation)

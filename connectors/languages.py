@@ -1,4 +1,4 @@
-"""The languages of an operation's inputs, as its schema says: ``x-language`` on a property, for all below it."""
+"""The languages of an operation's inputs: ``x-language`` on a property of its schema, also for everything below."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYWORD = "x-language"
 
 
 class InputLanguages(Struct, frozen=True):
-    """The languages that are spoken in the values that fit ``schema`` (``core.templates.Languages``)."""
+    """The languages of texts in values of ``schema`` (implements ``core.templates.Languages``)."""
 
     schema: JsonObject
 

@@ -1,8 +1,8 @@
-"""Marks of a declaration's schemas that origins need: kinds of arguments, records of a result, writers of its fields.
+"""The marks in a declaration's schemas that origins need.
 
-``x-argument`` on an input says how its origin is found. ``x-records`` at the top of ``output_schema`` is the JSON
-Pointer to the records of a result. ``x-written-by`` on an output says who can write it outside; it holds for everything
-below it that does not say otherwise.
+``x-argument`` on an input is its ``ArgumentKind``, which says how its origin is found. ``x-records`` at the top of
+``output_schema`` is the JSON Pointer to the records of a result. ``x-written-by`` on an output says who can write it
+outside; everything below inherits it, until another mark.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from core.origins.matching import ArgumentKind
 
 ARGUMENT, RECORDS, WRITTEN_BY = "x-argument", "x-records", "x-written-by"
 _DEPTH_MAX = 32
-# Keywords under which a mark would hold for some values only.
+# Keywords under which a mark would apply to some values only.
 _CONDITIONAL = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
 )
 
 
 class Writer(StrEnum):
-    """The most trustworthy of those who can write a field outside, the strongest first."""
+    """The least trusted party that can write a field outside. Members are ordered, most trusted first."""
 
     SYSTEM = "system"
     PEOPLE = "people"
     ANYONE = "anyone"
 
 
-# What is asserted of inputs; of any other word JSON Schema asserts nothing.
+# The formats that validation asserts; JSON Schema ignores any other.
 FORMATS = (
     *("date", "date-time", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
     *("uri", "uri-reference", "uri-template", "iri", "iri-reference", "uuid", "json-pointer", "relative-json-pointer"),
@@ -40,7 +40,7 @@ FORMATS = (
 
 
 def check_marks(schema: JsonObject, *, output: bool) -> None:
-    """Refuse marks that do not exist, or stand where nothing reads them. ``ValueError`` says what would be right."""
+    """Refuse unknown marks, and marks in places where nothing reads them. ``ValueError`` names the right place."""
     records = schema.get(RECORDS)
     if records is not None:
         if not output:
@@ -64,7 +64,7 @@ def _check_records(schema: JsonObject, pointer: Json) -> None:
 
 
 def _check_format(found: Json, *, output: bool) -> None:
-    """Refuse a format that would assert nothing; anything but a text is a property that is called so."""
+    """Refuse a format that asserts nothing. A value that is no text is a property named ``format``, and passes."""
     if not isinstance(found, str):
         return
     if output:
@@ -100,13 +100,13 @@ def _check(schema: Json, *, output: bool, marks: bool, top: bool = False) -> Non
 
 
 def records_of(output_schema: Mapping[str, Any]) -> str | None:
-    """The pointer to the records of a result; None if the declaration names none, so nothing is looked up."""
+    """The pointer to the records of a result; None if the declaration names none."""
     found = output_schema.get(RECORDS)
     return found if isinstance(found, str) else None
 
 
 def kind_at(schema: JsonObject, path: tuple[str, ...]) -> ArgumentKind:
-    """The kind of an argument, by the names that lead to it; ``value``, the strictest, where none is declared."""
+    """The kind of the argument at a path of property names; ``value``, the strictest, if none is declared."""
     kind, here = ArgumentKind.VALUE, resolved(schema, schema)
     for name in path:
         properties = here.get("properties")
@@ -117,7 +117,7 @@ def kind_at(schema: JsonObject, path: tuple[str, ...]) -> ArgumentKind:
 
 
 def writer_at(schema: JsonObject, pointer: str) -> Writer:
-    """The weakest of those who can write what stands at a pointer without list indexes, or below it."""
+    """The least trusted writer of the value at a pointer (without list indexes) or of anything below it."""
     writer, here = _writer(schema, Writer.ANYONE), schema
     for part in pointer.split("/")[1:]:
         here = _items(schema, here)

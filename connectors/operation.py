@@ -1,7 +1,7 @@
-"""Declarations of operations: what a connector can do, and everything that governance must know about it.
+"""Declarations of operations: the things that a connector can do, with all facts that governance needs.
 
-A declaration is authored in YAML (V-2), validated here, and frozen; its ``digest`` is frozen into each step when a run
-is created (V-4).
+A declaration is authored in YAML (V-2), validated here, and frozen; each step of a run stores its ``digest`` when the
+run is created (V-4).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HANDLER_PATTERN = r"^[a-z][a-z0-9_]*:[a-z][a-z0-9_]*$"
 
 @cache
 def text_parts(text: str) -> tuple[str | Paths, ...]:
-    """The plain pieces of a declared text and its placeholders, each as the paths that it names; parsed once."""
+    """The plain pieces of a declared text and its placeholders, each placeholder as its alternative paths."""
     return tuple(
         tuple(tuple(path.split(".")) for path in piece.split("|")) if at % 2 else piece
         for at, piece in enumerate(_PLACEHOLDER.split(text))  # every other piece is a placeholder
@@ -51,29 +51,28 @@ def _placeholders(text: str) -> list[tuple[str, ...]]:
 
 
 class Kind(StrEnum):
-    """The kind of operation: it answers within its call, or parks the run until something outside completes."""
+    """The kind of operation: SYNC answers within its call, DURABLE parks the run until something outside ends."""
 
     SYNC = "sync"
     DURABLE = "durable"
 
 
 class InDoubtRule(StrEnum):
-    """The way to resolve a crash or timeout between intent and outcome."""
+    """The way to resolve doubt after a crash or timeout between intent and outcome."""
 
     IDEMPOTENT = "idempotent"
     PROBE = "probe"
     ASK = "ask"
 
 
-# The connectors that compute, and call nothing outside.
+# The connectors that only compute and call nothing outside.
 INSIDE = frozenset({"transform"})
 
 
 class Operation(Part):
     """One operation, as declared. Its handler (``servicenow:update``) starts with the connector.
 
-    So does its name, unless ``connector`` is declared. ``params`` are inputs that are always the same: no workflow can
-    give others.
+    Its name does too, unless ``connector`` is declared. ``params`` are fixed inputs that no workflow can change.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"owner", "params", "on_timeout"})
@@ -115,7 +114,7 @@ class Operation(Part):
 
     @cached_property
     def stays_inside(self) -> bool:
-        """True if a call reaches no outside system, so that nothing is judged."""
+        """True if a call reaches no outside system, so policy need not judge it."""
         return self.handler.partition(":")[0] in INSIDE and not self.has_effect
 
     @cached_property
@@ -139,7 +138,7 @@ class Operation(Part):
 
     @property
     def arguments(self) -> frozenset[str]:
-        """The names whose origins policies may ask for: its inputs, and the fields that it may write."""
+        """The names whose origins policies may read: its inputs, and the fields that it may write."""
         return frozenset(_object(self.input_schema.get("properties"))) | frozenset(self.fact_types())
 
     @model_serializer(mode="wrap")
@@ -206,7 +205,7 @@ def _object(value: Json | None) -> JsonObject:
 
 
 def _schemas_of(values: JsonObject) -> JsonObject:
-    """The types of values that are known, as schemas."""
+    """Schemas with the types of fixed values."""
     names: dict[type, Json] = {str: "string", bool: "boolean", int: "integer"}
     found: JsonObject = {}
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""The parts of a declaration: what makes two calls one effect, what undoes it, how long and how often it is tried."""
+"""The parts of a declaration: idempotency, reversal, diff, time limits and retries."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class KeyScope(StrEnum):
 
 class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-    # What the first declarations could not say. Undeclared it is left out, so that their digests stay what they were.
+    # Keys that were added later. Serialization leaves out undeclared ones, so older declarations keep their digests.
     LATER: ClassVar[frozenset[str]] = frozenset()
 
     def spoken(self, told: dict[str, Any]) -> dict[str, Any]:
-        """The keys without those of ``LATER`` that say nothing."""
+        """The keys without those of ``LATER`` that are empty."""
         return {name: value for name, value in told.items() if name not in self.LATER or value not in (None, {})}
 
 
 class Idempotency(Part):
-    """The rule that makes two calls one effect: the scope, and the input fields that tell effects inside it apart.
+    """The rule by which two calls are one effect: the scope, and the input fields that distinguish effects in it.
 
     With no ``key``, scope ``step`` means one effect per step, and a wider scope compares the whole input.
     """
@@ -53,7 +53,7 @@ class Idempotency(Part):
 class Reverse(Part):
     """The operation that undoes this one, and its input. A value that is one whole placeholder keeps its type.
 
-    Placeholders name input fields, or ``before``: the restorable values that were read before the write.
+    Placeholders name input fields, or ``before``, the restorable values that were read before the write.
     """
 
     operation: str = Field(pattern=NAME_PATTERN)
@@ -63,8 +63,8 @@ class Reverse(Part):
 class Diff(Part):
     """The fields to read before the write, so that people see before → after and the write can be undone.
 
-    ``written`` reads the fields that the call writes. ``appended`` fields only ever grow (ServiceNow journals), so they
-    have no value before; of those, ``harmless`` ones need no undoing (Q-22 counts internal notes as reversible).
+    ``written`` reads the fields that the call writes. ``appended`` fields are append-only (ServiceNow journals), so
+    they have no value before; ``harmless`` ones of these need no undo (Q-22 counts internal notes as reversible).
     """
 
     fields: Literal["written"] | tuple[str, ...] = "written"
@@ -82,8 +82,8 @@ class Diff(Part):
 class Timeouts(Part):
     """Time limits: ``perform`` of one call; ``complete`` of a durable operation, after which its wait times out.
 
-    ``park`` is another word for ``complete``. Whoever is asked outside may put the end of the wait off, up to
-    ``extend_to`` after its beginning.
+    ``park`` is another name for ``complete``. The outside party may extend the wait, up to ``extend_to`` after its
+    beginning.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"park", "extend_to"})
@@ -112,17 +112,17 @@ class Timeouts(Part):
 
 
 class TimedOut(Part):
-    """The answer to a wait that takes too long, where a step gives none: this group is asked whether to go on."""
+    """The default for a wait that times out, if the step declares none: this group is asked whether to go on."""
 
     escalate: str = Field(min_length=1, max_length=100)
     expires: Duration | None = None
 
 
 class Retry(Part):
-    """The retries of a failure that certainly had no effect: how often, and after how many seconds (Q-19).
+    """The retries after a failure that certainly had no effect: their number and their delays in seconds (Q-19).
 
-    ``attempts`` counts the first one. The last ``backoff`` repeats; ``jitter`` is the largest fraction added or taken
-    away at random; ``cap`` bounds any single delay, in seconds.
+    ``attempts`` includes the first one. The last ``backoff`` repeats; ``jitter`` is the largest random fraction that is
+    added or subtracted; ``cap`` bounds any single delay, in seconds.
     """
 
     attempts: int = Field(default=5, ge=1, le=20)

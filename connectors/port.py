@@ -1,7 +1,7 @@
-"""The port through which every outside system is reached.
+"""The port to every outside system.
 
-A connector never decides: policy has, and the runtime has recorded the intent, before ``perform`` is called. It must
-say honestly how a call ended, because a call whose effect is unknown is never repeated blindly (promise 2).
+A connector decides nothing: policy has decided, and the runtime has recorded the intent, before ``perform`` is called.
+It must report exactly how a call ended, because a call whose effect is unknown is never repeated blindly (promise 2).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from core.errors import ConfigurationError
 
 PROBE_AGAIN_SECONDS = 15.0
 _MARGIN_SECONDS = 1.0
-# The code of a refusal for want of the connector.
+# The code of a refusal because the connector is not configured.
 NOT_CONFIGURED = "not_configured"
 
-# By connector, the setting that provides it.
+# The setting that provides each connector.
 SETTINGS: Mapping[str, str] = {
     "servicenow": "COUNTERSEAL_SERVICENOW_URL",
     "slack": "COUNTERSEAL_SLACK_BOT_TOKEN",
@@ -34,9 +34,9 @@ SETTINGS: Mapping[str, str] = {
 
 
 class Before(Struct, frozen=True):
-    """The target as read before the write: the values the diff needs, and the target's version at that moment.
+    """The target as read before the write: the values that the diff needs, and the target's version.
 
-    ``facts`` is what a later probe needs to tell *applied* from *not applied* (such as who changed it last).
+    ``facts`` are other facts that a later probe needs, to tell *applied* from *not applied* (such as the last editor).
     """
 
     values: JsonObject
@@ -48,9 +48,9 @@ class Call(Struct, frozen=True):
     """One call of one operation.
 
     ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
-    ``before`` is what ``read_before`` returned for the approved action, None for operations without a pre-read.
-    ``correlation_key`` is given to a durable operation: whoever completes it signals that key. It is the same for every
-    attempt, so a process that is started with it twice is one process (V-9). ``tenant`` is whose records are read.
+    ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
+    ``correlation_key`` is set for a durable operation: its completion is signaled to that key. It is the same for every
+    attempt, so two starts with it are one process (V-9). ``tenant`` is the tenant whose records are read.
     """
 
     operation: str
@@ -63,7 +63,7 @@ class Call(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The usage of a model call, also of a failed one. ``cost_usd`` is a decimal string, None if no price is known."""
+    """The usage of a model call, also a failed one. ``cost_usd`` is a decimal string, None if no price is known."""
 
     provider: str
     model: str
@@ -73,7 +73,7 @@ class Usage(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The effect happened (or there is none), and this is what came back.
+    """The effect happened (or the operation has none), with its result.
 
     ``external_id`` is the target system's own id of the effect, if it has one. ``after`` holds the changed fields as
     the target reports them afterwards, if it does.
@@ -86,7 +86,7 @@ class Done(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The target refused: no effect, and trying again will not help (invalid, no right, gone). ``usage``: a model's."""
+    """The target refused: no effect, and a retry will not help (invalid, no right, gone). ``usage``: a model's."""
 
     code: str
     message: str
@@ -94,7 +94,7 @@ class Refused(Struct, frozen=True):
 
 
 class NotSent(Struct, frozen=True):
-    """A call without effect, certainly; trying again later may help (connection refused, 429). ``usage``: a model's."""
+    """The call certainly had no effect; a later retry may help (connection refused, 429). ``usage``: a model's."""
 
     message: str
     retry_after_seconds: float | None = None
@@ -110,7 +110,7 @@ class InDoubt(Struct, frozen=True):
 class Parked(Struct, frozen=True):
     """A durable operation has begun outside, and a signal to its correlation key will complete it (V-3).
 
-    ``external_id`` is the outside system's own id of what runs there, if it said one.
+    ``external_id`` is the outside system's own id of the process, if it gave one.
     """
 
     external_id: str | None = None
@@ -122,7 +122,7 @@ Outcome: TypeAlias = Done | Parked | Refused | NotSent | InDoubt
 
 
 class ProbeVerdict(StrEnum):
-    """The result of asking the target about an earlier call."""
+    """The result of probing the target for an earlier call."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
@@ -132,8 +132,8 @@ class ProbeVerdict(StrEnum):
 class Probe(Struct, frozen=True):
     """The verdict, the evidence for it in words that a person can check, and the result if the call was applied.
 
-    ``retry_after_seconds`` is set if the verdict is *cannot tell* only because it is too early, or because the
-    target could not be asked just now: ask again after so long, before people are asked.
+    ``retry_after_seconds`` is set if the verdict is *cannot tell* only because it is too early, or because the target
+    could not be asked: probe again after that time, before people are asked.
     """
 
     verdict: ProbeVerdict
@@ -143,7 +143,7 @@ class Probe(Struct, frozen=True):
 
     @classmethod
     def unreadable(cls, what: str, failure: Failure) -> Probe:
-        """The probe of a target that could not be asked; if it refused, asking again will not help."""
+        """The probe of a target that could not be asked; without a retry if it refused."""
         again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
         if isinstance(failure, NotSent):
             again = failure.retry_after_seconds or again
@@ -151,7 +151,7 @@ class Probe(Struct, frozen=True):
 
     @classmethod
     def absent(cls, early: str, late: str, *, seconds_left: float) -> Probe:
-        """The probe without a trace of the call: for ``seconds_left`` it cannot tell, as the call may be on its way."""
+        """The probe that found no trace of the call: *cannot tell* for ``seconds_left``, as it may still arrive."""
         if seconds_left > 0:
             return cls(ProbeVerdict.CANNOT_TELL, early, retry_after_seconds=seconds_left + _MARGIN_SECONDS)
         return cls(ProbeVerdict.NOT_APPLIED, late)
@@ -162,60 +162,60 @@ class Connector(Protocol):
 
     @property
     def target(self) -> str:
-        """The system that is called, by address and account, for people to read and for approvals to bind (promise 3).
+        """The outside system by address and account. People read it, and approvals bind it (promise 3).
 
-        Public, and without secrets. It is "" where an action itself names the system, or none is called.
+        It holds no secrets. It is "" if the action itself names the system, or if none is called.
         """
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Read the target for the diff. Has no side effect. Called only for operations that declare ``diff``."""
 
     async def perform(self, call: Call) -> Outcome:
-        """Do it, within the deadline. Never raises for anything the target or the network does."""
+        """Perform the call within the deadline. Never raises because of the target or the network."""
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Ask the target whether an earlier ``perform`` of this call took effect. Has no side effect."""
+        """Ask the target if an earlier ``perform`` of this call took effect. Has no side effect."""
 
     async def check(self) -> tuple[bool, str]:
-        """Check if the system is reachable and accepts our credentials; the sentence says so, or what to do."""
+        """Check if the system is reachable and accepts our credentials; the sentence explains the result or remedy."""
 
     async def aclose(self) -> None:
         """Release connections."""
 
 
 class NothingBefore:
-    """The half of a connector whose operations replace nothing: none of them declares ``diff``."""
+    """A mixin for connectors without pre-read: none of their operations declares ``diff``."""
 
     @property
     def target(self) -> str:
-        """No system besides what an action names itself."""
+        """No fixed system: an action may name one itself."""
         return ""
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Refuse: there is nothing that could be read first."""
+        """Refuse: there is nothing to read first."""
         return Refused("no_pre_read", f"{call.operation} replaces nothing, so there is nothing to read first")
 
 
 @runtime_checkable
 class DurableConnector(Connector, Protocol):
-    """An outside system whose operations of kind ``durable`` go on after their call."""
+    """A connector whose operations of kind ``durable`` continue outside after their call."""
 
     async def cancel(self, call: Call, external_id: str | None) -> Done | Refused | NotSent | InDoubt:
-        """End what ``perform`` of this call has begun. What has ended already, or never began, is ``Done``."""
+        """End the process that ``perform`` of this call began. ``Done`` if it has ended already or never began."""
 
 
 @runtime_checkable
 class Checkable(Protocol):
-    """A connector that can say from its settings alone that a call would be refused."""
+    """A connector that can tell from its settings alone that it would refuse a call."""
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
-        """Say what stands in the way of this call, with the remedy; None if nothing is known. Calls nothing."""
+        """The refusal of this call, with the remedy; None if none is foreseen. Calls nothing."""
 
 
 class Completion(Struct, frozen=True):
-    """A report on something that a durable operation began: exactly one of ``output`` and ``error`` is set.
+    """The end of a durable operation's process: exactly one of ``output`` and ``error`` is set.
 
-    ``id`` names this completion: a repeated one has the same. ``error`` has ``code`` and ``message``.
+    ``id`` is the same if the completion is delivered again. ``error`` has ``code`` and ``message``.
     """
 
     id: str
@@ -226,60 +226,60 @@ class Completion(Struct, frozen=True):
 
 @runtime_checkable
 class CompletionSource(Protocol):
-    """A connector that has to be asked for completions, if the outside cannot call us back."""
+    """A connector that must be polled for completions, because the outside system cannot call us."""
 
     async def completions(self, *, wait_seconds: float) -> Sequence[Completion]:
-        """Fetch completions, after waiting at most so long for one. ``TransportError`` if the outside cannot be asked.
+        """Fetch completions; waits at most ``wait_seconds`` for the first. ``TransportError`` if that fails.
 
-        Each is held for us for a while; one that is not acknowledged by then is returned again.
+        The outside system locks each for us for a while, and returns it again if it is not acknowledged by then.
         """
 
     async def acknowledge(self, completion: Completion) -> None:
-        """Report that it is recorded here and need not be returned again. ``TransportError`` on failure."""
+        """Tell the outside system that the completion is recorded here. ``TransportError`` on failure."""
 
 
 @runtime_checkable
 class Declared(Protocol):
-    """A connector whose declarations name what the outside has to have."""
+    """A connector that can check its declarations against the outside system, such as names of tables."""
 
     async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
-        """Faults of the declarations, or of the named ones; a text that says why, if the outside cannot be asked."""
+        """Faults of all declarations, or of the named ones; a text with the reason if the outside cannot be asked."""
 
 
 class Connectors(dict[str, Connector]):
-    """Each connector under its name. ``app`` builds it once from the settings, and nothing changes it afterwards.
+    """The connectors by name. ``app`` builds it once from the settings; nothing changes it afterwards.
 
-    ``ConfigurationError`` for another name: it says which setting would provide that connector.
+    An unknown name raises ``ConfigurationError``, which names the setting that would provide the connector.
     """
 
     @cached_property
     def targets(self) -> Mapping[str, str]:
-        """The system behind each connector, by the connector's name."""
+        """The outside system of each connector, by the connector's name."""
         return {name: connector.target for name, connector in self.items()}
 
     def __missing__(self, name: str) -> Connector:
         raise self.missing(name)
 
     def missing(self, name: str) -> ConfigurationError:
-        """The error that says that there is no such connector, and what would provide it."""
+        """The error for a connector that is not configured, with the setting that would provide it."""
         setting = SETTINGS.get(name)
         remedy = f"Set {setting}." if setting else f"Known connectors: {', '.join(sorted(SETTINGS))}."
         return ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
 
     def ready(self, name: str, operation: str, inputs: JsonObject) -> Refused | None:
-        """Say what stands in the way of a call by the settings: people are asked about none that would be refused."""
+        """The refusal of a call by the settings alone, so that people are not asked about a call that must fail."""
         connector = self.get(name)
         if connector is None:
             return Refused(NOT_CONFIGURED, str(self.missing(name)))
         return connector.ready(operation, inputs) if isinstance(connector, Checkable) else None
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
-        """Ask every connector how it is, all at once: ``counterseal doctor``."""
+        """Check every connector, concurrently, for ``counterseal doctor``."""
         answers = await asyncio.gather(*(connector.check() for connector in self.values()))
         return dict(zip(self, answers, strict=True))
 
     async def aclose(self) -> None:
-        """Close every connector, also when one of them fails to; the failures are raised together afterwards."""
+        """Close every connector, even if one fails to close; raises the failures together afterwards."""
         results = await asyncio.gather(*(connector.aclose() for connector in self.values()), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:

@@ -1,4 +1,4 @@
-"""Makes an action of an operation's call, with its summary, its reversal and its idempotency key."""
+"""Builds an action from an operation and its input, with its summary, its reversal and its idempotency key."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from core.errors import InputError
 
 SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
-# In an action as it is kept: the system that it was sent to, where one is known.
+# In a stored action: the key of the system that it is sent to, if it is known.
 SYSTEM = "system"
 
 
 def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
-    """The action that calling ``operation`` with this input is; ``InputError`` names the JSON path of a wrong input.
+    """The action of calling ``operation`` with this input; ``InputError`` names the JSON path of a wrong input.
 
-    ``before`` is the pre-read of operations that declare ``diff``; without it nothing is known to be reversible. What
-    was not read before cannot be restored: ``reverse`` leaves it out, and ``reversible`` says if more than what is
-    harmless remains (Q-4, Q-22).
+    ``before`` is the pre-read of operations that declare ``diff``; without it a write counts as not reversible. A field
+    that was not read before cannot be restored, so ``reverse`` leaves it out. ``reversible`` is True if every written
+    field can be restored or is harmless (Q-4, Q-22).
     """
     try:
         fits = operation.input_validator.is_valid(values)
@@ -62,13 +62,13 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
 
 
 def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None) -> Action:
-    """An action once more, from its input as it was kept: with what the declaration gives, which nobody else may."""
+    """Build an action again from its stored input, without ``params``: only the declaration may set those."""
     given = {name: value for name, value in kept.items() if name not in operation.params}
     return build_action(operation, given, before)
 
 
 def action_digest(action: Action, asked: Json = None) -> str:
-    """SHA-256 over operation, input, system, target, its version as read, who shaped it, and the terms of asking.
+    """SHA-256 over operation, input, system, target, its version as read, who shaped it, and the approval's terms.
 
     Approvals bind to it (promise 3).
     """
@@ -80,7 +80,7 @@ def action_digest(action: Action, asked: Json = None) -> str:
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
-    """An action as it is kept, to perform or probe exactly it later."""
+    """An action in its stored form, from which exactly the same action can be performed or probed later."""
     read: Json = None
     if before is not None:
         read = {"values": before.values, "version": before.version, "facts": before.facts}
@@ -91,11 +91,11 @@ def action_json(action: Action, before: Before | None) -> JsonObject:
 def idempotency_key(
     operation: Operation, action: Action, *, tenant: str, workflow: str, run: str, step: str, reference: str | None
 ) -> str:
-    """SHA-256 over the scope and what tells effects apart inside it; the same for every attempt at one action.
+    """SHA-256 over the scope and the fields that distinguish effects in it; the same for every attempt at one action.
 
-    Scope ``step``: one effect per execution of a step (``step`` names the execution: each iteration of a loop has its
-    own), so setting A, then B, then A again is three effects. ``reference`` and ``tenant``: the same call (the declared
-    key fields, or the whole input) is one effect for the business reference, or for the tenant, whoever asks.
+    Scope ``step``: one effect per execution of a step. ``step`` names the execution (each iteration of a loop has its
+    own), so setting A, then B, then A again is three effects. Scope ``reference`` or ``tenant``: the same call (the
+    declared key fields, or the whole input) is one effect for the business reference or the tenant, from any run.
     """
     scope = operation.idempotency.scope
     chosen: Json = {name: action.input.get(name) for name in operation.idempotency.key}
@@ -124,7 +124,7 @@ def writes_of(operation: Operation, values: JsonObject) -> JsonObject:
 
 
 def diff_fields(operation: Operation, values: JsonObject) -> tuple[str, ...]:
-    """The fields to read before this call writes, sorted; appended ones have nothing to read."""
+    """The fields to read before this call writes, sorted, without append-only fields."""
     if operation.diff is None:
         return ()
     fields = writes_of(operation, values) if operation.diff.fields == "written" else operation.diff.fields
@@ -132,9 +132,9 @@ def diff_fields(operation: Operation, values: JsonObject) -> tuple[str, ...]:
 
 
 def render(text: str, values: JsonObject) -> str:
-    """A declared text with its placeholders filled. Objects read as the names of their keys, other values as they are.
+    """A declared text with its placeholders filled. An object is shown as the names of its keys.
 
-    This never fails: what is missing reads ``?``. Values are inserted once and never read again as placeholders.
+    This never fails: a missing value is shown as ``?``. Placeholders inside values are not expanded.
     """
     made = ""
     for part in text_parts(text):
@@ -148,7 +148,7 @@ def render(text: str, values: JsonObject) -> str:
 
 
 def fill(template: Json, values: JsonObject) -> Json:
-    """A structure with its placeholders filled; a text that is one whole placeholder becomes the value itself."""
+    """A structure with its placeholders filled; a text that is one placeholder becomes the value itself."""
     if isinstance(template, dict):
         return {key: fill(item, values) for key, item in template.items()}
     if isinstance(template, list):

@@ -1,4 +1,4 @@
-"""Values against JSON Schemas, with errors that name the place and never repeat the value, which may be secret."""
+"""Validates values by JSON Schemas. Errors name the place and never repeat the value, which may be secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.escaping import Language
 
 EVIDENCE_TREATMENTS = ("value", "digest", "omit")
 
-# Keywords under which a mark would hold for some values only: it would not be found there, so it is refused.
+# Keywords under which a mark would apply to some values only. We do not look there, so a mark there is refused.
 _CONDITIONAL = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
 )
@@ -37,7 +37,7 @@ _SENTENCES = {
 
 
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
-    """The schema's validator; ``ValidationError``, a ``ValueError``, if it is none. It fetches nothing.
+    """The schema's validator; ``ValidationError``, a ``ValueError``, if the schema is invalid. It fetches nothing.
 
     It asserts formats: uuid, email, date, date-time, uri and the others of JSON Schema 2020-12.
     """
@@ -67,7 +67,7 @@ def _sentence(fault: ValidationError) -> str:
 
 
 def check_keywords(schema: Json, *, marks: bool = True) -> None:
-    """Refuse what would reach out of the document, and marks of evidence that do not exist or would not be seen."""
+    """Refuse references out of the document, unknown marks, and marks in places where nothing reads them."""
     if isinstance(schema, list):
         for item in schema:
             check_keywords(item, marks=marks)

@@ -1,7 +1,7 @@
-"""The declaration of an operation on one table: its ``params``, and what they and its inputs have to fit (V-2).
+"""The declaration of an operation on one table: its ``params``, and the checks of params and inputs (V-2).
 
-No statement comes from a workflow or a model. A declaration names the table, the key and the columns; a call gives
-values. What the names mean is resolved in the catalogue of the database by ``connectors.sql.table``.
+No SQL comes from a workflow or a model. A declaration names the table, the key and the columns; a call gives values.
+``connectors.sql.table`` checks the names against the database's catalogue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HANDLERS = (SELECT, INSERT, UPDATE, DELETE)
 FIELDS, LIMIT = "fields", "limit"
 ROWS_MAX = 1000
 
-# An identifier as the catalogue has it. It is looked up there, and quoted where it is used.
+# An identifier as in the catalogue, where it is looked up. Statements quote it.
 Identifier = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\"]+$")]
 TableName = Annotated[str, Field(pattern=r"^[^.\x00-\x1f\"]{1,63}\.[^.\x00-\x1f\"]{1,63}$")]
 
@@ -28,8 +28,8 @@ TableName = Annotated[str, Field(pattern=r"^[^.\x00-\x1f\"]{1,63}\.[^.\x00-\x1f\
 class TableParams(BaseModel):
     """The ``params`` of an operation of the connector ``sql``.
 
-    ``columns`` are those that a select gives back. ``version`` is a column that every change of a row changes; without
-    one PostgreSQL's own ``xmin`` is the version. ``idempotency_table`` is where a write leaves its key, in its own
+    ``columns`` are the columns that a select returns. ``version`` is a column that changes with every update of a row;
+    without it PostgreSQL's ``xmin`` is the version. A write inserts its key into ``idempotency_table``, in the same
     transaction.
     """
 
@@ -42,7 +42,7 @@ class TableParams(BaseModel):
 
 
 def params_of(values: Mapping[str, Any]) -> TableParams:
-    """The params in the input of a call, which holds them too."""
+    """The params in the input of a call, which includes them."""
     given = {name: values[name] for name in TableParams.model_fields if name in values}
     return TableParams.model_validate_json(orjson.dumps(given), strict=True)
 
@@ -71,7 +71,7 @@ def _read_before(operation: Operation) -> tuple[str, ...]:
 
 
 def faults_of(operation: Operation) -> Iterator[tuple[str, str, str]]:
-    """Faults of a declaration that can be told without the database: key, fault, remedy."""
+    """Yield the faults of a declaration that can be found without the database: key, fault, remedy."""
     try:
         params = params_of(operation.params)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from core.canonical import JsonObject
 
 
 class Risk(StrEnum):
-    """The harm that an operation can do, as its declaration says."""
+    """The harm that an operation can do, as declared."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -19,7 +19,7 @@ class Risk(StrEnum):
 
 
 class SideEffects(StrEnum):
-    """The things that an operation touches outside its own result."""
+    """The kind of side effect that an operation has."""
 
     NONE = "none"
     INTERNAL_DB = "internal_db"
@@ -28,7 +28,7 @@ class SideEffects(StrEnum):
 
 
 class Change(Struct, frozen=True, forbid_unknown_fields=True):
-    """One field that an action would change: its value as read before (None if unknown) and as proposed."""
+    """One field that an action would change: the value that was read (None if unknown) and the proposed value."""
 
     field: str
     before: Any  # JSON
@@ -36,15 +36,15 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Action(Struct, frozen=True):
-    """A proposed action, complete: policy judges it, people approve it, the connector performs exactly it.
+    """A complete proposed action: policy judges it, people approve it, the connector performs exactly this.
 
     ``input`` is the operation's whole rendered input. ``fields`` are its proposed writes (a part of the input, or all
     of it). ``before`` holds the target's values as read, for the fields that the operation's ``diff`` names, and
     ``target_version`` the target's version at that read (for ServiceNow ``sys_mod_count``); both are None without a
-    pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read, None where there
-    is none (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` are those who shaped
-    it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the one that performs it, "" for
-    the first part of the operation's name.
+    pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read; None if nothing
+    can (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
+    shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
+    it; "" means the first part of the operation's name.
     """
 
     operation: str

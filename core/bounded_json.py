@@ -1,7 +1,7 @@
-"""JSON from outside: parsed only after its size and depth are known to be harmless.
+"""JSON from outside, parsed only after its size and depth are checked.
 
-Deeply nested data crashes native expression engines and exhausts recursive code, so nothing deeper than
-``DEPTH_MAX`` enters, and duplicate keys, which two readers would understand differently, are refused.
+Deeply nested data crashes native expression engines and exhausts recursive code, so anything deeper than ``DEPTH_MAX``
+is refused. Duplicate keys are refused too: two readers would understand them differently.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _depth(data: bytes) -> int:
-    """The deepest nesting, found without recursion and without trusting the document."""
+    """The deepest nesting, found without recursion and before anything is parsed."""
     depth = deepest = 0
     in_string = escaped = False
     for byte in data:
@@ -84,7 +84,7 @@ def _depth(data: bytes) -> int:
 
 
 def _refuse_unusable(value: Json, where: str) -> None:
-    """Refuse text that is ``UNSTORABLE``, wherever it stands."""
+    """Refuse ``UNSTORABLE`` characters in any key or string."""
     if isinstance(value, str):
         if UNSTORABLE.search(value):
             raise InputError("holds a character that cannot be stored (U+0000 or a lone surrogate)", where=where)

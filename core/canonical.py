@@ -1,8 +1,8 @@
-"""Canonical JSON (RFC 8785), SHA-256 digests over it, ids from digests, and what of values and texts can be kept.
+"""Canonical JSON (RFC 8785), SHA-256 digests over it, ids from digests, and checks that a value or text can be stored.
 
-``canonical_bytes`` accepts any JSON value. ``in_audit_domain`` tells that of the audit chain (no floats,
-ASCII keys, bounded depth), in which orjson and RFC 8785 agree byte for byte, so an auditor can check a line with any
-JSON library.
+``canonical_bytes`` accepts any JSON value. ``in_audit_domain`` is True for values of the audit domain: no floats,
+ASCII keys, bounded depth. There orjson and RFC 8785 agree byte for byte, so an auditor can check a line with any JSON
+library.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ JsonObject: TypeAlias = "dict[str, Json]"
 DEPTH_MAX = 32
 INTEGER_MAX = 2**53 - 1
 
-# The types of values that are of the audit domain wherever they stand.
+# The scalar types of the audit domain.
 SCALARS = frozenset({str, int, bool, type(None)})
 _AS_RFC_8785 = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """RFC 8785 bytes of a JSON value; ``InputError`` if it has none (NaN, big integers, lone surrogates, depth)."""
+    """RFC 8785 bytes of a JSON value. ``InputError`` for NaN, big integers, lone surrogates, too much depth."""
     try:
         if in_audit_domain(value):
             return orjson.dumps(value, option=_AS_RFC_8785)
@@ -41,7 +41,7 @@ def canonical_bytes(value: Any) -> bytes:
 
 
 def plain_bytes(value: object) -> bytes:
-    """Canonical bytes of a value that is known to be of the audit domain: nothing looks at it any more.
+    """Canonical bytes of a value that the caller knows to be of the audit domain; this is not checked again.
 
     ``InputError`` for a lone surrogate and for an integer of 2^53 or more.
     """
@@ -62,9 +62,9 @@ def digest(value: object) -> str:
 
 
 def derived_id(run_id: UUID, name: str) -> UUID:
-    """The id of something that belongs to a run, always the same for the same name: a UUIDv8 (RFC 9562 5.8).
+    """The id of a part of a run, the same for the same name: a UUIDv8 (RFC 9562 5.8).
 
-    It keeps the run's time prefix, so that the rows of one run stay neighbours in an index.
+    It keeps the run's time prefix, so that the rows of one run are neighbours in an index.
     """
     of_run = run_id.bytes
     first, second, third, *rest = sha256(of_run + name.encode()).digest()[:10]
@@ -73,10 +73,10 @@ def derived_id(run_id: UUID, name: str) -> UUID:
 
 
 def in_audit_domain(value: Any, depth: int = 0) -> bool:
-    """True if the value holds strings, booleans, null and integers only, under ASCII keys, and is not too deep.
+    """True if the value holds only strings, booleans, null and integers, under ASCII keys, and is not too deep.
 
-    Integers are in it whatever their size: orjson refuses those of 2^53 and more. Plain loops look at a scalar where
-    it stands: this runs over every line, digest and checkpoint.
+    Integers of any size pass here; orjson refuses those of 2^53 and more. The loops test scalars inline, without a
+    call, because this runs over every line, digest and checkpoint.
     """
     kind = type(value)
     if kind is dict:
@@ -109,20 +109,20 @@ def _refuse_depth(value: object, depth: int) -> None:
             _refuse_depth(item, depth + 1)
 
 
-# -- what can be kept ------------------------------------------------------------------------------------------------
+# -- storable values -------------------------------------------------------------------------------------------------
 
-# PostgreSQL, the checkpoint and the evidence must all hold a value, and its size is bounded. Anything else would fail
-# the commit that records it, at every attempt, and a call that was performed would stay without its outcome. So it is
-# found before it gets there, and becomes a failed step with a reason.
+# PostgreSQL, the checkpoint and the evidence must all be able to hold a value, and its size is bounded. An unstorable
+# value would fail the commit that records it, at every attempt, so a performed call would never get its outcome. We
+# check before the commit and fail the step with a reason instead.
 
-# Of one step's input, of its output, and of its writes to channels.
+# The limit of one step's input, of its output, and of its writes to channels.
 VALUE_BYTES_MAX = 256 * 1024
-# Of a sentence that came from outside, such as an error's message.
+# The limit of a sentence that came from outside, such as an error's message.
 TEXT_CHARACTERS_MAX = 4000
 
 
 def unfit(value: object, what: str, *, bytes_max: int = VALUE_BYTES_MAX) -> str | None:
-    """The reason why a value cannot be kept, as a sentence that begins with ``what`` it is; None if it can."""
+    """The reason why a value cannot be stored, as a sentence about ``what`` it is; None if it can."""
     try:
         data = canonical_bytes(value)
     except InputError as error:
@@ -137,7 +137,7 @@ def unfit(value: object, what: str, *, bytes_max: int = VALUE_BYTES_MAX) -> str 
 
 
 def check_text(text: str, where: str) -> str:
-    """Words that somebody gives for the record, as they are; ``InputError`` names ``where`` if they cannot be kept."""
+    """Return ``text`` unchanged if it can be stored; otherwise raise ``InputError``, which names ``where``."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise InputError(f"is {len(text)} characters long; at most {TEXT_CHARACTERS_MAX} are kept", where=where)
     if clean(text) != text:
@@ -146,7 +146,7 @@ def check_text(text: str, where: str) -> str:
 
 
 def _has_nul(value: object) -> bool:
-    """Only for a value whose canonical form looks like it, which bounds its depth."""
+    """True if U+0000 is in any key or string. The recursion is safe: ``canonical_bytes`` has bounded the depth."""
     if isinstance(value, str):
         return "\x00" in value
     if isinstance(value, dict):
@@ -155,7 +155,7 @@ def _has_nul(value: object) -> bool:
 
 
 def clean(text: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """A sentence from outside as it can be kept: what has no place in a text is replaced, what is too long is cut."""
+    """A sentence from outside in storable form: unstorable characters are replaced, a long text is cut."""
     cut = str(text)[: characters_max + 1]
     shown = cut.encode(errors="replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return shown if len(shown) <= characters_max else f"{shown[: characters_max - 1]}…"

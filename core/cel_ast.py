@@ -1,7 +1,7 @@
 """The syntax of a compiled CEL expression, and its limits.
 
-The engine offers no view of its syntax tree, but it serializes to protocol buffers (google/api/expr/v1alpha1/
-checked.proto); the few fields that linting needs are decoded here, without a protobuf library.
+The engine does not expose its syntax tree, but it serializes to protocol buffers (google/api/expr/v1alpha1/
+checked.proto). We decode the few fields that linting needs, without a protobuf library.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from core.errors import ExpressionError
 
-# Expr: which field holds which kind of node.
+# The field numbers of Expr, one for each kind of node.
 CONSTANT, IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
-_ACCUMULATORS = frozenset({"@result", "__result__"})  # names of macros, which nobody can write
+_ACCUMULATORS = frozenset({"@result", "__result__"})  # made by macros; authors cannot write these names
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an expression: characters, syntax nodes, comprehensions in or over one another."""
+    """The limits of an expression: characters, syntax nodes, depth of comprehensions in or over one another."""
 
     characters: int = 2_000
     nodes: int = 300
@@ -27,9 +27,10 @@ class Limits:
 
 @dataclass
 class Syntax:
-    """An expression's parts. ``loops``: deepest chain or nesting of comprehensions; ``patterns``: those of matches.
+    """Counts and names of an expression's parts.
 
-    ``calls``: functions and operators, without macros, of which nothing is left in the syntax.
+    ``loops`` is the deepest chain or nesting of comprehensions. ``patterns`` are the literal patterns of ``matches``.
+    ``calls`` are functions and operators; macros are expanded before and do not appear.
     """
 
     nodes: int = 0
@@ -60,16 +61,16 @@ def root_of(serialized: bytes) -> bytes:
 
 
 def is_bind(body: bytes) -> bool:
-    """True for the comprehension that ``cel.bind`` is written as: it runs over nothing."""
+    """True for a comprehension over an empty list with an unused variable: the expansion of ``cel.bind``."""
     (over,) = messages_of(body, 2)
     lists = [*messages_of(over, LIST)]
     return len(lists) == 1 and not [*messages_of(lists[0], 1)] and [*texts_of(body, 1)] == ["#unused"]
 
 
 def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection[str]) -> None:
-    """Raise ``ExpressionError`` for syntax that compiles but is too large, or does not mean what it seems to mean.
+    """Raise ``ExpressionError`` for syntax that compiles but is too large or misleading.
 
-    ``unchecked`` is the syntax before types were resolved; ``declared`` are the first parts of the variables' names.
+    ``unchecked`` is the syntax before types are resolved. ``declared`` are the first parts of the variables' names.
     """
     if syntax.nodes > limits.nodes:
         raise ExpressionError(f"has {syntax.nodes} parts; at most {limits.nodes} are accepted", remedy="Split it.")
@@ -93,7 +94,7 @@ def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection
 
 
 def _walk(expr: bytes, syntax: Syntax, *, in_loop: bool) -> int:
-    """Add a node and what is below it; returns how many comprehensions deep it goes."""
+    """Add a node and its children to ``syntax``. Returns its depth in comprehensions."""
     syntax.nodes += 1
     deepest = 0
     for kind, body in fields_of(expr):
@@ -135,7 +136,7 @@ def _call(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
 
 
 def _comprehension(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
-    """A comprehension over the result of another one counts as nested: both multiply what they produce."""
+    """Add a comprehension. One over the result of another counts as nested, because both multiply the work."""
     if is_bind(body):
         syntax.loop_variables.update(texts_of(body, 3))
         parts = [part for number in (4, 7) for part in messages_of(body, number)]

@@ -1,4 +1,4 @@
-"""Extensions of the CEL engine that are switched on, and what may come out of an expression."""
+"""The CEL engine's extensions that we enable, and the types that an expression may return."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.errors import ExpressionError
 
 _EXTENSIONS = (ExtStrings(), ExtMath(), ExtBindings(), ExtOptional(), cel_network.extension())
 _OPTIONAL = "optional"
-# What JSON cannot hold, by the engine's names of types, with what to do about it.
+# Types that JSON cannot hold, by the engine's names, each with a remedy.
 _UNFIT = {
     cel_network.TYPE_NAME: ("an address or a network", "Write string(…) around it."),
     _OPTIONAL: ("an optional", "Write .orValue(…) behind it."),
@@ -29,15 +29,15 @@ def extensions() -> list[Any]:
 
 
 def result_type(program: Any) -> str:
-    """The name of the type of a program's result."""
+    """The engine's name of the type of a program's result."""
     try:
         return str(program.return_type().name())
-    except TypeError:  # the engine knows no name of an optional's type
+    except TypeError:  # the engine cannot name the type of an optional
         return _OPTIONAL
 
 
 def check_result(name: str) -> None:
-    """Refuse a result that JSON cannot hold: such a value stays inside of an expression."""
+    """Raise ``ExpressionError`` if JSON cannot hold a result of this type."""
     for part, (what, remedy) in _UNFIT.items():
         if part in name.lower():
             raise ExpressionError(f"gives {what}, which no document can hold", remedy=remedy)

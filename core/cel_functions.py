@@ -1,8 +1,8 @@
 """The functions and macros that an expression may use, and bounds on how far a value can grow in one.
 
-The engine has no limit on memory. So each function stands here, by what it makes of its operands: something small, one
-of them, or a new text or list that is longer by a factor that is known before it runs. Whatever is not here is refused
-when the document is checked.
+The engine has no memory limit. So every allowed function is listed here by the size of its result: small, one of its
+operands, or a new text or list that is longer by a factor known before it runs. A function that is not listed is
+refused when the document is checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OPERATORS = frozenset({
     "_&&_", "_||_", "!_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_-_", "_*_", "_/_", "_%_", "-_",
     "@not_strictly_false",
 })  # fmt: skip
-"""Operators whose result is small: a number, a truth, a time."""
+"""Operators whose result is small: a number, a boolean, a time."""
 
 MATH = frozenset(
     f"math.{name}"
@@ -45,7 +45,7 @@ STRINGS = frozenset({
     "charAt", "substring", "trim", "lowerAscii", "upperAscii", "reverse", "split", "strings.quote", "string", "bytes",
 })  # fmt: skip
 BUILDING = STRINGS | {"_+_", "replace", "join"}
-"""Functions whose result is made anew, out of all of their operands."""
+"""Functions whose result is a new value built from all of their operands."""
 
 MACROS = ("all", "exists", "exists_one", "map", "filter", "has", "cel.bind", "optMap", "optFlatMap")
 KNOWN = SMALL | PASSING | BUILDING
@@ -62,6 +62,6 @@ def written(source: str, calls: Collection[str]) -> frozenset[str]:
 
 
 GROWTH_MAX = 64
-"""A text or list may be so many times as long as all that the expression reads."""
+"""The factor by which a text or list may be longer than everything that the expression reads."""
 OPT_MAPS_MAX = 3
-"""Each one writes what it stands on twice, before anything else is looked at."""
+"""The macro duplicates its operand when it is parsed, so nested uses grow exponentially before any check runs."""

@@ -1,8 +1,8 @@
-"""Bounds on what an expression can make: how many times as long as all that it reads a text or a list can become.
+"""A bound on how far an expression can grow a text or a list, as a factor of the length of everything that it reads.
 
-The bound is worked out when the document is checked, from the syntax alone. Outside of comprehensions every function
-that makes a text anew has a factor. Inside of one it may only be about the loop's own variable: each item is looked at
-once, so that all of them together are no more than the list.
+The bound is computed from the syntax alone, when the document is checked. Outside of comprehensions every function
+that builds a new text has a factor. Inside one, such a function may only use the loop's own variable: each item is
+visited once, so all results together are no longer than the list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_growth(root: bytes) -> None:
 
 
 class _Growth:
-    """The walk over one expression. A growth is a factor; ``inf`` where there is no bound."""
+    """The walk over one expression. A growth is a factor; ``inf`` means that there is no bound."""
 
     def of(self, expr: bytes, known: Mapping[str, float], item: str | None) -> float:
         """The growth of a node. ``known`` are the bound variables, ``item`` is the innermost loop's own variable."""
@@ -65,7 +65,7 @@ class _Growth:
     def _map(self, body: bytes, known: Mapping[str, float], item: str | None) -> float:
         keys = {_constant(key) for entry in messages_of(body, 2) for key in messages_of(entry, 3)}
         if _UINT in keys and len(keys) > 1:
-            # The engine takes 0 and 0u for two keys here, and for one when it looks for them.
+            # The engine stores 0 and 0u as two keys, but treats them as one key in a lookup.
             raise ExpressionError("has a map with unsigned and other keys", remedy="Use keys of one kind.")
         parts = [part for entry in messages_of(body, 2) for number in (3, 4) for part in messages_of(entry, number)]
         return max(1, sum(self.of(part, known, item) for part in parts))
@@ -126,12 +126,12 @@ class _Growth:
         steps = [part for number in (4, 5, 6, 7) for part in messages_of(body, number)]
         for part in steps:
             self.of(part, inside, own)
-        # What it makes of other things than its items, it makes for each item.
+        # A result that is built from anything but the items is built once per item, so it has no bound.
         return growth if all(_is_of(part, own) for part in steps) else inf
 
 
 def _is_of(expr: bytes, item: str) -> bool:
-    """True if a node hands on nothing but parts of the item, accumulators, small values and what is written down."""
+    """True if a node's value consists only of parts of the item, accumulators, small values and literals."""
     for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
             continue
@@ -151,13 +151,13 @@ def _is_of(expr: bytes, item: str) -> bool:
 
 
 def _constant(expr: bytes) -> int | None:
-    """The kind of what is written down, by its field; None for anything else."""
+    """The field number of a literal's kind; None if the node is no literal."""
     kinds = [number for constant in messages_of(expr, CONSTANT) for number, _ in fields_of(constant)]
     return kinds[0] if kinds else None
 
 
 def _text(expr: bytes) -> str | None:
-    """A text that is written down; None for anything else."""
+    """The text of a string literal; None for anything else."""
     for constant in messages_of(expr, CONSTANT):
         for number, value in fields_of(constant):
             if number == _STRING and isinstance(value, bytes):

@@ -1,7 +1,7 @@
 """Network functions for CEL, by Python's ``ipaddress``: ``cidr('10.0.0.0/8').containsIP('10.1.2.3')``.
 
-The engine lets functions of ours take and give plain values only. So an address is a map with a key that no author's
-data has, a network is a list of one such map, and neither leaves an expression. What is no address is an error.
+The engine lets our functions take and return plain values only. So an address is a map with a boolean key, which no
+author's data has. A network is a list of one such map. Neither can leave an expression. Anything else is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _T = cel.Type
 _IP = _T.Map(_T.BOOL, _T.STRING)
 _CIDR = _T.List(_IP)
 TYPE_NAME = "map<bool, string>"
-"""An address as the engine names its type; no other value that an expression can come to has it."""
+"""The engine's name for the type of an address; no other value in an expression has this type."""
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -33,7 +33,7 @@ def _address(text: str) -> Address:
 
 
 def _network(text: str) -> tuple[Address, Network]:
-    """The address and the network of ``10.0.0.1/8``; the length of the prefix is written in digits, always."""
+    """The address and the network of ``10.0.0.1/8``. The prefix length must be decimal digits, not a netmask."""
     address, slash, length = text.partition("/")
     if not slash or not (length.isascii() and length.isdecimal()) or (length != "0" and length.startswith("0")):
         raise ValueError(f"{text!r} is no network such as 10.0.0.0/8")
@@ -75,7 +75,7 @@ def _contains(made: list[_Made], address: Address) -> bool:
 
 def _covers(made: list[_Made], other: Network) -> bool:
     network = _of_cidr(made)[1]
-    # Two networks have an address in common, and the one is at least as large: so it holds the other.
+    # If two networks share an address, the one with the shorter or equal prefix contains the other.
     same = other.version == network.version
     return same and other.prefixlen >= network.prefixlen and other.network_address in network
 

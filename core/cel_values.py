@@ -1,4 +1,4 @@
-"""The CEL engine's results as plain JSON with their types, and its messages as an author can use them."""
+"""Conversion of the CEL engine's results to plain JSON, and of its error messages to ones that an author can use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.canonical import DEPTH_MAX, Json
 from core.errors import ExpressionError, nearest
 
 PLAIN = frozenset({str, int, bool, type(None)})
-"""The types whose values are plain JSON as they stand."""
+"""The types whose values are plain JSON without conversion."""
 
 IS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
@@ -29,7 +29,7 @@ IS: dict[str, Callable[[Any], bool]] = {
     ),
     "dyn": lambda _: True,
 }
-"""Tests of plain JSON, one for each type that a caller can demand of a result."""
+"""One test for each type that a caller can demand of a result."""
 
 
 def fits(value: object, kind: str) -> bool:
@@ -38,11 +38,11 @@ def fits(value: object, kind: str) -> bool:
 
 
 class Unfit(Exception):
-    """A value that has no place, for core only. The text completes "… gives" or "… where int is declared"."""
+    """A value of the wrong type; used in core only. The text completes "… gives" or "… where int is declared"."""
 
 
 def to_json(value: object, depth: int) -> Json:
-    """A result as plain JSON."""
+    """A result as plain JSON; ``Unfit`` if JSON cannot hold it."""
     if depth > DEPTH_MAX:
         raise Unfit(f"data nested deeper than {DEPTH_MAX} levels")
     if value is None or isinstance(value, bool | str):
@@ -104,13 +104,13 @@ def one_of(names: Collection[str]) -> str:
 
 
 def _suggest(name: str, source: str, variables: Collection[str]) -> str:
-    # The engine names only as much of a dotted name as it tried; the author meant all of it.
+    # The engine reports only the part of a dotted name that it tried to resolve; the author meant the whole name.
     longer = re.search(re.escape(name) + r"(\.[A-Za-z_][A-Za-z0-9_]*)*", source)
     return nearest(longer[0] if longer else name, variables)
 
 
 def moment(value: object) -> datetime:
-    """The moment that a text or a time names. ``Unfit`` without a time zone."""
+    """The datetime of an RFC 3339 text or of a datetime. ``Unfit`` without a time zone."""
     try:
         value = datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,4 +1,4 @@
-"""The differences of two JSON values, as the operations of a JSON Patch (RFC 6902) with the value before."""
+"""The differences of two JSON values, as JSON Patch operations (RFC 6902) that also hold the value before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.canonical import Json
 
 
 class ChangeKind(StrEnum):
-    """RFC 6902's names of what happened at a path."""
+    """RFC 6902's names of operations."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -32,7 +32,7 @@ class Change:
 def changes(before: Json, after: Json, path: str = "") -> Iterator[Change]:
     """The changes that turn ``before`` into ``after``, in order of path. Lists are compared item by item, by position.
 
-    Applied in this order the operations give ``after``: of a list that became shorter, the last item goes first.
+    Applied in this order the operations give ``after``: a list that became shorter loses its last item first.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):

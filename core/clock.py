@@ -1,4 +1,4 @@
-"""The one loop of whatever runs until it is stopped, its rests, and its patience while PostgreSQL is away."""
+"""The loop of every background task, its rests, and its backoff while PostgreSQL is unavailable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Turn: TypeAlias = Callable[[], Awaitable[object]]
 
 
 async def rest(event: asyncio.Event, seconds: float, woken: asyncio.Event | None = None) -> None:
-    """Wait until the event is set, or ``woken``, and so many seconds at most. ``woken`` is cleared then."""
+    """Wait until ``event`` or ``woken`` is set, at most ``seconds``. Clears ``woken``."""
     if woken is None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -30,7 +30,7 @@ async def rest(event: asyncio.Event, seconds: float, woken: asyncio.Event | None
 
 
 async def unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """The answer, or None if ``stop`` comes first; what is asked is cancelled then."""
+    """The result of ``asking``; None if ``stop`` is set first, and then ``asking`` is cancelled."""
     stopping, task = asyncio.create_task(stop.wait()), asyncio.create_task(asking)
     try:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -44,9 +44,9 @@ async def unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Answer]) -> An
 async def repeat(
     stop: asyncio.Event, turn: Turn, seconds: float, failed: str, *, woken: asyncio.Event | None = None, **facts: str
 ) -> None:
-    """Take turns until ``stop`` is set, and rest after each one that came to nothing; see ``rest``.
+    """Call ``turn`` until ``stop`` is set, and rest after each turn that found nothing to do; see ``rest``.
 
-    A turn that fails came to nothing: it is logged under the words ``failed`` with the facts, and taken again.
+    An exception of a turn is logged under the words ``failed`` with the facts; the loop rests and goes on.
     """
     while not stop.is_set():
         try:
@@ -58,12 +58,15 @@ async def repeat(
 
 
 PAUSE_SECONDS = 0.1
-# Short, because whoever tries first after PostgreSQL is back should not be a sweeper.
+# Short, so that a worker records its outcome before a sweeper finds the step when PostgreSQL is back.
 PAUSE_SECONDS_MAX = 0.5
 
 
 class Patience:
-    """Pauses between tries, on the clock of the event loop, until ``stop`` is set: then one more try, and no other."""
+    """Backoff between tries to record an outcome. After ``stop`` is set there is one more try.
+
+    It also knows which steps still hold an outcome that is not recorded yet.
+    """
 
     def __init__(self, stop: asyncio.Event | None = None) -> None:
         self._stop = stop or asyncio.Event()
@@ -72,17 +75,17 @@ class Patience:
         self._calm.set()
 
     async def calm(self) -> None:
-        """Wait until nobody keeps anything: what is begun before that is told may be that very step."""
+        """Wait until no outcome is unrecorded. A claim made before could lease the very step that has one."""
         await self._calm.wait()
 
     def told(self, who: object) -> None:
-        """Note that ``who`` has told what it kept, or has given it up."""
+        """Note that ``who`` has recorded its outcome, or has given up."""
         self._untold.discard(who)
         if not self._untold:
             self._calm.set()
 
     async def pause(self, who: object, tries: int, error: Exception, **facts: str) -> None:
-        """Wait before the next try after ``tries`` others; raises ``error`` where there is none."""
+        """Wait before the next try, after ``tries`` failed ones. Raises ``error`` if ``stop`` is set: no next try."""
         self._untold.add(who)
         self._calm.clear()
         facts["reason"] = f"{type(error).__name__}: {error}"
@@ -91,5 +94,5 @@ class Patience:
             raise error
         log.warning("PostgreSQL is away; retrying to record an outcome", tries=tries + 1, **facts)
         longest: float = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** min(tries, 10))
-        # Everybody lost PostgreSQL at the same moment: they should not all come back at the same one.
+        # Jitter: all workers lost PostgreSQL at the same moment, and should not all retry at the same moment.
         await rest(self._stop, longest * (0.5 + random.random() / 2))

@@ -1,9 +1,8 @@
 """The database: one ``Database`` per role, with prepared asyncpg connections.
 
-They are kept in a plain free list without a reset between uses: the reset of a general pool is
-a round trip of its own. A connection whose state is unknown is closed instead of reused. Every transaction
-and every function of the faces' role names its tenant; row-level security hides everything else, also from a query that
-forgets to ask (promise 8).
+Connections are kept in a plain free list, without a reset between uses: the reset of a general pool costs a round trip.
+A connection in an unknown state is closed, not reused. Every transaction and every function of the faces' role names
+its tenant. Row-level security hides everything else, even if a query lacks its tenant filter (promise 8).
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ TENANT_SETTING = "counterseal.tenant"
 TENANT_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 # The hot path's statements are few and wide: planning one costs more than running it. So each is planned once per
-# connection, for any parameters, and none is prepared again because it is long or because time has passed. A plan made
-# for empty tables must still be right when they are full: every row is found by its key, whatever the statistics say.
+# connection, for any parameters, and asyncpg never evicts one for its age or length. A plan made for empty tables must
+# still be good when they are full: so the planner must use indexes, whatever the statistics say.
 _HOT_SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
@@ -45,14 +44,14 @@ _HOT_SETTINGS = {
 _STATEMENTS_KEPT = 512
 _STATEMENT_BYTES_MAX = 64 * 1024
 
-# asyncpg's own errors for a server that goes away in the middle of an exchange, or between two.
+# asyncpg's errors if the server goes away during a request or between two.
 _WENT_AWAY = (asyncpg.InternalClientError, asyncpg.InterfaceError)
 
 _ADDRESS = re.compile(r"(postgres(?:ql)?)(?:\+\w+)?://(?:([^:/@]*)(?::([^@]*))?@)?([^/?]*/[^?]+(?:\?.*)?)\Z", re.DOTALL)
 
 
 def address(url: str) -> str:
-    """The address of a database as asyncpg reads it, also if a driver is named, or the password has a ``/`` in it.
+    """The database address in the form that asyncpg accepts: a driver's name is removed, the password is quoted.
 
     ``InputError`` if it is no address of a PostgreSQL database.
     """
@@ -65,7 +64,7 @@ def address(url: str) -> str:
 
 
 def check_tenant(tenant: str) -> str:
-    """Return ``tenant`` if it is a well-formed tenant id, which is also what makes it safe to put into SET LOCAL."""
+    """Return ``tenant`` if it is a well-formed tenant id, and so safe to write into SET LOCAL; else ``InputError``."""
     if not TENANT_PATTERN.match(tenant):
         raise InputError(
             f"{tenant!r} is not a tenant id",
@@ -74,16 +73,16 @@ def check_tenant(tenant: str) -> str:
     return tenant
 
 
-# The database's time is read anew if it is known less exactly than this.
+# We read the database's time again if the last reading may be off by more than this.
 CLOCK_ERROR_MAX = timedelta(seconds=0.25)
 
 
 class DatabaseClock:
-    """The database's time, from a reading made just now: the monotonic clock says how much has passed since then.
+    """The database's time, computed from one reading and the local monotonic clock.
 
-    A wall clock is never read: what is decided by time (leases, due waits, expiry) the database decides by ``now()``.
-    This clock stamps audit events of commits that need no reading of their own. It is never ahead, and behind by no
-    more than ``error``: the answer took so long to come. ``asked`` is the monotonic time before the question.
+    A wall clock is never read. The database itself decides by ``now()`` what depends on time (leases, due waits,
+    expiry). This clock stamps audit events of commits that need no reading of their own. It is never ahead, and behind
+    by at most ``error``, the round trip of the reading. ``asked`` is the monotonic time before the query.
     """
 
     def __init__(self, reading: datetime, asked: float) -> None:
@@ -92,15 +91,15 @@ class DatabaseClock:
 
     @cached_property
     def error(self) -> timedelta:
-        """The time by which ``now`` may be behind."""
+        """The time by which ``now`` may be behind: the reading's round trip."""
         return timedelta(seconds=max(self._read_at - self._asked, 0.0))
 
     def age(self) -> float:
-        """The seconds since the reading; a clock drifts."""
+        """The seconds since the reading. Old readings are replaced because clocks drift."""
         return time.monotonic() - self._read_at
 
     def now(self) -> datetime:
-        """The database's time, as far as this process can tell without asking again."""
+        """The database's time, estimated without a query."""
         return self._reading + timedelta(seconds=time.monotonic() - self._read_at)
 
 
@@ -158,10 +157,11 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """A hot-path connection in autocommit: each statement is its own transaction.
 
-        Under the faces' role no tenant is set, so it sees nothing: use functions, which name theirs, or ``within``.
+        Under the faces' role no tenant is set, so it sees no rows: call functions, which name the tenant, or use
+        ``within``.
         """
         async with self._slots:
-            while self._free and self._free[-1].is_closed():  # a restart of PostgreSQL has closed them all
+            while self._free and self._free[-1].is_closed():  # a restart of PostgreSQL closes them all
                 self._free.pop()
             connection = self._free.pop() if self._free else await self.connect()
             usable = False
@@ -172,25 +172,25 @@ class Database:
                 usable = True
                 raise
             except asyncpg.InternalClientError as error:
-                # asyncpg's error for a server that went away in the middle of an exchange.
+                # asyncpg raises this if the server went away during a request.
                 raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
             finally:
-                # A cancelled or broken exchange leaves the protocol in an unknown state: never reuse it.
+                # A cancelled or broken request leaves the protocol in an unknown state: never reuse the connection.
                 if usable and not (self._closed or connection.is_closed() or connection.is_in_transaction()):
                     self._free.append(connection)
                 else:
                     connection.terminate()
 
     async def call(self, call: Call) -> Any:
-        """Call a function of the database, in a transaction of its own or one of several calls; return its result.
+        """Call a function of the database, alone or in one transaction with other calls; return its result.
 
-        The caller may hold no connection while it waits: the calls that share the statement wait for one.
+        The caller must not hold a connection: the shared statement waits for one, so holding one could deadlock.
         """
         return await self._calls.apply(call)
 
     @asynccontextmanager
     async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
-        """One transaction on a hot-path connection, bound to ``tenant`` if one is given; undone on any error."""
+        """One transaction on a hot-path connection, bound to ``tenant`` if one is given; rolled back on any error."""
         async with self.connection() as connection, within(connection, tenant):
             yield connection
 
@@ -198,7 +198,7 @@ class Database:
     async def listening(
         self, channels: tuple[str, ...], notify: Callable[[str, str], None]
     ) -> AsyncIterator[asyncio.Future[None]]:
-        """LISTEN on ``channels`` and call ``notify(channel, payload)``; yields a future done when the line is lost."""
+        """LISTEN on ``channels`` and call ``notify(channel, payload)``; yields a future done if the connection ends."""
         connection = await self.connect()
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -1,8 +1,8 @@
 """Documents that people write: YAML 1.2, read strictly, with the place of every value.
 
 A document is plain JSON written in YAML's core schema: ``yes``, ``no``, ``on`` and dates are strings. Duplicate keys,
-tags, merge keys and a second document are errors, size, depth and what aliases expand to are bounded. Every problem
-names file, line, column and what would be right.
+tags, merge keys and a second document are errors. Size, depth and the expansion of aliases are bounded. Every problem
+names file, line, column and a remedy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)\Z|\.(nan|NaN|NAN)\Z")
 
 @dataclass(slots=True)
 class _Node:
-    """One value and where it stands; for a mapping also where each key does."""
+    """One value and its position; for a mapping also the position of each key."""
 
     line: int
     column: int
@@ -55,7 +55,7 @@ class _Node:
 
 
 class Document:
-    """A document that was read: its exact text, its value as plain JSON, and the place of every part of it."""
+    """A parsed document: its exact text, its value as plain JSON, and the position of every part."""
 
     def __init__(self, file: str, text: str, root: _Node) -> None:
         self.file = file
@@ -65,7 +65,7 @@ class Document:
         self.value: Json = self._plain(root, 0)
 
     def position(self, path: Path) -> tuple[int, int]:
-        """Line and column, 1-based, of the value at ``path`` (its key's, in a mapping), or of its nearest parent's."""
+        """Line and column, 1-based, of the value at ``path`` (of its key, in a mapping), or of its nearest parent."""
         node, place = self._root, (self._root.line, self._root.column)
         for part in path:
             if node.entries is not None and isinstance(part, str) and part in node.entries:
@@ -96,7 +96,7 @@ class Document:
 
 
 def load_document(text: str, file: str) -> Document:
-    """Read one YAML document; ``file`` is only its name in messages. ``DefinitionError`` for what is not accepted."""
+    """Read one YAML document; ``file`` is only its name in messages. ``DefinitionError`` if it is not accepted."""
     size = len(text.encode(errors="surrogatepass"))
     if size > TEXT_BYTES_MAX:
         problem = Problem(file, 1, 1, f"the document is {size} bytes long; at most {TEXT_BYTES_MAX} are accepted.")
@@ -115,13 +115,13 @@ def load_document(text: str, file: str) -> Document:
 
 
 class _Builder:
-    """Builds nodes from the parser's events on a stack of its own, so that depth cannot exhaust Python's."""
+    """Builds nodes from the parser's events on its own stack, so that a deep document cannot exhaust Python's."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._anchors: dict[str, _Node] = {}
-        self._open: list[tuple[_Node, str | None]] = []  # what is being filled, with its anchor
-        self._pending: list[_Node | None] = []  # for each of them, a key that waits for its value
+        self._open: list[tuple[_Node, str | None]] = []  # unfinished collections, with their anchors
+        self._pending: list[_Node | None] = []  # for each of them, the key that waits for its value
         self._root: _Node | None = None
         self._documents = 0
 
@@ -168,7 +168,7 @@ class _Builder:
         self._pending.append(None)
 
     def _place(self, node: _Node, anchor: str | None) -> None:
-        """Put a finished node where it belongs. An anchor holds from its node's end, so nothing contains itself."""
+        """Add a finished node to its parent. An anchor is defined at its node's end, so no node contains itself."""
         if anchor is not None:
             self._anchors[anchor] = node
         if not self._open:

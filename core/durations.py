@@ -18,9 +18,9 @@ _DURATION = re.compile(PATTERN.replace("$", r"\Z"))
 
 
 def parse_duration(text: str) -> timedelta:
-    """Weeks, days, hours, minutes and seconds; more than nothing, at most ten years.
+    """Parse weeks, days, hours, minutes and seconds; more than zero, at most ten years.
 
-    Months and years have no fixed length, so they are refused. ``InputError`` says what would be right.
+    Months and years have no fixed length, so they are refused. ``InputError`` names the remedy.
     """
     match = _DURATION.match(text) if len(text) <= 64 else None
     if match is None:

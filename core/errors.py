@@ -11,7 +11,7 @@ NAMED_MAX = 20
 
 
 class CountersealError(Exception):
-    """Base of everything that we raise on purpose. ``remedy`` tells the reader what to do next."""
+    """Base of every error that we raise on purpose. ``remedy`` tells the reader what to do next."""
 
     code: ClassVar[str] = "counterseal"
 
@@ -46,7 +46,7 @@ def path_text(path: Iterable[str | int], prefix: str = "") -> str:
 
 
 def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
-    """The remedy for a name that nothing has: the nearest one, or what there is."""
+    """The remedy for an unknown name: the nearest known name, or the list of known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
@@ -56,7 +56,7 @@ def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault of a document: where it is (1-based line and column), what is wrong, what would be right."""
+    """One fault of a document: its place (1-based line and column), a message and a remedy."""
 
     file: str
     line: int
@@ -79,7 +79,7 @@ class DefinitionError(InputError):
 
 
 class ExpressionError(InputError):
-    """An expression does not compile, or its evaluation ended in an error; never to be read as false."""
+    """An expression does not compile, or its evaluation failed. It never counts as false."""
 
     code = "expression"
 
@@ -97,7 +97,7 @@ class AuthorizationError(CountersealError):
 
 
 class NotFoundError(CountersealError):
-    """No such thing, or it belongs to somebody else: the two are answered alike (promise 8)."""
+    """No such thing, or another tenant's: both get the same answer (promise 8)."""
 
     code = "not_found"
 
@@ -109,13 +109,13 @@ class ConsistencyError(CountersealError):
 
 
 class TransportError(CountersealError):
-    """An outside system could not be reached, or what came back is not an answer."""
+    """An outside system could not be reached, or its answer was unusable."""
 
     code = "transport"
 
 
 class DeadlineError(CountersealError):
-    """Something took longer than it may."""
+    """Something exceeded its deadline."""
 
     code = "timeout"
 

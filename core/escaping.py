@@ -1,4 +1,4 @@
-"""Values as they stand in texts of other languages: what an author splices into a text says nothing in its language."""
+"""Escaping of values for texts in other languages, so that a value inside a text is never read as syntax."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Language(StrEnum):
 
 
 _ESCAPES: Mapping[Language, Callable[[str], str]] = {
-    # Slack's own rule: without these three there is neither a mention nor a link with words of its own.
+    # Slack's own rule: without & < > a text can hold no mention and no link with a label.
     Language.MRKDWN: lambda text: html.escape(text, quote=False),
     # ServiceNow reads a doubled caret as a caret, and never as the end of a condition.
     Language.ENCODED_QUERY: lambda text: text.replace("^", "^^"),
     Language.URL_PART: lambda text: quote(text, safe=""),
     Language.HTML: html.escape,
 }
-# What no escape takes the meaning from, and what it is.
+# Patterns that no escape makes harmless, each with its description.
 _REFUSED: Mapping[Language, tuple[re.Pattern[str], str]] = {
     Language.ENCODED_QUERY: (re.compile(r"javascript\s*:", re.IGNORECASE), "a script that the instance would run"),
     Language.URL_PART: (re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?=[/?#]|\Z)", re.IGNORECASE), "a step to another path"),
@@ -36,12 +36,12 @@ _REFUSED: Mapping[Language, tuple[re.Pattern[str], str]] = {
 
 
 def escaped(language: Language, text: str) -> str:
-    """A value as it stands in a text of this language."""
+    """A value, escaped for a text of this language."""
     return _ESCAPES[language](text)
 
 
 def check_meaning(language: Language, text: str, authored: str) -> None:
-    """Raise ``ExpressionError`` if the made text says what no escape prevents, and ``authored`` did not say it."""
+    """Raise ``ExpressionError`` if ``text`` has a refused pattern more often than the author's own words have it."""
     pattern, what = _REFUSED.get(language, (None, ""))
     if pattern is not None and len(pattern.findall(text)) > len(pattern.findall(authored)):
         remedy = "Check the value first, or say raw(…) if it is meant to be one."

@@ -1,12 +1,12 @@
 """CEL expressions over plain JSON: compiled and type-checked at load, fail-closed when evaluated.
 
-Left to itself the engine fails open in ways that read as success: an error is a *value* (a true string), a result
-object is always true, ``has(x.y)`` on a declared variable means the variable's value, and deeply nested data ends the
-process. Here an error is an ``ExpressionError``, a test is ``True`` or ``False`` and nothing else, and values are
-checked before the engine sees them.
+The engine itself fails open: an error is a *value* (a truthy string), a result object is always truthy, ``has(x.y)`` on
+a declared variable means the variable's value, and deeply nested data crashes the process. Here an error is an
+``ExpressionError``, a test gives ``True`` or ``False`` and nothing else, and values are checked before the engine sees
+them.
 
 Variables have dotted names (``action.fields.priority``) and one of ``FACT_TYPES``. ``==`` never converts types.
-There is no clock, no randomness, no input or output.
+An expression has no clock, no randomness and no I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _OPT_MAP = re.compile(r"opt(?:Flat)?Map")
 _NO_VALUE = (_T.ERROR, _T.UNKNOWN)
 _INTEGERS = range(-(2**63), 2**63)
-_SURE = {"string": str, "bool": bool}  # values of exactly these Python types fit whatever they are
+_SURE = {"string": str, "bool": bool}  # values of exactly these Python types always fit
 
 _ENGINE_TYPES: dict[str, Any] = {
     "string": _T.STRING,
@@ -46,11 +46,11 @@ _ENGINE_TYPES: dict[str, Any] = {
     "dyn": _T.DYN,
 }
 FACT_TYPES = frozenset(_ENGINE_TYPES)
-"""The types that a variable can be declared with, and that ``compile`` can demand."""
+"""The types of declared variables, which ``compile`` can also demand of a result."""
 
 
 def is_variable_name(name: str) -> bool:
-    """True if every part of a dotted name can be written in an expression: ``my-step`` would be a subtraction."""
+    """True if an expression can use every part of a dotted name. ``my-step`` is refused: it is a subtraction."""
     return all(_PART.match(part) and part not in ("in", "true", "false", "null") for part in name.split("."))
 
 
@@ -60,9 +60,9 @@ WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
 
 @dataclass(slots=True)
 class Bound:
-    """Checked values for any number of expressions of the environment that bound them.
+    """Checked values for any number of expressions of one environment.
 
-    ``activation`` is what the engine makes of them, once it has been asked.
+    ``activation`` is the engine's own form of the values, made at the first evaluation.
     """
 
     environment: Environment
@@ -90,8 +90,8 @@ class Environment:
     def compile(self, source: str, want: str | None = None) -> Expression:
         """Parse, type-check, lint and warm up. ``want`` is a fact type, ``list`` or ``map``.
 
-        ``ExpressionError`` tells what is wrong and at which column. An expression whose type is only known when it is
-        evaluated (``dyn``) passes for any ``want``; its value is then checked each time.
+        ``ExpressionError`` names the fault and its column. An expression whose type is only known at evaluation
+        (``dyn``) is accepted for any ``want``; its value is then checked each time.
         """
         if want is not None and want not in IS:
             raise ExpressionError(f"cannot demand the type {want!r}", remedy=one_of(IS))
@@ -113,16 +113,16 @@ class Environment:
         expression = Expression(self, source, want, frozenset(syntax.names & self.variables.keys()), program)
         expression.calls = written(source, syntax.calls)
         try:
-            expression.value(self._nothing)  # which has the engine build the program now
+            expression.value(self._nothing)  # makes the engine build the program now
         except ExpressionError:
-            if not expression.references:  # it must succeed already
+            if not expression.references:  # a constant expression must succeed already
                 raise
         return expression
 
     def bind(self, values: Mapping[str, object], names: Collection[str] | None = None) -> Bound:
-        """Check values against the declarations. Only ``names`` are taken, if given; undeclared values are ignored.
+        """Check values against the declarations. Takes only ``names``, if given; ignores undeclared values.
 
-        A declared variable may lack a value: reading it is then an error of the expression that does.
+        A declared variable may lack a value: an expression that reads it then fails.
         ``ExpressionError`` names the first value that does not fit its type.
         """
         if names is not None and not names:
@@ -139,16 +139,16 @@ class Environment:
         return Bound(self, checked)
 
     def join(self, sources: Sequence[str]) -> Any:
-        """One engine program that gives the list of the sources' values; None if the engine cannot (too deep)."""
+        """One engine program that returns the list of the sources' values; None if it is too deep for the engine."""
         try:
-            program = self._env.compile("[" + "\n,".join(sources) + "\n]")  # the line ends a comment, if there is one
+            program = self._env.compile("[" + "\n,".join(sources) + "\n]")  # the newline ends a source's comment
             program.eval(data={})
-        except Exception:  # each source compiled alone, so all that is lost is speed
+        except Exception:  # each source compiled alone, so only speed is lost
             return None
         return program
 
     def _check_pattern(self, pattern: str) -> None:
-        """The engine compiles regular expressions when it evaluates; a broken literal is the author's to see now."""
+        """Refuse a broken regular expression at load; the engine would compile it only at evaluation."""
         probe = cel.NewEnv(variables={"pattern": _T.STRING}).compile("''.matches(pattern)")
         try:
             found = probe.eval(data={"pattern": pattern})
@@ -162,14 +162,17 @@ class Environment:
         found = name.replace(", ", ",").lower()
         if want in (None, "dyn", found) or found == "dyn":
             return
-        # Element types are checked by value: [1, dyn] and [] have none that the compiler could name.
+        # Element types are checked by value: the compiler cannot name the element type of [1, dyn] or [].
         if want is not None and found.split("<")[0] == want.split("<")[0] and ("dyn" in found or "<" not in want):
             return
         raise ExpressionError(f"is of type {found}, not {want}")
 
 
 class Expression:
-    """One compiled expression. ``references`` are the variables that it reads, ``reads`` them or its one plain path."""
+    """One compiled expression. ``references`` are the variables that it reads.
+
+    ``reads`` is the expression itself if it is one plain path, and otherwise the same variables.
+    """
 
     __slots__ = ("_members", "_program", "_variable", "calls", "environment", "reads", "references", "source", "want")
     calls: frozenset[str]
@@ -186,10 +189,10 @@ class Expression:
 
     def value(self, bound: Bound) -> Json:
         """The value as plain JSON (timestamps in RFC 3339, durations in ISO 8601); ``ExpressionError`` otherwise."""
-        # An activation of another environment would pass by this one's type checks.
+        # An activation of another environment would bypass this one's type checks.
         if bound.environment is not self.environment:
             raise ExpressionError(f"{quote(self.source)} was given values of another environment")
-        # Of a plain path (``steps.create.output.id``) the value is at hand, unless the engine could give another.
+        # A plain path (``steps.create.output.id``) needs no engine, if the engine would give the same value.
         value: Any = None if self._variable is None else bound.values.get(self._variable)
         for member in self._members:
             value = value.get(member) if type(value) is dict else None
@@ -214,7 +217,7 @@ class Expression:
         return cast(Json, value)
 
     def test(self, values: Mapping[str, object]) -> bool:
-        """True or False; everything else, a value of another type included, is an ``ExpressionError``."""
+        """True or False; any other result is an ``ExpressionError``."""
         value = self.value(self.environment.bind(values, self.references))
         if value is True or value is False:
             return value
@@ -224,8 +227,8 @@ class Expression:
 class ConditionSet:
     """Several tests over the same values, run as one program: about four times as fast as one after the other.
 
-    The tests may be of different environments that agree on the types of what is read, and in which no variable's name
-    begins with another's. One error spoils the common program's result; then each test runs alone, and that counts.
+    The tests may be of different environments that agree on the types of the variables read, and in which no variable's
+    name is a prefix of another's. One error spoils the common program's result; then each test runs alone.
     """
 
     __slots__ = ("_environment", "_expressions", "_program", "references")
@@ -240,7 +243,7 @@ class ConditionSet:
         self._program = self._environment.join([one.source for one in expressions]) if agreed else None
 
     def run(self, values: Mapping[str, object]) -> list[bool | ExpressionError]:
-        """Run the tests. The result of each, in order: True, False, or the error because of which it is neither."""
+        """Run the tests. Returns for each, in order, True, False or its error."""
         if self._program is not None:
             try:
                 bound = self._environment.bind(values, self.references)
@@ -259,9 +262,9 @@ class ConditionSet:
 
 
 def _fit(value: object, kind: str, depth: int = 0) -> object:
-    """A value as the engine takes it for a variable of this type; ``Unfit`` if it has no place there.
+    """A value as the engine takes it for a variable of this type; ``Unfit`` if it does not fit.
 
-    The engine converts recursively in native code: too deep is a crash of the process, so it ends here.
+    The engine converts recursively in native code: too much depth would crash the process, so we refuse it here.
     """
     if kind == "timestamp":
         return moment(value)

@@ -1,8 +1,8 @@
 """Writes items that are ready at the same moment in one statement (hybrid group commit).
 
-An item that finds a free writer goes at once, by a statement of its own. While all writers are busy, items wait; the
-next free writer takes those that fit together, in one statement. So single items wait for nothing, and many share
-transactions and flushes. A crash loses or keeps all of a statement.
+An item that finds a free writer is written at once, alone. While all writers are busy, items wait; the next free writer
+takes those that fit together, in one statement. So a single item never waits, and many items share transactions and
+flushes. A crash loses or keeps a whole statement.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.outage import is_away
 
 WRITERS = 2
 TOGETHER_MAX = 16
-# So many calls of a function a statement of several has.
+# The numbers of calls of one function that a statement may have.
 SHAPES = (1, 4, TOGETHER_MAX)
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -38,9 +38,9 @@ class _Waiting(Struct, Generic[Item, Result], frozen=True, eq=False):
 class Grouping(Generic[Item, Result]):
     """Writes the items of one process, over connections that ``connection`` gives.
 
-    ``alone`` writes one by the statement of its own shape. ``together`` writes several in one statement, and returns
-    the result of each; if it raises, nothing was written. ``fits`` says if an item may go with those that are taken, or
-    with others at all, if none are.
+    ``alone`` writes one item. ``together`` writes several in one statement, and returns the result of each; if it
+    raises, nothing was written. ``fits`` is True if an item may join those taken; with none taken, if it may be grouped
+    at all.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Grouping(Generic[Item, Result]):
         self._writing: set[asyncio.Task[None]] = set()
 
     async def apply(self, item: Item) -> Result:
-        """Write an item, by itself or with others. It raises its own errors only; the caller may hold no connection."""
+        """Write an item, alone or with others. Raises only this item's errors. The caller must hold no connection."""
         if not self._free and self._fits(item, ()):
             waiting: _Waiting[Item, Result] = _Waiting(item, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
@@ -100,12 +100,12 @@ class Grouping(Generic[Item, Result]):
             self._go_on()
 
     async def _all(self, together: Sequence[_Waiting[Item, Result]]) -> bool:
-        """True if every item got its answer; if not, nothing was written and each is tried alone."""
+        """Write the items in one statement. Returns False if nothing was written, so that each is tried alone."""
         try:
             async with self._connection() as connection:
                 results = await self._together(connection, [waiting.item for waiting in together])
         except Exception as error:
-            # If its answer was lost it may have been written: each caller finds out for itself.
+            # If the answer was lost, the items may have been written: each caller finds out for itself.
             lost = is_away(error) and not isinstance(error, asyncpg.TransactionRollbackError)
             if isinstance(error, asyncpg.PostgresError) and not lost:
                 return False
@@ -125,7 +125,7 @@ class Grouping(Generic[Item, Result]):
 
 
 def _tell(waiting: _Waiting[Item, Result], result: Result) -> None:
-    # A caller that was canceled meanwhile does not listen any more, and learns the result in other ways.
+    # A caller that was canceled meanwhile no longer waits for the future.
     if not waiting.result.done():
         waiting.result.set_result(result)
 
@@ -136,7 +136,7 @@ def _fail(waiting: _Waiting[Item, Result], error: Exception) -> None:
 
 
 class Call(Struct, frozen=True):
-    """A call of a function of the database. ``order`` says which of several locks first; without it, it goes alone."""
+    """A call of a function of the database. Calls in one statement run by ``order``; a call without it runs alone."""
 
     function: str
     parameters: Sequence[object]
@@ -144,10 +144,10 @@ class Call(Struct, frozen=True):
 
 
 async def called(connection: Connection, calls: Sequence[Call]) -> list[Any]:
-    """Call functions one after the other, in the order in which everybody locks; return the result of each.
+    """Call functions one after the other, in the common lock order; return the result of each.
 
-    Statements of several calls have few shapes, because every connection plans each: of a function there are 1, 4 or 16
-    calls. Those that fill it up have no id, which is the first parameter, and are not made.
+    Every connection plans every shape of statement, so there are few shapes: 1, 4 or 16 calls of a function. Padding
+    calls have no id, which is the first parameter, and the database skips them.
     """
     places = sorted(range(len(calls)), key=lambda place: calls[place].order or ())
     texts, parameters, columns = list[str](), list[object](), list[int]()
@@ -170,10 +170,10 @@ def _call(function: str, first: int, count: int, always: bool) -> str:
 
 
 async def call_alone(connection: Connection, item: Call) -> Any:
-    """Call it by a statement of its own."""
+    """Call one function in its own statement."""
     return (await called(connection, [item]))[0]
 
 
 def can_share(item: Call, taken: Sequence[Call]) -> bool:
-    """True if other calls may share its transaction."""
+    """True if the call may share its transaction with other calls."""
     return item.order is not None

@@ -1,7 +1,7 @@
-"""Identity: principals, the persons of a directory whom they speak for, and those who shaped an action. Pure.
+"""Identity: principals, the persons of the directory whom they stand for, and the contributors to an action. Pure.
 
 A principal is a text ``kind:id``, such as ``slack:T0TEAM/U0USER`` or ``email:ana.lee@example.com``. People are compared
-by the id of a person of the directory alone, never by what somebody sent (promise 12).
+only by the id of a person of the directory, never by a name that somebody sent (promise 12).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Kind(StrEnum):
     OIDC = "oidc"
 
 
-# The subjects of an OIDC issuer differ by case; Slack writes its ids in capitals; all else is blind to case.
+# Subjects of an OIDC issuer are case-sensitive; Slack writes its ids in capitals; all other kinds ignore case.
 _IN_ITS_CASE: Mapping[Kind, Callable[[str], str]] = {Kind.OIDC: str, Kind.SLACK: str.upper}
-# ServiceNow names people in each of these ways, and an e-mail names the same person wherever it stands.
+# ServiceNow may name a person by e-mail, and a bearer token by person id: both then mean the same person.
 _SAME = {Kind.SERVICENOW: Kind.EMAIL, Kind.BEARER: Kind.PERSON}
 
 
@@ -41,9 +41,10 @@ def principal(kind: Kind, name: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """The principal without spaces at its ends, controls and lookalike forms, in one case where its kind is case-blind.
+    """The principal in one form: no invisible characters, no compatibility forms, single spaces, and one case if its
+    kind ignores case.
 
-    A text that begins with no kind is stripped only.
+    The case of a text without a kind is kept.
     """
     kind, _, name = text.partition(":")
     known = _plain(kind).casefold()
@@ -60,7 +61,7 @@ def _plain(name: str) -> str:
 
 @lru_cache(maxsize=4096)  # the same few people ask and vote
 def readings(text: str) -> tuple[str, ...]:
-    """The principals that a text may mean: the one that it names, or one of each kind where it names no kind."""
+    """The principals that a text may mean: the one that it names, or one of each kind if it names no kind."""
     given = normalised(text)
     kind, _, name = given.partition(":")
     kinds = [Kind(kind)] if name and kind in set(Kind) else [*Kind]
@@ -70,7 +71,7 @@ def readings(text: str) -> tuple[str, ...]:
 
 
 class Standing(StrEnum):
-    """The standing of whoever acts: only a ``person`` who is there and active may vote."""
+    """The standing of an actor in the directory: only an active ``person`` may vote."""
 
     PERSON = "person"
     UNKNOWN = "not_in_directory"
@@ -79,9 +80,9 @@ class Standing(StrEnum):
 
 
 class Entry(Struct, frozen=True):
-    """A person of a directory, or a service account, which has an ``owner``: the id of a person. ``groups`` are names.
+    """A person of a directory, or a service account, which has an ``owner`` (the id of a person). ``groups`` are names.
 
-    ``principals`` are those that the entry claims, besides its own id. Who is not ``active`` never votes.
+    ``principals`` are those that the entry claims, besides its own id. An entry that is not ``active`` never votes.
     """
 
     id: str
@@ -98,7 +99,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def standing(self) -> Standing:
-        """May this entry vote, and if not, why?"""
+        """The entry's standing, which says if it may vote and why not."""
         if self.owner is not None:
             return Standing.MACHINE
         return Standing.PERSON if self.active else Standing.DEACTIVATED
@@ -109,7 +110,7 @@ class Entry(Struct, frozen=True):
 
 
 class Directory(Struct, frozen=True):
-    """The people of a tenant as one directory lists them. ``digest`` tells it from all others; "" if there is none."""
+    """The people of a tenant as one version of its directory lists them, known by ``digest``; "" if there is none."""
 
     digest: str
     entries: Mapping[str, Entry]
@@ -117,7 +118,7 @@ class Directory(Struct, frozen=True):
 
     @classmethod
     def of(cls, digest: str, entries: Iterable[Entry]) -> Directory:
-        """The directory of these entries. A principal that two of them claim is nobody's."""
+        """The directory of these entries. A principal that two entries claim belongs to neither."""
         found = {entry.id: entry for entry in entries}
         claimed: dict[str, str | None] = {}
         for entry in found.values():
@@ -126,20 +127,20 @@ class Directory(Struct, frozen=True):
         return cls(digest, found, claimed)
 
     def entry(self, *texts: str) -> Entry | None:
-        """The one entry to which the principals, or names of any kind, belong; None if there is none, or several."""
+        """The one entry that the principals, or names of any kind, belong to; None if there is none, or several."""
         found = self._entries(texts)
         return self.entries[found.pop()] if len(found) == 1 else None
 
     def resolve(self, text: str) -> str | None:
-        """The id of the one person whom a principal, or a name of any kind, speaks for; None is *unresolved*.
+        """The id of the one person whom a principal, or a name of any kind, stands for; None is *unresolved*.
 
-        A service account speaks for its owner.
+        A service account stands for its owner.
         """
         people = self.people(text)
         return next(iter(people)) if len(people) == 1 else None
 
     def people(self, text: str) -> frozenset[str]:
-        """The ids of all persons whom the text may mean: more than one where a name without a kind is ambiguous."""
+        """The ids of all persons whom the text may mean: more than one if a name without a kind is ambiguous."""
         return frozenset(self.entries[entry_id].person for entry_id in self._entries([text]))
 
     def _entries(self, texts: Iterable[str]) -> set[str]:
@@ -151,7 +152,7 @@ NOBODY = Directory("", {}, {})
 
 
 def claims(entry: Entry) -> Iterator[str]:
-    """Yield every principal of an entry, normalised; its id is one."""
+    """Yield every principal of an entry, normalised, its id included."""
     yield principal(Kind.PERSON, entry.id)
     for text in entry.principals:
         yield normalised(text)
@@ -161,7 +162,7 @@ NOBODY = Directory("", {}, {})
 
 
 class Role(StrEnum):
-    """The part of a contributor in an action."""
+    """The role of a contributor in an action."""
 
     REQUESTER = "requester"
     UPDATER = "updater"
@@ -175,7 +176,7 @@ class Role(StrEnum):
 
 
 class Contributor(Struct, frozen=True):
-    """A part in the making of an action. ``person`` is whose it was by the directory of then; None is *unresolved*."""
+    """A contributor to an action. ``person`` is their person in the directory of that time; None is *unresolved*."""
 
     role: Role
     principal: str

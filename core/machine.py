@@ -1,4 +1,4 @@
-"""A state machine is a table. What the table lacks is illegal."""
+"""State machines as tables. A move that the table lacks is illegal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Event = TypeVar("Event", bound=StrEnum)
 
 
 class _Moves(dict[tuple[State, Event], State]):
-    """The state after an event: ``moves[state, event]``; ``ConsistencyError`` if the table has no such row."""
+    """The states after events: ``moves[state, event]``; ``ConsistencyError`` if the table has no such row."""
 
     def __init__(self, name: str, table: Mapping[tuple[State, Event], State]) -> None:
         super().__init__(table)
@@ -27,9 +27,9 @@ class _Moves(dict[tuple[State, Event], State]):
 
 @dataclass(frozen=True)
 class Machine(Generic[State, Event]):
-    """The states one kind of thing can be in, and the only moves between them.
+    """The states that one kind of thing can be in, and the only moves between them.
 
-    ``ends`` are states that end it although a person may lead out of them.
+    ``ends`` are terminal states that a person can still reopen.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Machine(Generic[State, Event]):
 
     @cached_property
     def terminal(self) -> frozenset[State]:
-        """The states that nothing leads out of by itself."""
+        """The states that have no move, or only moves by a person."""
         every = frozenset(state for first in self.initial for state in type(first))
         return (every - {state for state, _ in self.table}) | self.ends
 
     def moves(self) -> frozenset[tuple[str, str]]:
-        """Every legal (from, to) pair that changes state: what the database enforces."""
+        """Every legal (from, to) pair that changes the state; the database enforces these."""
         return frozenset((str(a), str(b)) for (a, _), b in self.table.items() if a is not b)

@@ -1,4 +1,4 @@
-"""The pieces of a text with expressions in it: words, and what stands between ``${{`` and ``}}``."""
+"""Splits a text with expressions into words and the expressions between ``${{`` and ``}}``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.errors import ExpressionError
 
 
 def split(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield (is it an expression, its text), in order. Braces and quotes inside an expression do not end it."""
+    """Yield (is_expression, text), in order. Braces and quotes inside an expression do not end it."""
     at = 0
     while (start := text.find("${{", at)) >= 0:
         if start > at:

@@ -1,10 +1,10 @@
 """Templates (``${{ … }}``) in the values of a document: compiled at load, rendered to plain JSON.
 
 A text that is one expression keeps the expression's type; inside a longer text only strings, numbers and booleans
-have a place. An expression's result is never rendered again: a value that contains ``${{`` stays as it is.
+are allowed. An expression's result is never rendered again: a value that contains ``${{`` stays as it is.
 
-Where an input is a text of another language, values are escaped for it, and the author's own words are not; also a
-value that is the whole text, and every text in a list or map. ``${{ raw(…) }}`` puts a value in as it is.
+If an input is a text of another language, values in it are escaped for that language; the author's own words are not.
+This includes a value that is the whole text, and every text in a list or map. ``${{ raw(…) }}`` disables escaping.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.pieces import split
 
 TEXT_CHARACTERS_MAX = 256 * 1024
 
-# The whole of an expression, whose inside has to be an expression again: so the parentheses belong together.
+# Matches a whole expression ``raw(…)``. The inside must compile as an expression, so its parentheses are balanced.
 _RAW = re.compile(r"raw\s*\((.*)\)\Z", re.DOTALL)
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -34,7 +34,7 @@ class Languages(Protocol):
     """The languages of the texts in a value."""
 
     def at(self, path: Path) -> Language | None:
-        """The language of the text at this place; None if it is no other language's."""
+        """The language of the text at this place; None for plain text."""
 
     def within(self, path: Path) -> bool:
         """True if a text at this place or below it has a language."""
@@ -50,9 +50,9 @@ class TemplateError(ExpressionError):
 
 
 class Template:
-    """A text, or a nested value of a document with texts at its leaves. ``references`` are what all of them read.
+    """A text, or a nested value of a document with texts at its leaves.
 
-    ``functions`` are those that they use, with ``raw``.
+    ``references`` are all variables that it reads, ``functions`` all functions that it uses, with ``raw``.
     """
 
     __slots__ = ("_environment", "_node", "functions", "references")
@@ -64,19 +64,19 @@ class Template:
         self.functions = frozenset(_functions(node))
 
     def ingredients(self) -> Iterator[tuple[Path, tuple[str | None, ...]]]:
-        """Find what each text and each value in it is made of: the paths that are read, None for the author's words."""
+        """Yield the ingredients of each text and value in it: the paths that it reads, None for the author's words."""
         return _ingredients(self._node, ())
 
     def authored(self) -> Iterator[str]:
-        """Find the author's own words in it."""
+        """Yield the author's own words in it."""
         return _authored(self._node)
 
     def render(self, values: Mapping[str, object]) -> Json:
-        """Plain JSON, sharing nothing with the document. ``ExpressionError`` or ``TemplateError`` says what failed."""
+        """Plain JSON that shares nothing with the document. Raises ``ExpressionError`` or ``TemplateError``."""
         return _render(self._node, self._environment.bind(values, self.references))
 
     def literals(self) -> JsonObject:
-        """The members of an object that need no value. One that fails to render has none: its step will say so."""
+        """The members of an object that read no variable. One that fails to render is left out: its step will fail."""
         found: JsonObject = {}
         for name, member in self._node.items() if isinstance(self._node, dict) else ():
             with suppress(ExpressionError):
@@ -86,14 +86,14 @@ class Template:
 
 
 def compile_template(environment: Environment, text: str, want: str | None = None) -> Template:
-    """Compile a text. With ``want``, it must be one expression of that type, and is checked to be when rendered."""
+    """Compile a text. With ``want``, it must be one expression of that type, which is checked again when rendered."""
     return Template(environment, _compile_text(environment, text, want))
 
 
 def compile_value(
     environment: Environment, value: Json, where: str = "", languages: Languages | None = None
 ) -> Template:
-    """Compile every text in a nested value; other scalars pass through. ``languages`` says what is escaped, and how.
+    """Compile every text in a nested value; other scalars stay as they are. ``languages`` says which texts are escaped.
 
     ``TemplateError`` names the place, under the prefix ``where`` (such as ``with``): ``with.fields.priority``.
     """
@@ -104,7 +104,7 @@ def compile_value(
 class _Text:
     """A text with expressions in it; one alone keeps its type. ``place`` is its path in a nested value and a prefix.
 
-    Of the values, those at the indexes ``raw`` are not escaped.
+    The parts at the indexes ``raw`` are not escaped.
     """
 
     parts: tuple[str | Expression, ...]
@@ -155,7 +155,7 @@ def _compile(environment: Environment, value: Json, path: Path, prefix: str, lan
 
 
 def _spoken(languages: Languages | None, path: Path) -> Languages | None:
-    """The languages, if any is spoken at this place."""
+    """The languages, if a text at or below this place has one."""
     return languages if languages is not None and languages.within(path) else None
 
 
@@ -228,7 +228,7 @@ def _check_length(text: str) -> None:
 
 
 def _translated(node: _Text, languages: Languages, path: Path, bound: Bound) -> Json:
-    """The value of a text in which other languages are spoken."""
+    """The value of a text of another language, escaped."""
     language = languages.at(path)
     if len(node.parts) == 1 and isinstance(node.parts[0], Expression):
         value = node.parts[0].value(bound)

@@ -1,4 +1,4 @@
-"""The terms of an approval, as policy sets them and as people are held to them: groups, quorum, tier, times. Pure."""
+"""The terms of an approval, which policy sets and votes must meet: groups, quorum, tier, times. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tier(StrEnum):
 
 
 class Stopped(StrEnum):
-    """The kinds of what can be paused."""
+    """The kinds of things that can be paused."""
 
     TENANT = "tenant"
     WORKFLOW = "workflow"
@@ -32,9 +32,9 @@ class Stopped(StrEnum):
 
 
 class Unresolved(StrEnum):
-    """The course where somebody who shaped an action is nobody whom the directory knows: deny it, or ask all the same.
+    """The decision if the directory does not know somebody who shaped an action: deny it, or ask all the same.
 
-    Who is not known cannot be kept from voting on what they shaped (promise 12).
+    We cannot stop an unknown person from voting on what they shaped (promise 12).
     """
 
     DENY = "deny"
@@ -67,10 +67,10 @@ class GroupQuorum(Struct, frozen=True):
 
 
 class Escalation(Struct, frozen=True):
-    """An escalation: after so many seconds without a decision, ``to`` may decide in place of the groups that it covers.
+    """An escalation: after ``after_seconds`` without a decision, ``to`` may decide in place of the groups it covers.
 
     ``covers`` holds keys of ``Terms.approvers``; empty covers all of them. A group that is not covered stays required,
-    so that one rule's escalation never waives another rule's approvers.
+    so one rule's escalation never waives another rule's approvers.
     """
 
     after_seconds: int
@@ -81,10 +81,10 @@ class Escalation(Struct, frozen=True):
 class Terms(Struct, frozen=True):
     """The terms that policy sets for a question. No approvers means that nobody may approve.
 
-    ``two_person`` asks for at least two people, each of whom fills one seat only. Nobody who shaped what is asked
-    decides it, but for those whose part in it is in ``allow``. ``expires_seconds`` None means that the question waits
-    until it is decided or canceled. ``remind_seconds`` count from the request. An approval that was given
-    ``fresh_seconds`` ago, and not used since, is void.
+    ``two_person`` asks for at least two people, each of whom fills one seat only. Nobody who shaped the action decides
+    on it, except in a role that ``allow`` lists. ``expires_seconds`` None means that the question waits until it is
+    decided or canceled. ``remind_seconds`` count from the request. An approval that is not used within
+    ``fresh_seconds`` is void.
     """
 
     tier: Tier
@@ -98,7 +98,7 @@ class Terms(Struct, frozen=True):
     fresh_seconds: int = FRESH_SECONDS
 
     def to_json(self) -> JsonObject:
-        """A JSON object that ``from_json`` reads back to an equal value: as it is stored with the approval."""
+        """A JSON object that ``from_json`` reads back to an equal value; it is stored with the approval."""
         stored: JsonObject = json.decode(json.encode(self, order="deterministic"))
         return stored
 

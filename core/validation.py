@@ -1,4 +1,4 @@
-"""Turns a document into a pydantic model, and pydantic's errors into problems that an author understands."""
+"""Validates a document as a pydantic model, and turns pydantic's errors into problems that an author understands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def validate(document: Document, model: type[Model]) -> Model:
 
 
 def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
-    """Find keys that are given without a value. A key that may hold anything may hold null."""
+    """Yield the paths of keys without a value. A key of type ``Any`` may hold null."""
     if isinstance(value, BaseModel):
         for name in value.model_fields_set:
             info, item = type(value).model_fields[name], getattr(value, name)
@@ -56,7 +56,7 @@ def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
 
 
 def _is_echo(fault: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> bool:
-    """True if a list is called too short only because its items are faulty, which is reported for them already."""
+    """True if a list counts as too short only because its items are faulty; those are reported already."""
     place = fault["loc"]
     inside = (other for other in faults if len(other["loc"]) > len(place) and other["loc"][: len(place)] == place)
     return fault["type"] == "too_short" and any(inside)
@@ -100,10 +100,10 @@ def _explain(
 
 
 def _resolve(value: Json, location: _Location, *, missing: bool) -> _Location:
-    """The document's path that a pydantic location means, without the parts that name alternatives of a union.
+    """The document's path for a pydantic location, without the parts that name alternatives of a union.
 
-    A part may name both an alternative and a key; the reading that reaches the location's end and drops the least
-    wins. The last part of a missing key has no place; its parent's is meant.
+    A part may name both an alternative and a key; the reading that reaches the location's end and drops the fewest
+    parts wins. A missing key has no place, so the path of its parent is returned.
     """
     best: tuple[int, int, _Location] = (-1, 0, ())
     stack: list[tuple[Json, int, _Location, bool]] = [(value, 0, (), True)]
@@ -128,12 +128,12 @@ def _resolve(value: Json, location: _Location, *, missing: bool) -> _Location:
 
 
 def _known_keys(model: type[BaseModel], location: _Location) -> list[str]:
-    """The keys that the model at ``location`` has; of all alternatives, if the location does not tell which."""
+    """The keys of the model at ``location``; of all alternatives, if the location fits several."""
     return sorted({key for _, cls in _candidates(model, location) for key in _keys(cls)})
 
 
 def _candidates(model: type[BaseModel], location: _Location) -> list[_Candidate]:
-    """The models that a value at ``location`` may be, with the tags by which a union tells them apart."""
+    """The models that a value at ``location`` may be, with their tags in a union."""
     candidates: list[_Candidate] = [(None, model)]
     for part in location:
         if isinstance(part, int):

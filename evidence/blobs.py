@@ -1,4 +1,4 @@
-"""The port through which bundles are kept, the checks that all stores share, and files that are written once."""
+"""The port to a store of bundles, the checks that all stores share, and write-once files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9
 
 
 class LockMode(StrEnum):
-    """The right to shorten a retention: with GOVERNANCE by a special permission, with COMPLIANCE nobody has it."""
+    """S3's modes of retention: GOVERNANCE lets a special permission shorten it, COMPLIANCE lets nobody."""
 
     GOVERNANCE = "GOVERNANCE"
     COMPLIANCE = "COMPLIANCE"
 
 
 class StoredBlob(Struct, frozen=True):
-    """The place of a blob, as the database remembers it. ``version_id`` is None if the store has no versions."""
+    """The place of a blob, as the database stores it. ``version_id`` is None if the store has no versions."""
 
     uri: str
     version_id: str | None
@@ -34,22 +34,21 @@ class StoredBlob(Struct, frozen=True):
 
 
 class BlobStore(Protocol):
-    """Keeps bytes under a key, once. Safe for concurrent use. ``TransportError`` when the store cannot be reached."""
+    """Stores bytes under a key, once. Safe for concurrent use. ``TransportError`` if the store cannot be reached."""
 
     async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
-        """Store ``data``, whose SHA-256 in hexadecimal the caller states.
+        """Store ``data``; ``sha256`` is its hexadecimal SHA-256. Idempotent.
 
-        The same bytes under the same key are stored once, and putting them again is answered as the first time.
-        ``ConsistencyError`` for other bytes under a key that is taken. ``InputError`` if key or digest is not usable.
+        ``ConsistencyError`` if the key holds other bytes already. ``InputError`` if key or digest is not usable.
         """
 
     async def get(self, blob: StoredBlob) -> bytes:
-        """The bytes, exactly those of that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if they
-        are not the bytes of ``blob.sha256``."""
+        """The bytes of exactly that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if their SHA-256
+        is not ``blob.sha256``."""
 
 
 def check_put(key: str, data: bytes, sha256: str) -> None:
-    """Raise ``InputError`` unless ``key`` is plain ``/``-separated names and ``sha256`` is that of ``data``."""
+    """Raise ``InputError`` unless ``key`` is plain ``/``-separated names and ``sha256`` is the digest of ``data``."""
     if len(key) > KEY_LENGTH_MAX or not _KEY.fullmatch(key):
         raise InputError(f"{key[:100]!r} is not a usable key: plain names separated by '/'", where="key")
     if sha256_hex(data) != sha256:
@@ -57,7 +56,7 @@ def check_put(key: str, data: bytes, sha256: str) -> None:
 
 
 def check_got(blob: StoredBlob, data: bytes) -> bytes:
-    """Return ``data``; ``ConsistencyError`` if it is not what ``blob`` names."""
+    """Return ``data``; ``ConsistencyError`` if its digest is not that of ``blob``."""
     found = sha256_hex(data)
     if found != blob.sha256:
         raise ConsistencyError(f"{blob.uri} holds bytes with SHA-256 {found}, not {blob.sha256}: it was changed")
@@ -77,14 +76,14 @@ def key_of(blob: StoredBlob, prefix: str) -> str:
 
 
 def write_new(path: Path, data: bytes) -> bool:
-    """Write a file whole, synced, for its owner only (mode 0600); False if the name is taken: that file stays."""
+    """Write a whole file, synced, with mode 0600. Returns False if the name is taken; the old file stays."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # A link, unlike a rename, fails when the name is taken, and replaces nothing that is there.
+        # Unlike a rename, a link fails if the name is taken, so it never replaces a file.
         os.link(temporary, path)
     except FileExistsError:
         return False

@@ -1,8 +1,8 @@
-"""The evidence of one run in one signed file (U-7, Q-21): its content is made here, verified, signed and packed.
+"""The evidence of one run in one signed file (U-7, Q-21): assembles, verifies, signs and packs it.
 
-A bundle is a zip whose entries are stored uncompressed, sorted, with one fixed time: the same content signed by the
-same Ed25519 key gives the same bytes on every machine (a compressor's output is not the same everywhere), so writing a
-bundle twice is idempotent. Nothing about the container is trusted; the signed statement lists every other file.
+A bundle is a zip whose entries are uncompressed, sorted, and have one fixed time. The same content signed by the same
+Ed25519 key gives the same bytes on every machine (compressors differ between machines), so writing a bundle twice is
+idempotent. A verifier need not trust the container: the signed statement lists every other file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RUN_NAMES = {"tenant_id": "tenant", "workspace_id": "workspace", "run_id": "run
 
 
 class ContradictionError(ConsistencyError):
-    """The parts of a run's evidence contradict each other; ``checks`` are those of the verifier that they fail."""
+    """The parts of a run's evidence contradict each other; ``checks`` are the verifier's checks that fail."""
 
     def __init__(self, message: str, checks: Sequence[str]) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class ContradictionError(ConsistencyError):
 
 
 class DocumentText(Struct, frozen=True):
-    """The exact text of a workflow or policy. The events name it by name, version and the SHA-256 of its UTF-8."""
+    """The exact text of a workflow or policy. Events refer to it by name, version and the SHA-256 of its UTF-8."""
 
     name: str
     version: str | int
@@ -52,8 +52,8 @@ class DocumentText(Struct, frozen=True):
 class VoteRecord(Struct, frozen=True):
     """One counted vote. ``voter`` is the actor id of its ``approval.voted`` event; ``at`` an RFC 3339 text.
 
-    ``reason`` is the disclosure that opens the commitment of that event; None if no reason was given, or if it is not
-    known any more because the voter has replaced this vote.
+    ``reason`` is the disclosure that opens the commitment of that event; None if no reason was given, or if it is lost
+    because the voter has replaced this vote.
     """
 
     voter: str
@@ -64,10 +64,10 @@ class VoteRecord(Struct, frozen=True):
 
 
 class ApprovalRecord(Struct, frozen=True, rename={"approval_id": "approval"}):
-    """One question put to people, under the names by which the bundle shows it.
+    """One question put to people, with the member names that the bundle uses.
 
-    ``card_disclosure`` opens the commitment that ``approval.requested`` holds as ``card``: the card as shown. Without
-    it the card is withheld. ``asked`` opens the one to the kind, the requester and the terms. ``action`` is the
+    ``card_disclosure`` opens the commitment ``card`` of ``approval.requested``: the card as shown. If it is None, the
+    card is withheld. ``asked`` opens the commitment to the kind, the requester and the terms. ``action`` is the
     action's digest as in the events, None for a gate.
     """
 
@@ -81,7 +81,7 @@ class ApprovalRecord(Struct, frozen=True, rename={"approval_id": "approval"}):
 
 
 class CancelRecord(Struct, frozen=True):
-    """The first to cancel the run, as in its event. ``reason`` is the disclosure; None if there was none."""
+    """The first cancellation of the run, as in its event. ``reason`` is a disclosure; None if no reason was given."""
 
     by: str
     reason: str | None
@@ -90,9 +90,9 @@ class CancelRecord(Struct, frozen=True):
 class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
     """The facts of ``run.json``. Times are RFC 3339 texts; ``inputs``, ``outputs`` are ``[path, commitment]`` pairs.
 
-    ``state`` are those of the channels at the end, the author's business state. ``attempts`` lists every intent of an
-    action: the facts of its event, and under ``values`` the pairs of what was attempted, which the event binds.
-    ``origins`` does the same for the events of which origins are made, if a rule has read any.
+    ``state`` are the same pairs for the channels at the end. ``attempts`` lists every intent of an action: the facts of
+    its event, and under ``values`` the pairs of the attempted values, whose digest is in the event. ``origins`` lists
+    in the same way the events from which origins are computed, if a rule has read any.
     """
 
     tenant_id: str
@@ -111,9 +111,9 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
 
 
 class BundleContent(Struct, frozen=True):
-    """Everything a bundle is made of: ``appends`` is the run's whole chain, ``head`` its head as the database has it.
+    """The input of a bundle. ``appends`` is the run's whole chain, ``head`` its head according to the database.
 
-    An append is its lines. ``receipts`` are what ``Receipt.to_evidence`` returns. ``producer`` is the version of
+    An append is a list of lines. ``receipts`` are results of ``Receipt.to_evidence``. ``producer`` is the version of
     Counterseal.
     """
 
@@ -137,7 +137,7 @@ class Bundle(Struct, frozen=True):
 
 
 class Unsigned(Struct, frozen=True):
-    """A bundle but for its signature: all other files, and the statement that lists them, in canonical form."""
+    """A bundle without its signature: all other files, and the statement that lists them, in canonical form."""
 
     name: str
     files: Mapping[str, bytes]
@@ -148,7 +148,7 @@ def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
     """Make the bundle, verify it and sign it.
 
     ``ContradictionError`` if the chain does not verify or does not end at ``head``, or if the parts contradict each
-    other: what was tampered with is not signed. ``InputError`` for names and disclosures that cannot stand in a bundle.
+    other, so tampered evidence is never signed. ``InputError`` for names and disclosures that a bundle cannot hold.
     """
     unsigned = assemble(content, signer.public_key)
     found = verify_unsigned(unsigned.files, unsigned.statement)
@@ -159,7 +159,7 @@ def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
 
 
 def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
-    """All of the bundle that is signed. See ``build_bundle`` for what is refused."""
+    """The files and the statement, before signing. Raises the errors of ``build_bundle``."""
     rollup = Rollup()
     sizes = [len(lines) for lines in content.appends]
     report = verify_lines(content.head, chain.from_iterable(content.appends), sizes, rollup.observe)
@@ -176,7 +176,7 @@ def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
 
 
 def seal(unsigned: Unsigned, signer: Signer) -> Bundle:
-    """Sign it as it is."""
+    """Sign the statement and pack the zip, without any check."""
     envelope = seal_envelope(layout.PAYLOAD_TYPE, unsigned.statement, signer)
     files, buffer = {**unsigned.files, layout.ENVELOPE: envelope}, io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -255,7 +255,7 @@ def _run(content: BundleContent) -> JsonObject:
 
 
 def _opened(name: str, line: str | None) -> JsonObject:
-    """A value with the disclosure that proves it; both None if there is none."""
+    """A value and the disclosure that proves it; both None if ``line`` is None."""
     return {name: None if line is None else open_disclosure(line).value, f"{name}_disclosure": line}
 
 
@@ -295,5 +295,5 @@ def _named(document: DocumentText) -> JsonObject:
 
 
 def _pretty(value: object) -> bytes:
-    """JSON for people's eyes; its bytes are covered by the statement, so it need not be canonical."""
+    """Indented JSON for people. The statement covers its bytes, so it need not be canonical."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n"

@@ -1,16 +1,16 @@
-"""The audit chain: every fact of a run or a tenant is one canonical line, and each append of lines moves the head.
+"""The audit chain: every fact of a run or a tenant is one canonical line, and each append of lines changes the head.
 
 A line is the RFC 8785 bytes of::
 
     {"v":2, "ts":"2026-11-21T10:30:00.123456Z", "type":…, "actor":{"kind":…,"id":…}, "step":<step key>|null, "data":{…}}
 
-It says nothing of its place, which its writer need not know. The place of a line is where it stands: in which append,
-and how many lines are before it (``seq``, counted over the stream from 0). The head before the first append is the
-SHA-256 of the stream's name (``run:<id>`` or ``tenant:<id>``). Each append makes it::
+A line does not contain its position, so its writer need not know it. The position is implied: the append, and the
+number of lines before it (``seq``, counted over the stream from 0). The head before the first append is the SHA-256 of
+the stream's name (``run:<id>`` or ``tenant:<id>``). Each append computes::
 
     head = SHA-256(head before || SHA-256(lines of the append, joined by newlines))
 
-over the 32 bytes of each. The stored bytes are what is hashed; nobody has to serialise anything again to check a chain.
+over the 32 raw bytes of each. The hash is over the stored bytes, so checking a chain needs no serialisation.
 This module is pure: it holds no key, reads no clock and knows no database.
 """
 
@@ -36,7 +36,7 @@ VERSION = 2
 LINE_BYTES_MAX = 256 * 1024
 _OUTSIDE = "an audit line holds only strings, booleans, null and integers below 2^53 under ASCII keys"
 
-# Takes in a line that has passed.
+# Receives each line that has passed the checks, parsed.
 Observe: TypeAlias = Callable[[dict[str, Any]], None]
 
 _KEYS = frozenset({"v", "ts", "type", "actor", "step", "data"})
@@ -44,7 +44,7 @@ _TIMESTAMP = re.compile(r"\d{4}-(?:0\d|1[0-2])-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d\.
 
 
 class ChainHead(Struct, frozen=True):
-    """The state of a stream: how many lines it has, and its head. It belongs in the stream's row."""
+    """The state of a stream: its number of lines and its head hash. It is stored in the stream's row."""
 
     stream: str
     count: int
@@ -63,9 +63,9 @@ class ChainHead(Struct, frozen=True):
         return ChainHead(self.stream, self.count + len(lines), sha256(bytes.fromhex(self.hash) + told).hexdigest())
 
 
-@lru_cache(maxsize=64)  # the lines of one commit have one time, and several commits are under way
+@lru_cache(maxsize=64)  # all lines of one commit share one time, and several commits run at once
 def timestamp(at: datetime) -> str:
-    """UTC with exactly six digits of the second, so that the text sorts as the time does."""
+    """UTC with exactly six digits of the second, so that the texts sort like the times."""
     if at.tzinfo is None:
         raise InputError("a time needs a time zone")
     return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
@@ -89,12 +89,12 @@ def append(head: ChainHead, events: Sequence[Event]) -> tuple[list[bytes], Chain
 
 
 def seal(head: ChainHead, contents: Sequence[dict[str, Any]]) -> tuple[list[bytes], ChainHead]:
-    """The lines of one append, without newlines, and the head as it is if nothing else was appended since ``head``.
+    """The lines of one append, without newlines, and the head after it, if nothing else was appended since ``head``.
 
     ``contents`` are made by ``line_of``; ``run.closed`` gets the stream's length as ``count``; no other line depends on
-    ``head``. ``InputError`` for what would not verify later: a type of the other kind of stream, missing data, anything
-    outside the audit domain, a run that does not start with ``run.opened`` or goes on after ``run.closed`` with
-    anything but ``action.late``, or ``run.reopened`` in an append of its own.
+    ``head``. ``InputError`` for lines that would not verify later: a type of the other kind of stream, missing data,
+    anything outside the audit domain, a run that does not start with ``run.opened``, or a line after ``run.closed``
+    other than ``action.late``, or ``run.reopened`` in an append of its own.
     """
     lines: list[bytes] = []
     closed = False
@@ -117,7 +117,7 @@ def seal(head: ChainHead, contents: Sequence[dict[str, Any]]) -> tuple[list[byte
 
 
 def _misplaced(stream: str, seq: int, kind: EventType, data: Any) -> str | None:
-    """The reason why an event cannot stand here, in words; None if it can."""
+    """The reason why an event is not allowed at this place of the stream; None if it is."""
     of_run = stream.startswith("run:")
     if kind not in (RUN_EVENTS if of_run else TENANT_EVENTS):
         return f"{kind} does not belong in this stream"
@@ -136,10 +136,10 @@ class _Fault(Exception):
 class ChainReport(Struct):
     """The result of reading a whole chain.
 
-    ``problem`` is the first fault, with its line or append, or None: a chain is worth nothing after its first fault.
-    ``count`` is that of the lines before it, ``head`` the one of the appends before it. ``final`` says that the run
-    closed. ``clock_steps_back`` counts lines whose time is before that of the last line of their step. The chain gives
-    the order, so that proves no tampering, but an auditor should know.
+    ``problem`` is the first fault, with its line or append, or None; a chain proves nothing after its first fault.
+    ``count`` is the number of lines before the fault, ``head`` the head after the appends before it. ``final`` is True
+    if the run closed. ``clock_steps_back`` counts lines whose time is before that of the last line of their step. The
+    chain gives the order, so this proves no tampering, but an auditor should know.
     """
 
     stream: str
@@ -152,11 +152,11 @@ class ChainReport(Struct):
 
     @property
     def ok(self) -> bool:
-        """True if every line is canonical and the appends come to the head."""
+        """True if every line is canonical and the appends hash to the head."""
         return self.problem is None
 
     def append(self, size: object, lines: Iterator[bytes], observe: Observe) -> None:
-        """Take in the next append, of so many of the lines. A ``_Fault`` ends the reading."""
+        """Read the next append: the next ``size`` lines. A ``_Fault`` ends the reading."""
         if type(size) is not int or size < 1:
             raise _Fault(f"an append cannot have {size!r} lines")
         told, between = sha256(), b""
@@ -192,11 +192,11 @@ class ChainReport(Struct):
 def verify_lines(
     head: ChainHead, lines: Iterable[bytes], sizes: Iterable[object], observe: Observe = lambda _: None
 ) -> ChainReport:
-    """Check a chain, line by line, against the head that it should come to; never raises for what the lines hold.
+    """Check a chain, line by line, against its expected head. The content of a line never raises.
 
-    ``lines`` are without newlines; ``sizes`` says how many of them each append has. ``observe`` gets each parsed line
-    after it has passed, with its place as ``seq``. It proves that the lines are those of ``head``, in this order and
-    in these appends. Only a signature over ``head`` can prove that it is the true one.
+    ``lines`` are without newlines; ``sizes`` holds the number of lines of each append. ``observe`` gets each line that
+    has passed, parsed, with its place as ``seq``. Success proves that the lines are those of ``head``, in this order
+    and in these appends. Only a signature over ``head`` can prove that ``head`` is the true one.
     """
     report, rest = ChainReport(head.stream, ChainHead.of(head.stream).hash), iter(lines)
     try:
@@ -232,7 +232,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _plain(value: dict[str, Any] | list[Any], depth: int) -> bool:
-    """True if there is certainly no float and no great depth in ``value``."""
+    """True if ``value`` certainly holds no float and is not too deep: a fast test for ASCII lines."""
     items = value.values() if isinstance(value, dict) else value
     for item in items:
         kind = type(item)

@@ -1,12 +1,12 @@
-"""Salted commitments: the audit proves a value to people to whom it is disclosed, and tells nobody else anything.
+"""Salted commitments: the audit can prove a value to those who get its disclosure, and reveals nothing to others.
 
 salt        = BLAKE2b-128 of the path, keyed with the run key (RFC 7693), in hexadecimal
 commitment  = SHA-256(RFC 8785 bytes of [salt, path, value]), in hexadecimal
 disclosure  = unpadded base64url of exactly those bytes, so that SHA-256 of the decoded text is the commitment
 
-An unsalted hash of a value with few possibilities (an amount, a priority) is the value: it is found by trying. The
-salts come from one secret per run, so deleting that secret erases every value that was not disclosed, and leaves the
-chain whole. A path must be used for one value only within a run: start it with the id of what it belongs to.
+An unsalted hash of a value with few possibilities (an amount, a priority) hides nothing: anybody can try them all. The
+salts come from one secret per run, so deleting that secret erases every value that was not disclosed, and the chain
+stays valid. Within a run a path must be used for one value only: start it with the id of the thing that has the value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def new_run_key() -> bytes:
 
 
 class Disclosed(Struct, frozen=True):
-    """One disclosure: this value was at this path, and this is the commitment the audit must hold."""
+    """One opened disclosure: ``value`` was at ``path``; the audit must hold ``commitment``."""
 
     path: str
     value: Json
@@ -49,7 +49,7 @@ def path_of(*parts: str) -> str:
 
 
 def reason_path(approval: str, person: str, ts: str) -> str:
-    """The path of a vote's reason in the audit: its approval, who gave it, and when, as its line says."""
+    """The path of a vote's reason: the approval, the voter, and the vote's time as in its line."""
     return path_of("approval", approval, "vote", person, ts, "reason")
 
 
@@ -59,20 +59,20 @@ def commit(run_key: bytes, path: str, value: object) -> str:
 
 
 def commit_paths(run_key: bytes, values: Iterable[tuple[str, object]]) -> list[Json]:
-    """List ``[path, commitment]`` of every path, as they come: as ``commit``, for many values of one run at once."""
+    """List ``[path, commitment]`` of every value, in the given order. Faster than ``commit`` for many values."""
     keyed, made = blake2b(digest_size=_SALT_BYTES, key=run_key), list[Json]()
     for path, value in values:
         salt = keyed.copy()
         salt.update(path.encode())
         preimage = [salt.hexdigest(), path, value]
-        # Most values are scalars, of which nothing has to be looked at.
+        # Most values are scalars, which need no check of the audit domain.
         told = plain_bytes(preimage) if type(value) in SCALARS else canonical_bytes(preimage)
         made.append([path, sha256(told).hexdigest()])
     return made
 
 
 def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> list[Json]:
-    """List ``[path, commitment]`` of every field in order of path, as an event holds them under ``committed``."""
+    """List ``[path, commitment]`` of every field in order of path, for ``committed`` of an event."""
     return commit_paths(run_key, sorted((prefix + path_of(name), value) for name, value in fields.items()))
 
 
@@ -84,7 +84,7 @@ def disclosure(run_key: bytes, path: str, value: object) -> str:
 def open_disclosure(line: str) -> Disclosed:
     """Read a disclosure. ``InputError`` unless it is canonical base64url of JSON ``[salt, path, value]``.
 
-    The JSON's spelling needs no check of its own: another one has another hash, to which nothing commits.
+    The JSON need not be checked for canonical form: any other spelling has another hash, which matches no commitment.
     """
     try:
         preimage = base64.b64decode(line + "=" * (-len(line) % 4), altchars=b"-_", validate=True)
@@ -100,9 +100,9 @@ def open_disclosure(line: str) -> Disclosed:
 
 
 def blind(run_key: bytes, digest: str) -> str:
-    """An action's digest as the evidence shows it: equal digests of a run look equal, and cannot be guessed from.
+    """An action's digest as the evidence shows it: keyed, so that nobody can guess the input from it.
 
-    An action's own digest is an unsalted hash over its input, hence as guessable as the input.
+    The action's own digest is an unsalted hash of its input. Within a run, equal digests stay equal.
     """
     return blake2b(digest.encode(), digest_size=32, key=run_key, person=b"digest").hexdigest()
 

@@ -1,4 +1,4 @@
-"""Reading a bundle that may be hostile: a zip file, or the directory that somebody extracted it into."""
+"""Reads a bundle that may be hostile: a zip file, or the directory into which it was extracted."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Files(ABC):
 
     @abstractmethod
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file in pieces. ``InputError`` if it is missing, or cannot be read in full."""
+        """Yield a file in chunks. ``InputError`` if it is missing, or cannot be read in full."""
 
     def read(self, name: str) -> bytes:
         """A whole file. ``InputError`` as for ``chunks``."""
         return b"".join(self.chunks(name))
 
     def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
-        """The lines of a file without their newlines. A line beyond the bound is cut just after it."""
+        """Yield the lines of a file without newlines. ``InputError`` for a line that is too long or unfinished."""
         rest = b""
         for chunk in self.chunks(name):
             *whole, rest = (rest + chunk).split(b"\n")
@@ -49,14 +49,14 @@ class Files(ABC):
 
 
 class HeldFiles(Files):
-    """The files of a bundle that is being made, within the bounds of one that is read."""
+    """The files of a bundle in memory, before signing, under the same bounds as a bundle that is read."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files
         self.sizes = {name: len(data) for name, data in files.items()}
         for number, (name, size) in enumerate(self.sizes.items(), 1):
             _check_name(name)
-            # The envelope comes on top.
+            # The envelope will be one more file.
             _check_size(name, size, number + 1)
 
     def chunks(self, name: str) -> Iterator[bytes]:
@@ -67,10 +67,10 @@ class HeldFiles(Files):
 
 
 class Container(Files):
-    """The files of a bundle, by name. ``InputError`` for a container in which a name could mean two things.
+    """The files of a bundle on disk, by name. ``InputError`` for a container in which a name could mean two things.
 
-    Refused are names that are double, absolute, climbing or not plain, links and other special files, encryption, and
-    more or larger files than a bundle has.
+    It refuses duplicate names, absolute names, names with ``..`` or unusual characters, links and other special files,
+    encryption, and more or larger files than a bundle has.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,7 +94,7 @@ class Container(Files):
             self._zip.close()
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file in pieces, as it is on disk."""
+        """Yield a file in chunks, as it is on disk."""
         if name not in self.sizes:
             raise InputError("is missing", where=name)
         try:
@@ -111,7 +111,7 @@ class Container(Files):
     def _open(self, name: str) -> IO[bytes]:
         if self._zip is not None:
             return self._zip.open(name)
-        # Not through a link that took the file's place since the walk.
+        # O_NOFOLLOW: a link may have replaced the file since the walk.
         return os.fdopen(os.open(self._root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 

@@ -1,4 +1,4 @@
-"""Checks that the files of a bundle say what its events say."""
+"""Checks that the files of a bundle agree with its events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = 3
 
 
 class Crosscheck:
-    """Observes a chain while it is verified, then compares. Every check returns what it found or raises InputError."""
+    """Observes a chain while it is verified, then compares. A check returns its finding or raises InputError."""
 
     def __init__(self, container: Files) -> None:
         self._container = container
@@ -42,7 +42,7 @@ class Crosscheck:
             self._disclosure_fault = error
 
     def observe(self, event: dict[str, Any]) -> None:
-        """Take in one verified event."""
+        """Record one verified event."""
         self.history.observe(event)
         self._rollup.observe(event)
         self._commitments(event["data"].get("committed"), "chain")
@@ -52,7 +52,7 @@ class Crosscheck:
             self._committed += 1
 
     def claimed(self) -> tuple[ChainHead, list[Json]]:
-        """The head to which the chain should come, and how many lines each of its appends has."""
+        """The expected head of the chain, and the number of lines of each append, as ``run-head.json`` claims."""
         self._head = self._object(layout.RUN_HEAD)
         match self._head:
             case {"run": str(run), "count": int(count), "head": str(head), "appends": [*sizes]}:
@@ -75,7 +75,7 @@ class Crosscheck:
         )
 
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
-        """The signed statement's claims about the chain."""
+        """Check the signed statement's claims about the chain."""
         workflow = self.history.workflow
         wanted: JsonObject = {"first_seq": 0, "last_seq": report.count - 1, "count": report.count}
         wanted |= {"head": report.head, "final": report.final}
@@ -114,7 +114,7 @@ class Crosscheck:
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
 
     def _check_attempts(self, told: Json) -> None:
-        """Check what was attempted, and that the values are those that the events bind."""
+        """Check that the attempts and the digests of their values are those of the events."""
         listed = told if isinstance(told, list) else []
         if len(listed) != len(self.history.attempts):
             raise InputError("its attempts are not those of the events", where=layout.RUN_FILE)
@@ -128,14 +128,14 @@ class Crosscheck:
             self._commitments(values, "chain")
 
     def _origins(self) -> str:
-        """Check what origins are made of, and find them again as far as it is disclosed."""
+        """Check the events from which origins are computed, and recompute the origins whose values are disclosed."""
         events = origins.listed(self._object(layout.RUN_FILE).get("origins"), self._told)
         for one in events:
             self._commitments([[*pair] for pair in one.values or ()], "chain")
         return origins.recompute(events, lambda *one: (one in self._opened, self._opened.get(one))).words()
 
     def _check_canceled(self, told: Json) -> None:
-        """Check by whom and why the run was canceled, if the bundle says so."""
+        """Check who canceled the run and why, if the bundle says so."""
         if told is None:
             return
         by, reason = self.history.canceled or (None, None)
@@ -281,7 +281,7 @@ def _votes(file: str, found: Json, known: list[tuple[str, str]]) -> list[JsonObj
 
 
 def _opened(file: str, holder: JsonObject, name: str, commitment: str | None) -> bool:
-    """True if the value is withheld. A value that is there must be the one that the chain commits to."""
+    """True if the value is withheld. ``InputError`` if a shown value is not the one that the chain commits to."""
     line, value = holder.get(f"{name}_disclosure"), holder.get(name)
     if line is None and value is None:
         return commitment is not None

@@ -1,7 +1,7 @@
-"""The closed vocabulary of the audit: what can be recorded, and what each record must say.
+"""The closed vocabulary of the audit: the types of events, and the data that each must have.
 
-A run has a stream of its own, and every tenant has one for what belongs to no run (or reaches a run after it closed).
-Values are never in an event. What a value was is committed to under the key ``committed``, a list of
+A run has its own stream. Every tenant has one stream for events of no run, and for events that reach a run after it
+closed. An event never holds a value; it commits to values under the key ``committed``, a list of
 ``[path, commitment]`` pairs (see ``evidence.commitments``).
 """
 
@@ -89,12 +89,12 @@ class EventType(StrEnum):
     PAUSE_LIFTED = "pause.lifted"
 
 
-# The areas of the facts that belong to no run.
+# The prefixes of events that belong to no run.
 _TENANTS = ("signal.", "task.", "request.", "evidence.", "token.", "policy.", "workflow.", "directory.", "pause.")
 _TENANT_ONLY = {EventType.RUN_PURGED, *(kind for kind in EventType if kind.startswith(_TENANTS))}
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
-# A click that arrives after its run closed has no place in the run's closed chain. A late answer has one, unless
-# retention has emptied the run: then nothing of it can be committed to.
+# A click that arrives after its run closed cannot go into the run's closed chain. A late answer can, unless retention
+# has purged the run: then the key for commitments is gone.
 TENANT_EVENTS: frozenset[EventType] = frozenset({*_TENANT_ONLY, EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE})
 
 
@@ -103,35 +103,35 @@ def _every(area: str, *names: str) -> dict[EventType, frozenset[str]]:
 
 
 REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
-    # kind: runtime.engine.states.WaitKind; completed also says by what (signal, timer, person, run, ...)
+    # kind: runtime.engine.states.WaitKind; wait.completed also has by: signal, timer, person, run, ...
     **_every("wait.", "wait", "kind"),
-    # More is said below of those that need more.
+    # Some of these need more data; they are listed again below.
     **_every("approval.", "approval"),
-    # succeeded, failed, in_doubt and doubt_resolved hold receipt_digest, of what Receipt.to_evidence returns then;
-    # held: it is in doubt and is not sent again, for now or for good
+    # succeeded, failed, in_doubt and doubt_resolved hold receipt_digest, of Receipt.to_evidence at that time;
+    # held: the action is in doubt and is not sent again, for now or for good
     **_every("action.", "receipt"),
     # workflow: {name, version, digest}
     EventType.RUN_OPENED: frozenset({"workflow"}),
-    # committed: the reason under /cancel/reason, of the first of them if one was given
+    # committed: the reason under /cancel/reason, in the first such event, if one was given
     EventType.RUN_CANCELED: frozenset(),
     # committed: the reason under /paused/<version> or /resumed/<version>, if one was given
     EventType.RUN_PAUSED: frozenset(),
     EventType.RUN_RESUMED: frozenset(),
     # committed: the reason under /sealed, if one was given
     EventType.RUN_SEALED: frozenset(),
-    # bundle: the SHA-256 of the evidence as it was; steps: what begins anew, each with the epoch of its last lease;
+    # bundle: the SHA-256 of the evidence so far; steps: the steps that begin again, each with its last lease's epoch;
     # committed: the reason under /reopened/<how often>
     EventType.RUN_REOPENED: frozenset({"bundle", "steps"}),
-    # paused: what, as kind:name; the reason is the operator's own words
+    # paused: the paused thing as kind:name; reason: the operator's own words
     **_every("pause.", "paused", "reason"),
     # count is filled in by the chain: the number of lines, this one included
     EventType.RUN_CLOSED: frozenset({"status", "count"}),
-    # tools: what the model may call, as operations, people and workflows; messages: how many it begins with
+    # tools: the operations, people and workflows that the model may call; messages: the number of initial messages
     EventType.AGENT_BEGAN: frozenset({"model", "tools"}),
-    # came: calls|answer|misfit; calls: what each is, and why it was refused, if it was
+    # came: calls|answer|misfit; calls: the tool of each call, and why it was refused, if it was
     EventType.AGENT_ANSWERED: frozenset({"came", "calls"}),
-    # outcome: deny|needs_approval|allow; action: its digest (see blind); policies: {name, version, digest} of all
-    # that were evaluated
+    # outcome: deny|needs_approval|allow; action: its digest (see blind); policies: {name, version, digest} of every
+    # policy that was evaluated
     EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policies"}),
     # check: connector|target|people (runtime.engine.preflight.Check)
     EventType.PREFLIGHT_FAILED: frozenset({"check"}),
@@ -143,7 +143,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
     # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
     EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
-    # decision: the id of the decision that let it out; approval: the id of the approval it consumed, or null
+    # decision: the id of the decision that permits it; approval: the id of the approval it consumed, or null
     EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
     # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
     EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
@@ -155,30 +155,30 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
-    # author: who published the text; by: the person who proposed it; approver: who has put it in force
+    # author: the person who published the text; by: who proposed it; approver: who put it in force
     EventType.POLICY_ACTIVATED: frozenset({"name", "version", "digest", "author", "approver"}),
     EventType.POLICY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.POLICY_RETIRED: frozenset({"name", "version", "digest", "approver"}),
     EventType.POLICY_RETIREMENT_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.DIRECTORY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
-    # a workflow that an event was to start, and could not; event: the SHA-256 of its content, its id in the inbox
+    # an event failed to start this workflow; event: the SHA-256 of the event's content, which is its id in the inbox
     EventType.WORKFLOW_UNSTARTED: frozenset({"name", "version", "event"}),
-    # checks: those of the verifier that the bundle of this run, which was not signed, failed
+    # checks: the verifier's checks that the run's bundle failed; the bundle was not signed
     EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
 }
-"""The members that ``data`` must hold, by type. More is welcome, as long as it is no value. Ids are strings."""
+"""The members that ``data`` must hold, by type. Other members are allowed, but never values. Ids are strings."""
 
 
 class Actor(Struct, frozen=True):
-    """The cause of a fact: the kind (``person``, ``token``, ``worker``, ``keeper``, ``policy``, ...) and the id."""
+    """The actor of an event: its kind (``person``, ``token``, ``worker``, ``keeper``, ``policy``, ...) and its id."""
 
     kind: str
     id: str
 
 
 class Event(Struct, frozen=True):
-    """One fact to be recorded. ``at`` is the database's time and carries a zone; ``data`` holds no values."""
+    """One fact to be recorded. ``at`` is the database's time, with a time zone; ``data`` holds no values."""
 
     type: EventType
     actor: Actor

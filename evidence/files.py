@@ -1,4 +1,4 @@
-"""Blobs in a directory, each whole or absent. Their URIs, ``file:<key>``, stay true when the directory moves."""
+"""Blobs in a directory, each whole or absent. Their URIs, ``file:<key>``, stay valid if the directory moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PREFIX = "file:"
 
 
 class FileBlobStore:
-    """A ``BlobStore`` in ``root``, which is made when needed. Files are readable by their owner only."""
+    """A ``BlobStore`` in ``root``, which is created when needed. Only the owner can read the files."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class FileBlobStore:
 
 
 def _make_directory(path: Path) -> None:
-    """Make ``path`` and what is above it, each entry durable: a synced file in a lost directory is lost."""
+    """Create ``path`` and its parents, and sync each entry: a crash that loses a directory loses its synced files."""
     if path.is_dir():
         return
     _make_directory(path.parent)

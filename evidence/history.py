@@ -1,7 +1,7 @@
-"""The sum of a run's events: the actions that were authorised, and the states of receipts and approvals.
+"""A fold of a run's events for the verifier: authorised actions, and the states of receipts and approvals.
 
-This is promise 1 checked after the fact, from the events alone: no side effect without a recorded ``allow``, or a
-recorded approval of exactly that action.
+It checks promise 1 afterwards, from the events alone: no side effect without a recorded ``allow``, or a recorded
+approval of exactly that action.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED
 _OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
 _OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED)
 _OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_OF_DOUBT, EventType.ACTION_LATE)
-# Plain strings, because a run's other events are many and an enum's hash is slow.
+# Plain strings: most events of a run are of other types, and hashing an enum is slow.
 _FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
 
-# Members of a late answer's data that are about its line, and not about the call.
+# Members of a late answer's data that describe its line, not the call.
 _BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state"})
 
 
 class ReceiptHistory(Struct):
-    """One receipt by its events: the last one's ``receipt_digest`` if any, the late answers' public facts."""
+    """One receipt by its events. ``digest`` is the last ``receipt_digest``; ``late`` are facts of its late answers."""
 
     action: str
     operation: str
@@ -45,9 +45,9 @@ class ReceiptHistory(Struct):
 
 
 class ApprovalHistory(Struct):
-    """One approval by its events. ``votes`` are (actor id, choice), in order, ``reasons`` the commitments to theirs.
+    """One approval by its events. ``votes`` are (actor id, choice) in order; ``reasons`` the commitments to reasons.
 
-    ``asked`` is the commitment to the kind, the requester and the terms; None in a chain that has none.
+    ``asked`` is the commitment to the kind, the requester and the terms; None if the chain has none.
     """
 
     action: str | None
@@ -68,7 +68,7 @@ ATTEMPTED = ("receipt", "action", "operation", "attempt", "decision", "approval"
 
 
 class History(Struct):
-    """Follows a chain event by event. Faults are collected with the number of their event, never raised."""
+    """Follows a chain event by event. Collects faults with their event numbers and never raises them."""
 
     workflow: object = None
     run_status: object = None
@@ -85,7 +85,7 @@ class History(Struct):
     irregular: list[str] = field(default_factory=list)
 
     def observe(self, event: dict[str, Any]) -> None:
-        """Take in one event of the chain, whose required data is known to be there."""
+        """Fold one event of the chain, whose required data is present."""
         if event["type"] not in _FOLLOWED:
             return
         kind, data = EventType(event["type"]), event["data"]
@@ -114,7 +114,7 @@ class History(Struct):
             self._settle(kind, event)
 
     def late_answers(self) -> list[tuple[str, str | None]]:
-        """The answers about attempts whose lease was lost, each with its contradiction of the receipt, or None."""
+        """The late answers of workers without a lease, each with its contradiction to the receipt, or None."""
         return [
             (
                 f"attempt {late['attempt']} of {receipt.operation}: {late['known']}",
@@ -180,7 +180,7 @@ class History(Struct):
         receipt.attempt, receipt.digest = data["attempt"], None
 
     def _why_not(self, intent: dict[str, Any]) -> str | None:
-        """The reason why an intent had no authority, None if it had."""
+        """The reason why an intent had no authority; None if it had."""
         decision = self.decisions.get(intent["decision"])
         if decision is None:
             return "without a decision"
@@ -233,7 +233,7 @@ class History(Struct):
 
 
 def _committed(data: dict[str, Any], path: str) -> str | None:
-    """The commitment of an event to the value at this path; None if it has none."""
+    """The event's commitment to the value at this path; None if it has none."""
     for pair in data["committed"] if type(data.get("committed")) is list else ():
         if type(pair) is list and len(pair) == 2 and pair[0] == path and type(pair[1]) is str:
             return pair[1]

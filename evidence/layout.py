@@ -26,17 +26,17 @@ ALWAYS = frozenset(
     {ENVELOPE, SUMS, EVENTS, README, RUN_FILE, RUN_HEAD, DECISIONS, COSTS, CHECKPOINTS, DISCLOSURES, PUBLIC_KEY}
 )
 OTHERS = re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json")
-# A file, in a folder at most.
+# A file name, in at most one folder.
 NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
 
 
 def text_file(kind: str, name: str, version: str | int) -> str:
-    """The place of a text; ``kind`` is ``workflow`` or ``policy``."""
+    """The file of a document's text; ``kind`` is ``workflow`` or ``policy``."""
     return f"{kind}/{name}-{version}.yaml"
 
 
 def record_file(kind: str, record_id: str) -> str:
-    """The place of a record; ``kind`` is ``approvals`` or ``receipts``."""
+    """The file of a record; ``kind`` is ``approvals`` or ``receipts``."""
     return f"{kind}/{record_id}.json"
 
 
@@ -47,6 +47,6 @@ _OPENSSL = {
 
 
 def readme(run: str, tenant: str, key_id: str, algorithm: str) -> str:
-    """The README.txt of one bundle (``readme.txt``): how to check it without us, and what that does not prove."""
+    """The README.txt of one bundle, from ``readme.txt``: how to check it without us, and the limits of the check."""
     text = Template(files("evidence").joinpath("readme.txt").read_text(encoding="utf-8"))
     return text.substitute(run=run, tenant=tenant, key_id=key_id, openssl=_OPENSSL[algorithm])

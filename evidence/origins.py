@@ -1,7 +1,8 @@
-"""Origins of an agent's calls, computed once more from what a bundle discloses.
+"""Recomputes the origins of an agent's calls from the values that a bundle discloses.
 
-A bundle lists the events of which origins are made, each with the commitments to its values. Where all that counts is
-disclosed, the same matcher has to find the same. Where something is withheld nothing is said about that call.
+A bundle lists the events from which origins are computed, each with the commitments to its values. If all the values
+that a call depends on are disclosed, the matcher must find the recorded origins. If one is withheld, the call is not
+checked.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _TOLD = frozenset({BEGAN, ANSWERED})
 
 
 def counts(kind: object, step: object) -> bool:
-    """True if this event has to be listed where origins are: it is a part of what an agent was shown."""
+    """True if a bundle must list this event among the origins: it is part of what an agent was shown."""
     return kind in _TOLD or (kind in (SUCCEEDED, FAILED) and isinstance(step, str) and "/" in step)
 
 
-# By a path and a commitment: whether the value is disclosed, and the value.
+# Maps a path and a commitment to (is it disclosed, value).
 Opened: TypeAlias = Callable[[str, str], tuple[bool, Json]]
 
 
@@ -46,7 +47,7 @@ class Event(Struct, frozen=True):
     values: Sequence[tuple[str, str]] | None = None
 
     def opened(self, name: str, opened: Opened) -> Any:
-        """The private value with this name. ``_Withheld`` if any part of it is."""
+        """The private value with this name. ``_Withheld`` if any part of it is withheld."""
         found: dict[str, Any] = {}
         for path, commitment in self.values or ():
             parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[2:]]
@@ -62,7 +63,7 @@ class Event(Struct, frozen=True):
 
 
 class Recount(Struct):
-    """The number of calls whose origins are found again, are withheld, or are of steps that follow expressions."""
+    """Counts of origins: recomputed (``again``), ``withheld``, or of workflow steps, by expressions (``followed``)."""
 
     again: int = 0
     withheld: int = 0
@@ -77,9 +78,9 @@ class Recount(Struct):
 
 
 def listed(told: Json, chained: Mapping[int, tuple[Json, Json, Json]]) -> list[Event]:
-    """The listed events. ``InputError`` unless they are all that count, with the values that the chain binds.
+    """The listed events. ``InputError`` if one is missing, or has other values than the chain binds.
 
-    ``chained`` are the events of the chain that may be listed: type, step, and the digest of their values.
+    ``chained`` are the chain's events that may be listed: type, step, and the digest of their values.
     """
     try:
         events = convert(told or [], list[Event])
@@ -96,7 +97,7 @@ def listed(told: Json, chained: Mapping[int, tuple[Json, Json, Json]]) -> list[E
 
 
 def recompute(events: Sequence[Event], opened: Opened) -> Recount:
-    """Find the origins of each decision again. ``InputError`` names the first that is not what was told."""
+    """Recompute the origins of each decision. ``InputError`` names the first that differs from the recorded ones."""
     count = Recount()
     for event in (one for one in events if one.type == DECIDED):
         try:
@@ -127,7 +128,7 @@ def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opene
     own = {(one.type, one.step or ""): one for one in inner}
     matching = began.opened("matching", opened)
     if began.opened("remembered", opened):
-        raise _Withheld  # what an earlier agent was shown may be in another book
+        raise _Withheld  # the conversation of an earlier agent may be in another run's book
     heard = [*_beginning(began, opened)]
     for before in range(1, int(at)):
         heard += _turn(f"{agent}/{before}", own, matching, opened)
@@ -165,7 +166,7 @@ def _beginning(began: Event, opened: Opened) -> list[Heard | None]:
 def _turn(
     turn: str, own: Mapping[tuple[str, str], Event], matching: Mapping[str, Any], opened: Opened
 ) -> list[Heard | None]:
-    """The answer of a turn, and the results of its calls that were done."""
+    """The model's answer of a turn, and the results of its successful calls."""
     answer = own.get((SUCCEEDED, turn))
     if answer is None:
         return []

@@ -1,7 +1,7 @@
-"""Receipts: the durable record of one side effect, written before it (intended) and after it (how it ended).
+"""Receipts: the durable record of one side effect, written before it (the intent) and after it (the outcome).
 
-They are the source of truth for safe retries and for evidence (Q-4). An effect whose receipt says ``intended`` by a
-lease that is gone, or ``in_doubt``, may have happened: it is never repeated before the doubt is resolved (promise 2).
+They are the source of truth for safe retries and for evidence (Q-4). If a receipt is ``in_doubt``, or ``intended`` by a
+lost lease, the effect may have happened: it is never repeated before the doubt is resolved (promise 2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evidence.commitments import blind, commit_fields, commit_paths
 
 
 class ReceiptStatus(StrEnum):
-    """The progress of the effect, as far as it is known."""
+    """The known progress of the effect."""
 
     INTENDED = "intended"
     SUCCEEDED = "succeeded"
@@ -40,7 +40,7 @@ class ReceiptEvent(StrEnum):
 
 
 class Resolution(StrEnum):
-    """The end of a doubt: it had happened; it had not, and may be done again; it is given up as failed."""
+    """The end of a doubt: the effect had happened; it had not and may be repeated; it is given up as failed."""
 
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
@@ -48,7 +48,7 @@ class Resolution(StrEnum):
 
 
 class LateAnswer(StrEnum):
-    """The knowledge of a worker that had lost its lease about its call: that it may have been sent, or how it ended."""
+    """The outcome that a worker reports after losing its lease; UNANSWERED: the call may have been sent."""
 
     UNANSWERED = "unanswered"
     SUCCEEDED = "succeeded"
@@ -57,7 +57,7 @@ class LateAnswer(StrEnum):
 
 
 def contradiction(known: str, attempt: int, status: str, last_attempt: int) -> str | None:
-    """The contradiction of a late answer about an attempt to its receipt, as a sentence; None if there is none."""
+    """The contradiction between a late answer about an attempt and its receipt, in words; None if there is none."""
     match known, status:
         case LateAnswer.SUCCEEDED, ReceiptStatus.FAILED:
             return "It counts as failed."
@@ -83,17 +83,17 @@ RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
 )
 
 
-# Members of a late answer that are values, and so committed to.
+# Members of a late answer that are values: evidence shows commitments to them.
 _LATE_VALUES = ("detail", "external_id", "output")
 
 
 class Receipt(Struct, frozen=True):
-    """The record of one effect: what was attempted, what happened, and how to reverse it, if it can be (Q-4).
+    """The record of one effect: the attempt, its outcome, and how to reverse it, if possible (Q-4).
 
-    ``attempt`` counts from 1. ``lease_epoch`` is that of the lease which intended it. ``reverse`` is how to undo the
-    effect: the ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.
-    ``resolution`` says in words how a doubt was resolved, ``error`` under ``message`` what went wrong. ``settled_at``
-    is None while the receipt is intended. ``late`` are the late answers about its attempts, each the facts of its event
+    ``attempt`` counts from 1. ``lease_epoch`` is the epoch of the lease that intended it. ``reverse`` undoes the
+    effect: an ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.
+    ``resolution`` says in words how a doubt was resolved; ``error`` has the error under ``message``. ``settled_at``
+    is None while the receipt is intended. ``late`` are the late answers about its attempts: the facts of each event
     with its values.
     """
 
@@ -119,8 +119,8 @@ class Receipt(Struct, frozen=True):
     def to_evidence(self, run_key: bytes) -> JsonObject:
         """The receipt as a bundle shows it: metadata, and commitments in place of every value.
 
-        What can carry business data (target, idempotency key, external id, texts, the reversal's input) is committed
-        under ``/receipt/<id>/…``; the action's digest is blinded. ``values(…)`` lists what a disclosure would open.
+        Fields that can carry business data (target, idempotency key, external id, texts, the reversal's input) are
+        committed under ``/receipt/<id>/…``; the action's digest is blinded. ``values()`` lists the committed values.
         """
         reverse = self.reverse
         shown: JsonObject = {
@@ -150,7 +150,7 @@ class Receipt(Struct, frozen=True):
         return shown
 
     def values(self) -> dict[str, Json]:
-        """Path and value of everything that ``to_evidence`` commits to at its top level; absent ones left out."""
+        """The paths and values that ``to_evidence`` commits to at its top level; absent values are left out."""
         place = f"/receipt/{self.receipt_id}"
         named: dict[str, Json] = {
             f"{place}/late/{number}/{name}": late[name]

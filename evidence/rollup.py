@@ -1,4 +1,4 @@
-"""A run's decisions, costs and checkpoints, from its events alone: the bundle holds them, the verifier derives them."""
+"""Derives a run's decisions, costs and checkpoints from its events, for the bundle and for the verifier."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class _Cost(Struct):
     unpriced_calls: int = 0
 
 
-# What a checkpoint says of how it came about; bundles of 0.2.0 did not.
+# The members of a checkpoint that say how it was made; bundles of 0.2.0 lack them.
 MADE_OF = frozenset({"source", "writes", "versions_seen"})
 
 
 class Rollup(Struct):
-    """Collects from events in order. An event that reports a model call holds ``data.usage``::
+    """Folds events in order. An event that reports a model call holds ``data.usage``::
 
     {"provider": …, "model": …, "input_tokens": int, "output_tokens": int, "cost_usd": "0.0012" | null}
 
-    A checkpoint has the ``writes`` of the steps that succeeded since the one before, each by its event, whose line
-    binds the values. ``versions_seen`` maps channels that a step has written to the newest checkpoint
-    with a write of it.
+    A checkpoint has the ``writes`` of the steps that succeeded since the checkpoint before. A write names its event,
+    whose line binds the values. ``versions_seen`` maps each channel that a step has written to the newest checkpoint
+    with a write to it.
     """
 
     decisions: list[JsonObject] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Rollup(Struct):
     _costs: dict[tuple[str, str], _Cost] = field(default_factory=dict)
 
     def observe(self, event: dict[str, Any]) -> None:
-        """Take in one event of the chain."""
+        """Fold one event of the chain."""
         kind, data = event["type"], event["data"]
         if kind == EventType.DECISION_MADE:
             self.decisions.append({**data, "seq": event["seq"], "step": event["step"], "ts": event["ts"]})
@@ -66,7 +66,7 @@ class Rollup(Struct):
             self.problems.append(f"event {event['seq']}: its writes are no names of channels")
 
     def _made(self, number: Json) -> JsonObject:
-        """Tell what made the checkpoint: by what, of which writes, and what it last saw of each channel (P-3)."""
+        """The members ``MADE_OF`` of a checkpoint: its source, its writes, each channel's newest version (P-3)."""
         writes = [dict[str, Json](seq=seq, step=step, channels=[*names]) for seq, step, names in self._writes]
         for _, _, names in self._writes:
             self._versions.update(dict.fromkeys(names, number))
@@ -118,6 +118,6 @@ def _money(text: str | None) -> Decimal | None:
         amount = Decimal(text)
     except InvalidOperation:
         return None
-    # Within 28 significant digits, sums of such amounts are exact, hence equal for everybody who adds them up.
-    exponent = amount.as_tuple().exponent  # a letter for what is no number
+    # Within 28 significant digits, sums of such amounts are exact, so every verifier gets the same sum.
+    exponent = amount.as_tuple().exponent  # a letter for NaN and infinity
     return amount if isinstance(exponent, int) and exponent >= -15 and 0 <= amount < 10**9 else None

@@ -1,7 +1,7 @@
 """Blobs in an S3 bucket: written once under a checksum, kept by Object Lock if configured, read by version (U-7).
 
-Object Lock stops nobody from putting a newer version or a delete marker on top, so a blob is named by its version id
-and checked against the SHA-256 that we remember, whatever the service says.
+Object Lock does not prevent a newer version or a delete marker. So a blob is read by its version id, and its bytes are
+checked against the SHA-256 that we stored, whatever the service says.
 """
 
 from __future__ import annotations
@@ -117,6 +117,6 @@ def _code(error: ClientError) -> str:
 
 
 def _version(answer: dict[str, Any]) -> str | None:
-    """The version id; buckets without versioning answer with none, or with the word null."""
+    """The version id; None for a bucket without versioning, which answers with none or with "null"."""
     version = answer.get("VersionId")
     return None if version in (None, "null") else str(version)

@@ -1,7 +1,7 @@
 """Signatures over evidence: keys, the signer port, and DSSE v1 envelopes.
 
-A key is named by its fingerprint: the SHA-256 of its SubjectPublicKeyInfo DER, in hexadecimal, which
-``openssl pkey -pubin -in key.pem -outform DER | sha256sum`` prints as well.
+A key's id is its fingerprint: the hexadecimal SHA-256 of its SubjectPublicKeyInfo DER. The command
+``openssl pkey -pubin -in key.pem -outform DER | sha256sum`` prints the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PEM_BYTES_MAX = 64 * 1024
 
 
 class Algorithm(StrEnum):
-    """The signatures we make and check."""
+    """The signature algorithms that we use."""
 
     ED25519 = "ed25519"
     ECDSA_P256_SHA256 = "ecdsa-p256-sha256"
@@ -36,7 +36,7 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that signatures are checked with: Ed25519 (RFC 8032), or ECDSA on P-256 with SHA-256 and DER signatures."""
+    """A key that checks signatures: Ed25519 (RFC 8032), or ECDSA on P-256 with SHA-256 and DER signatures."""
 
     algorithm: Algorithm
     key_id: str
@@ -78,11 +78,11 @@ class PublicKey:
 
 
 class Signer(Protocol):
-    """The signer of bundles and log checkpoints: a file's key by default, a key service in production."""
+    """The signer of bundles: with a key in a file by default, with a key service in production."""
 
     @property
     def public_key(self) -> PublicKey:
-        """The key that the signatures verify with; its ``key_id`` and ``algorithm`` are the signer's."""
+        """The key that verifies the signatures; its ``key_id`` and ``algorithm`` are the signer's."""
 
     def sign(self, data: bytes) -> bytes:
         """Sign ``data`` itself (not a digest of it). Blocks; may raise ``TransportError`` if a service signs."""
@@ -125,21 +125,21 @@ class FileSigner:
 
     @classmethod
     def load_or_create(cls, path: Path) -> FileSigner:
-        """Read the key, or make one (mode 0600) if there is none. Of several that start at once, one makes it."""
+        """Read the key, or create one (mode 0600) if there is none. Of several processes at once, one creates it."""
         if not path.exists():
             pem = ed25519.Ed25519PrivateKey.generate().private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
             try:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                write_new(path, pem)  # unless somebody else has just put one there
+                write_new(path, pem)  # no effect if another process has just written one
             except OSError as error:
                 raise ConfigurationError(f"the signing key {path} cannot be created: {error.strerror}") from None
         return cls.load(path)
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The bytes that a DSSE v1 signature is over: the pre-authentication encoding of type and payload."""
+    """The bytes that a DSSE v1 signature covers: the pre-authentication encoding of type and payload."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
@@ -150,9 +150,9 @@ def seal_envelope(payload_type: str, payload: bytes, signer: Signer) -> bytes:
 
 
 def open_envelope(envelope: bytes, payload_type: str, key: PublicKey) -> bytes:
-    """The payload of an envelope signed by ``key``; ``InputError`` says why it is not.
+    """The payload of an envelope signed by ``key``; ``InputError`` if it is not.
 
-    DSSE leaves keyid, white space and base64 padding bits unsigned. Here an envelope has exactly one spelling, so no
+    DSSE does not sign keyid, white space and base64 padding bits. We accept exactly one spelling of an envelope, so no
     byte of it can change unnoticed.
     """
     parsed = bounded_json.parse_object(envelope, bytes_max=ENVELOPE_BYTES_MAX, where="envelope")

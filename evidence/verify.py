@@ -1,4 +1,4 @@
-"""The offline verifier: what a bundle proves, what it does not, row by row. Needs no database and no network.
+"""The offline verifier: one row for each thing that a bundle proves or does not. Needs no database and no network.
 
     python -m evidence.verify BUNDLE [--key PEM] [--allow-unfinished] [--json]
 
@@ -40,7 +40,7 @@ _NOT_PROVEN = (
 
 
 class Status(StrEnum):
-    """The result of a check. ``warning``: true, but a person should weigh it. ``not_proven``: nothing here shows it."""
+    """The result of a check. ``warning``: a person should judge it. ``not_proven``: the bundle cannot show it."""
 
     OK = "ok"
     FAILED = "failed"
@@ -49,7 +49,7 @@ class Status(StrEnum):
 
 
 class Row(Struct, frozen=True):
-    """One check and its result, with what was found in words."""
+    """One check, its result, and the finding in words."""
 
     check: str
     status: Status
@@ -75,11 +75,11 @@ class Verification(Struct, frozen=True):
         return not self.failed
 
     def to_json(self) -> JsonObject:
-        """The table for programs."""
+        """The table as JSON."""
         return {"ok": self.ok, "rows": [to_builtins(row) for row in self.rows]}
 
     def to_text(self) -> str:
-        """The table for people. Characters that a terminal would act upon are shown as escapes."""
+        """The table as text. Escapes control characters, which a terminal would interpret."""
         wide = max(len(row.check) for row in self.rows)
         indent = " " * (wide + 14)
         lines: list[str] = []
@@ -93,9 +93,9 @@ class Verification(Struct, frozen=True):
 
 
 def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: bool = True) -> Verification:
-    """Check a bundle against a key that you trust, or, without one, against the key that it brings along.
+    """Check a bundle against a key that you trust or, without one, against the key inside the bundle.
 
-    ``require_final`` fails the bundle of a run that has not closed. Any fault of the bundle becomes a row.
+    With ``require_final`` the bundle of a run that has not closed fails. Any fault of the bundle becomes a row.
     ``InputError`` only if there is no bundle at ``path``, or ``public_key`` is no usable key.
     """
     pinned = None if public_key is None else _load_key(public_key)
@@ -110,7 +110,7 @@ def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: 
 
 
 def verify_unsigned(files: Mapping[str, bytes], statement: bytes) -> Verification:
-    """Check what is about to be signed as ``verify_bundle`` will, but for the signature; the run must have closed."""
+    """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed."""
     try:
         return _Run(HeldFiles(files), None, require_final=True).contents(statement)
     except InputError as error:
@@ -140,7 +140,7 @@ class _Run(Struct):
             return Verification((*self.rows, _REST))
 
     def contents(self, statement: bytes) -> Verification:
-        """Check everything against the statement. ``InputError`` if it is none."""
+        """Check everything against the statement. ``InputError`` if ``statement`` is no statement."""
         subjects, predicate = _read_statement(statement)
         self._check("integrity", lambda: self._integrity(subjects))
         self._check("checksums", lambda: self._sums(subjects))

@@ -1,8 +1,8 @@
-"""The decision over one action: total, and fail-closed (U-4, Q-16); and its explanation.
+"""The decision over one action: total, and fail-closed (U-4, Q-16).
 
-Every rule that matches is evaluated, of every policy that applies. Deny outranks needs_approval outranks allow; nothing
-fired is deny; an error in any rule is deny, and names the rule; no policy, or one that cannot be read, is deny. Nothing
-here raises for what a policy or an action says.
+Every matching rule of every policy that applies is evaluated. Deny outranks needs_approval, which outranks allow. The
+decision is also deny if no rule fired, if a rule fails (the decision names it), if there is no policy, or if one cannot
+be read. The content of a policy or an action never raises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from policy.sets import Applying, Named, PolicySet
 
 
 class FiredRule(Struct, frozen=True):
-    """A rule whose condition held. ``id`` begins with its policy's name where several policies were evaluated."""
+    """A rule whose condition held. ``id`` begins with its policy's name if several policies were evaluated."""
 
     id: str
     outcome: Ruling
@@ -38,7 +38,7 @@ class FiredRule(Struct, frozen=True):
 
 
 class RuleError(Struct, frozen=True):
-    """A rule that could not be evaluated, and why."""
+    """A rule that could not be evaluated, and the reason."""
 
     rule: str
     message: str
@@ -47,11 +47,11 @@ class RuleError(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """Policy's answer for one action.
 
-    ``policies`` are all that were evaluated; ``asking`` are those whose rules decided, for an outcome of theirs.
-    ``rules`` are all that fired, in the policies' order, outranked ones included. ``reasons`` are sentences for people,
-    never none. ``approval`` is there exactly when the outcome is needs_approval. ``facts_read`` are the operation and
-    the facts that the matching rules read, values included (sensitive ones too): enough to judge the action again.
-    ``in_doubt`` are the groups that the rules name for the case that nobody knows whether the action happened.
+    ``policies`` are all that were evaluated; ``asking`` are those whose rules decided the outcome. ``rules`` are all
+    that fired, in the policies' order, outranked ones included. ``reasons`` are sentences for people, at least one.
+    ``approval`` is set exactly if the outcome is needs_approval. ``facts_read`` are the operation and the facts that
+    the matching rules read, with their values (sensitive ones too): enough to judge the action again. ``in_doubt`` are
+    the groups that the rules name to resolve a doubt about the action.
     """
 
     outcome: Ruling
@@ -82,7 +82,7 @@ def deny(
     policies: tuple[PolicyName, ...] = (),
     read: Mapping[str, object] = MappingProxyType({}),
 ) -> Decision:
-    """A denial that is not a rule's: a cap (``cap:max_writes_per_run``), or a policy that is missing."""
+    """A denial by no rule: by a cap (``cap:max_writes_per_run``), or because there is no usable policy."""
     fired = (FiredRule(code, Ruling.DENY, sentence),)
     return Decision(Ruling.DENY, policies, fired, (), (sentence,), None, read)
 
@@ -90,7 +90,7 @@ def deny(
 def build_facts(
     action: Action, context: FactContext, traced: Mapping[str, object] = MappingProxyType({})
 ) -> dict[str, object]:
-    """The facts of one action, by their dotted names, as plain JSON values. ``traced`` are those about origins."""
+    """The facts of one action, by their dotted names, as plain JSON values. ``traced`` are the facts about origins."""
     before = action.before
     added = EXTENSION if context.step_added_by else PUBLISHED
     facts: dict[str, object] = {
@@ -142,9 +142,10 @@ _PLAIN_REASONS = {
 
 
 def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, workflow: str | None = None) -> Decision:
-    """Judge one action. Never raises for what the policies or the facts say.
+    """Judge one action. The content of policies or facts never raises.
 
-    ``workflow`` says whose policies apply where the facts do not: a recorded decision holds only what rules have read.
+    ``workflow`` selects the policies that apply, if the facts lack it: a recorded decision holds only the facts that
+    rules have read.
     """
     workflow = str(facts.get("run.workflow", "")) if workflow is None else workflow
     applying = policies.applying(workflow, operation)
@@ -160,10 +161,10 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
                 failed.append((named, held))
     fired.sort(key=_PLACE)
     failed.sort(key=lambda pair: pair[0].place)
-    # Both branches of a rule with `otherwise` fail together: that is one error, told of the first.
+    # Both branches of a rule with `otherwise` fail together: report one error, that of the first.
     errors = tuple({named.id: RuleError(named.id, str(error)) for named, error in reversed(failed)}.values())[::-1]
     outcomes = {named.rule.outcome for named in fired}
-    # A rule about another operation, which this one can do as well, lets nothing out by itself.
+    # A rule for a narrower operation only restrains this one: unless a rule of its own fires too, the result is deny.
     own = any(operation in named.rule.operations for named in fired)
     outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
     decisive = [named for named in fired if named.rule.outcome is outcome]
@@ -187,7 +188,7 @@ _PLACE = attrgetter("place")
 
 
 def _refusal(applying: Applying, operation: str) -> Decision:
-    """The denial where no rule is to be asked."""
+    """The denial if no rule can be evaluated."""
     if applying.broken:
         sentence = f"The policy cannot be read, so nothing is allowed. {applying.broken[0].message}"
         return deny("policy:unreadable", sentence)
@@ -206,7 +207,7 @@ def _none(applying: Applying, operation: str) -> str:
 
 
 def terms_of(documents: Sequence[RuleDocument]) -> Terms:
-    """Add up the terms of several rules: the sum asks for all that any of them asks for."""
+    """Combine the terms of several rules: the result is at least as strict as each of them."""
     expires = min(document.expires for document in documents)
     reminders = {remind for document in documents for remind in document.remind if remind < expires}
     overdue = [document.escalate for document in documents if document.escalate and document.escalate.after < expires]
@@ -232,7 +233,7 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
 
 
 def quorums(approvers: Iterable[Approver]) -> tuple[GroupQuorum, ...]:
-    """Each group once, with the largest number that is asked of it."""
+    """Each group once, with the largest number of approvals that is asked of it."""
     quorum: dict[tuple[str, GroupSource], int] = {}
     for approver in approvers:
         key = _group(approver)
@@ -241,7 +242,7 @@ def quorums(approvers: Iterable[Approver]) -> tuple[GroupQuorum, ...]:
 
 
 def _group(party: EscalateTo) -> tuple[str, GroupSource]:
-    """The group that is named, and its source."""
+    """The named group and its source."""
     if party.group is not None:
         return party.group, GroupSource.GROUP
     assert party.slack_group is not None, "the document names exactly one"

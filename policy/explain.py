@@ -1,4 +1,4 @@
-"""The explanation of a decision: how every rule of the policies that apply came out. Pure."""
+"""The explanation of a decision: the result of every rule of the policies that apply. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain(
     context: FactContext,
     traced: Mapping[str, object] = MappingProxyType({}),
 ) -> Explanation:
-    """Judge an action and show how every rule came out."""
+    """Judge an action and show the result of every rule."""
     facts = build_facts(action, context, traced)
     decision = evaluate(policies, facts, action.operation)
     fired = {(rule.id, rule.outcome) for rule in decision.rules}

@@ -1,4 +1,4 @@
-"""The facts that a rule may know about an action: declared, typed, flattened. There is no clock among them."""
+"""The facts that a rule may read about an action: declared, typed, flattened. Time is not among them."""
 
 from __future__ import annotations
 
@@ -41,36 +41,36 @@ BASE_FACTS: Mapping[str, str] = {
     "tenant.id": "string",
     "tenant.workspace": "string",
 }
-"""The facts that every action has. To these come ``action.fields.<name>`` and ``action.before.<name>``, and of each
-argument ``origin.<name>`` and ``carries.<name>``."""
+"""The facts that every action has. An operation adds ``action.fields.<name>``, ``action.before.<name>`` and, for each
+argument, ``origin.<name>`` and ``carries.<name>``."""
 
 
 COUNTER, SAME = "counters.writes_in_run", "counters.same_in_run"
-"""The facts that other steps of the run change by what they let out."""
+"""The facts that change if other steps of the run perform actions."""
 REFUSED, ASKED = "counters.refused_in_run", "counters.asked_in_run"
-"""The facts that other steps of the run, and people, change by what they refuse and ask."""
+"""The facts that change if actions of the run are denied or rejected, or people are asked about them."""
 
 ORIGIN, CARRIES = "origin.", "carries."
-"""The beginnings of facts about where values come from. They are worked out only where a rule reads one of them."""
+"""The prefixes of facts about origins. These facts are computed only if a rule reads one of them."""
 
 
-# The origin of a step: the workflow as it was published, what somebody added to one run, or an agent.
+# The origin of a step: the published workflow, an extension of one run, or an agent.
 PUBLISHED, EXTENSION, AGENT = "workflow", "extension", "agent"
 
 
 def is_traced(fact: str) -> bool:
-    """True if the fact says where a value comes from."""
+    """True if the fact is about the origins of a value."""
     return fact.startswith((ORIGIN, CARRIES))
 
 
 class OperationFacts(Struct, frozen=True):
     """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads.
 
-    ``arguments`` are the inputs whose origins can be asked for, with the fields that it may write.
+    ``arguments`` are the inputs and fields whose origins a rule can read.
 
-    ``generics`` are the operations that can do what this one does, each with the condition under which an action of
-    theirs does: ``servicenow.record.update`` where ``action.target.startsWith('incident/')``. ``connector`` is that of
-    an operation whose name does not begin with it.
+    ``generics`` are the broader operations that can do the same, each with the condition under which its action does:
+    ``servicenow.record.update`` if ``action.target.startsWith('incident/')``. ``connector`` is set if the operation's
+    name does not begin with its connector.
     """
 
     fields: Mapping[str, str]
@@ -85,12 +85,12 @@ class OperationFacts(Struct, frozen=True):
 
 
 class FactContext(Struct, frozen=True):
-    """The origin of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
+    """The context of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
 
-    ``same_in_run`` counts other steps that were let out with the same call, ``refused_in_run`` denials and rejections,
+    ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
     ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps.
 
-    ``step_added_by`` is the principal that added the step to the run, "" for a step that was published.
+    ``step_added_by`` is the principal that added the step to the run, "" for a step of the published workflow.
     """
 
     run_workflow: str = ""
@@ -118,8 +118,8 @@ class FactContext(Struct, frozen=True):
 def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:
     """The variables visible to a rule that matches these operations.
 
-    A field that two of them declare with different types is ``dyn``. A field whose name cannot be written in an
-    expression is left out; ``'its-name' in action.present`` still works.
+    A field that two operations declare with different types is ``dyn``. A field whose name is no valid variable name
+    is left out; ``'its-name' in action.present`` still works.
     """
     variables = dict(BASE_FACTS)
     for operation in operations:

@@ -1,8 +1,8 @@
-"""The outcome of an operation in a workflow, as far as it can be known before any run. Pure.
+"""The outcome of an operation in a workflow, as far as it is known before any run. Pure.
 
-Nothing here is a guess: what is foreseen is what every action of the step would meet, caps and pauses apart. A rule is
-certain if it has no condition, or if the facts that workflow and operation fix decide its condition whatever the other
-facts are (CEL's `&&` and `||` do). A rule that is not certain may fire, may not, and may fail, which denies.
+The result is never a guess: it holds for every action of the step, apart from caps and pauses. A rule is certain if it
+has no condition, or if the facts that workflow and operation fix decide its condition whatever the other facts are
+(CEL's `&&` and `||` do that). A rule that is not certain may fire, may not fire, or may raise an error, which denies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from policy.sets import PolicySet
 
 
 class Verdict(StrEnum):
-    """The word for what becomes of every action of a step."""
+    """The outcome of every action of a step, in words."""
 
     DENIED = "always denied"
     ASKS = "always asks people"
@@ -36,13 +36,13 @@ _ALWAYS = {Ruling.DENY: Verdict.DENIED, Ruling.NEEDS_APPROVAL: Verdict.ASKS, Rul
 _MAY = {Ruling.DENY: "denied", Ruling.NEEDS_APPROVAL: "asks people", Ruling.ALLOW: "allowed"}
 
 _Seen: TypeAlias = tuple[str, Ruling, bool, bool | None]
-"""A rule that may fire: its name, its outcome, whether it is about this operation, and whether it is certain."""
+"""A rule that may fire: name, outcome, is it about this operation itself, is it certain (None: undecided)."""
 
 
 class Foreseen(Struct, frozen=True):
     """The possible ``outcomes``, the strictest first, and the ``rules`` that may decide; several mean that it depends.
 
-    A condition that cannot be evaluated denies: that alone is not counted among the outcomes of what depends.
+    If the verdict is DEPENDS, ``outcomes`` leaves out the denial by a condition that cannot be evaluated.
     """
 
     verdict: Verdict
@@ -51,7 +51,7 @@ class Foreseen(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The verdict in words; of what depends, on what."""
+        """The verdict in words; if it depends, with the possible outcomes."""
         if self.verdict is not Verdict.DEPENDS:
             return str(self.verdict)
         return f"{self.verdict}: " + " or ".join(_MAY[outcome] for outcome in self.outcomes[::-1])
@@ -67,7 +67,7 @@ class Foreseen(Struct, frozen=True):
 
 
 def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[str, object]) -> Foreseen:
-    """Foresee what becomes of the operation in this workflow. ``fixed`` are facts of all of its runs."""
+    """Foresee the outcome of the operation in this workflow. ``fixed`` are facts that hold in all of its runs."""
     applying = policies.applying(workflow, operation)
     if applying.broken or applying.unknown or not applying.policies:
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), ())
@@ -79,7 +79,7 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
     rules = [rule for rule in rules if rule[3] is not False]
     either = _weakest(rules)
     sure = [outcome for _, outcome, _, certain in rules if certain] + either
-    # A rule about another operation, which this one can do as well, lets nothing out by itself.
+    # A rule for a narrower operation only restrains this one: unless a rule of its own fires too, the result is deny.
     own = any(is_own for _, _, is_own, _ in rules)
     let = bool(either) or any(is_own and certain for _, _, is_own, certain in rules)
     names = tuple(dict.fromkeys(name for name, *_ in rules))
@@ -87,7 +87,7 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
     if {outcome for _, outcome, *_ in rules} == {Ruling.DENY}:
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
-    floor = min(sure, key=STRENGTH.index) if let else Ruling.DENY  # nothing of its own fires: denied
+    floor = min(sure, key=STRENGTH.index) if let else Ruling.DENY  # maybe no rule of its own fires: denied
     stricter = STRENGTH[: STRENGTH.index(floor)] if let else STRENGTH
     possible = {outcome for _, outcome, _, certain in rules if not certain and outcome in stricter} | {floor}
     certain = let and all(rule[3] is not None for rule in rules)
@@ -96,9 +96,9 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
 
 
 def _weakest(rules: Sequence[_Seen]) -> list[Ruling]:
-    """List the weaker outcome of each rule with `otherwise` that nothing decides: one of its two holds at least.
+    """List the weaker outcome of each undecided rule with `otherwise`: one of its two outcomes always holds.
 
-    The two halves of such a rule have one name, and come one after the other.
+    The two halves of such a rule have one name and are adjacent.
     """
     pairs = [
         (one[1], other[1])
@@ -117,7 +117,7 @@ def _certain(condition: Expression, fixed: Mapping[str, object]) -> bool | None:
 
 
 def changed(before: PolicySet, after: PolicySet) -> Iterator[tuple[str, str]]:
-    """Yield each rule that comes, falls away, or reads otherwise: its name with its policy's, and which of these."""
+    """Yield each rule that is new, falls away or changes: its name with its policy's, and which of these."""
     old, new = _rules(before), _rules(after)
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
@@ -129,9 +129,9 @@ def changed(before: PolicySet, after: PolicySet) -> Iterator[tuple[str, str]]:
 
 
 def _rules(policies: PolicySet) -> dict[str, object]:
-    """Every rule by name, with all that it says; also the scope of its policy, which is part of what it means.
+    """Every rule by name, as its document and the scope of its policy, which is part of its meaning.
 
-    Of a rule with `otherwise` the first half is the rule as it is written.
+    For a rule with `otherwise` it takes the first half, which holds the document as written.
     """
     return {
         f"{policy.name}/{rule.id}": (rule.document, policy.applies)

@@ -1,4 +1,4 @@
-"""Turns a policy's text into rules that are compiled, type-checked and indexed by operation."""
+"""Compiles and type-checks a policy's text into rules for the operations that they match."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from policy.scope import EVERYTHING, Scope, compile_glob, scope_problems
 
 
 class Rule(Struct, frozen=True):
-    """A rule that is ready to be evaluated. The condition of one without ``when`` is ``true``.
+    """A compiled rule. Without ``when`` its condition is ``true``.
 
-    A rule of the document with ``otherwise`` is two of these, with one id and opposite conditions.
+    A rule of the document with ``otherwise`` becomes two of these, with one id and opposite conditions.
 
-    ``restrains`` are the conditions under which it holds for operations that can do the same, besides those that it
-    matches. There it only denies, or asks for people where another rule lets the action out: it allows nothing.
+    ``restrains`` maps broader operations, which the rule does not match but which can do the same, to the conditions
+    under which the rule holds for them. For those it can only deny, or ask people if another rule allows the action.
     """
 
     position: int
@@ -41,7 +41,7 @@ class Rule(Struct, frozen=True):
 
 
 class PolicyName(Struct, frozen=True):
-    """The name, version and digest of a policy, as decisions tell them."""
+    """The name, version and digest of a policy, as decisions record them."""
 
     name: str
     version: int
@@ -127,7 +127,7 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
 
 
 def scope_of(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Scope:
-    """The scope of a policy that cannot be compiled: everything, unless exactly one is written down."""
+    """The scope of a policy that cannot be compiled: everything, unless its ``applies`` can be read."""
     try:
         value = load_document(text, file).value
         if not isinstance(value, dict) or "applies" not in value:
@@ -148,7 +148,7 @@ def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> fr
 
 
 def _siblings(rule: RuleDocument, matched: frozenset[str], operations: Mapping[str, OperationFacts]) -> dict[str, str]:
-    """The operations that can do what the matched ones do, each with the condition under which the rule holds there."""
+    """The broader operations that can do what the matched ones do, each with the rule's condition for it."""
     found: dict[str, list[str]] = {}
     for name in sorted(matched) if rule.outcome is not Ruling.ALLOW else ():
         for generic, condition in operations[name].generics.items():
@@ -208,7 +208,7 @@ def _approval_problems(document: Document, index: int, rule: RuleDocument) -> It
 
 
 def late_times(asked: Any) -> Iterator[tuple[Path, str]]:
-    """Yield the times of a rule or a gate that come when its question has expired already: their paths, and why."""
+    """Yield the times of a rule or a gate that are after its question's expiry: each path, and the problem."""
     late = "when the approval has expired already."
     for at, remind in enumerate(asked.remind):
         if remind >= asked.expires:

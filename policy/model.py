@@ -1,4 +1,4 @@
-"""A policy as people write it, and the words that decisions are made of."""
+"""The document of a policy as people write it, and the outcomes of decisions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ruling(StrEnum):
 
 
 STRENGTH = tuple(Ruling)
-"""The strongest first."""
+"""The rulings, strictest first."""
 
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
@@ -39,7 +39,7 @@ class _Part(BaseModel):
 
 
 class Match(_Part):
-    """The operations that a rule is about; ``*`` in a glob stands for any characters, dots included."""
+    """The operations that a rule matches; ``*`` in a glob stands for any characters, dots included."""
 
     operation: Glob | None = None
     connector: Name | None = None
@@ -52,7 +52,7 @@ class Match(_Part):
 
 
 class EscalateTo(_Part):
-    """The group that an overdue approval is put to as well: one of ours, or a Slack user group."""
+    """The group that may also decide an overdue approval: one of ours, or a Slack user group."""
 
     group: GroupName | None = None
     slack_group: GroupName | None = None
@@ -65,7 +65,7 @@ class EscalateTo(_Part):
 
 
 class Approver(EscalateTo):
-    """A group of people, ours or Slack's, and how many of them must approve."""
+    """A group of people, ours or Slack's, and the number of them who must approve."""
 
     of: Annotated[int, Field(ge=1, le=20)] = 1
 
@@ -78,7 +78,7 @@ class Escalate(_Part):
 
 
 class InDoubt(_Part):
-    """The people who are asked what became of an action of which nobody knows whether it happened."""
+    """The people who are asked if an action that is in doubt happened."""
 
     approvers: Annotated[tuple[Approver, ...], Field(min_length=1)]
 
@@ -89,9 +89,9 @@ APPROVAL_KEYS = (
 
 
 class RuleDocument(_Part):
-    """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for all that it matches.
+    """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for every match.
 
-    ``otherwise`` is the outcome where ``when`` is false.
+    ``otherwise`` is the outcome if ``when`` is false.
     """
 
     id: Name
@@ -118,7 +118,7 @@ class RuleDocument(_Part):
 
     @property
     def branches(self) -> tuple[RuleDocument, ...]:
-        """The rule for each of its outcomes: as it is, and with the opposite condition for ``otherwise``."""
+        """The rule as it is and, if it has ``otherwise``, the rule with that outcome and the opposite condition."""
         if self.otherwise is None or self.when is None:
             return (self,)
         opposite = {"when": f"!({self.when}\n)", "outcome": self.otherwise}
@@ -129,7 +129,7 @@ Globs = Annotated[tuple[Glob, ...], Field(min_length=1, max_length=100)]
 
 
 class AppliesDocument(_Part):
-    """The scope of a policy. A key that is absent restricts nothing; of a key's globs one must match."""
+    """The scope of a policy. An absent key restricts nothing; at least one glob of a key must match."""
 
     workflows: Globs | None = None
     connectors: Globs | None = None

@@ -26,9 +26,9 @@ def compile_glob(glob: str) -> re.Pattern[str]:
 class Scope(Struct, frozen=True):
     """The scope of one policy. None restricts nothing.
 
-    ``kin`` are the operations that each operation can stand for: whoever denies ``servicenow.incident.update`` denies
-    it to ``servicenow.record.update`` as well, so a policy reaches an operation also through those. ``owners`` are the
-    connectors of operations whose names do not begin with them.
+    ``kin`` are the operations that each operation can stand in for. A rule on ``servicenow.incident.update`` also
+    restrains ``servicenow.record.update``, so the policy must reach that operation too. ``owners`` are the connectors
+    of operations whose names do not begin with them.
     """
 
     workflows: _Patterns = None
@@ -39,7 +39,7 @@ class Scope(Struct, frozen=True):
 
     @classmethod
     def of(cls, applies: AppliesDocument | None, operations: Mapping[str, OperationFacts]) -> Scope:
-        """The scope that a document writes down, among these operations."""
+        """The scope that a document declares, for these operations."""
         if applies is None:
             return EVERYTHING
         kin: dict[str, tuple[str, ...]] = {}
@@ -55,11 +55,11 @@ class Scope(Struct, frozen=True):
         return _one(self.workflows, workflow) and self.reaches(operation)
 
     def reaches(self, operation: str) -> bool:
-        """True if the policy applies to this operation, or to one that it can stand for, in some workflow."""
+        """True if the policy applies to this operation, or to one that it can stand in for, in some workflow."""
         return any(map(self.holds, (operation, *self.kin.get(operation, ()))))
 
     def holds(self, operation: str) -> bool:
-        """True if this very operation is among those that are written down."""
+        """True if the globs match this operation itself."""
         connector = self.owners.get(operation) or operation.partition(".")[0]
         return _one(self.connectors, connector) and _one(self.operations, operation)
 

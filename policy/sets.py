@@ -1,4 +1,4 @@
-"""All policies of a tenant that are in force: they live side by side, and the strictest outcome wins. Pure."""
+"""All policies of a tenant that are in force together; the strictest outcome wins. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policy.scope import EVERYTHING, Scope
 
 
 class BrokenPolicy(Struct, frozen=True):
-    """A policy in force that cannot be read; ``message`` says why. It denies whatever its scope covers."""
+    """A policy in force that cannot be read; ``message`` says why. It denies everything in its scope."""
 
     digest: str
     message: str
@@ -26,7 +26,7 @@ Member: TypeAlias = "Policy | BrokenPolicy"
 
 
 class Named(Struct, frozen=True):
-    """A rule as a decision names it: by its id, with its policy's name before it where several were evaluated."""
+    """A rule under the id that decisions use: with its policy's name before it if several policies were evaluated."""
 
     id: str
     place: tuple[int, int]
@@ -37,10 +37,9 @@ class Named(Struct, frozen=True):
 class Applying(Struct, frozen=True):
     """The policies that apply to one operation in one workflow, with their rules for it.
 
-    The rules are in groups that agree on facts' types, each run as one program. ``references`` are the facts that they
-    read, sorted; ``traces`` says that some of these are about origins, ``recounts`` that one is about equal calls.
-    ``unknown`` says that one of them does not know the operation. They are ``usable`` if all can be
-    asked.
+    The rules are in groups that agree on the types of facts; each group runs as one program. ``references`` are the
+    facts that they read, sorted. ``traces``: a rule reads origins. ``recounts``: a rule reads the count of equal calls.
+    ``unknown``: one of the policies does not know the operation. ``usable``: all policies can be evaluated.
     """
 
     policies: tuple[PolicyName, ...]
@@ -54,7 +53,7 @@ class Applying(Struct, frozen=True):
 
 
 class PolicySet:
-    """The policies that are in force together. Immutable; their order is that of their names."""
+    """The policies that are in force together, ordered by name. Immutable."""
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
         self.members = tuple(members)
@@ -63,16 +62,16 @@ class PolicySet:
         )
         self.broken = tuple(one for one in self.members if isinstance(one, BrokenPolicy))
         self.applying = lru_cache(1024)(self._applying)
-        """The policies and rules for an operation in a workflow; worked out when they are first asked for."""
+        """The policies and rules for an operation in a workflow; computed on first use."""
 
     @classmethod
     def of(cls, *members: Member | None) -> PolicySet:
-        """The set of these; None is left out."""
+        """The set of these members; None is left out."""
         return cls(one for one in members if one is not None)
 
     @cached_property
     def traces(self) -> bool:
-        """True if a rule in force reads where values come from: then runs hand that on to the runs that they start."""
+        """True if a rule in force reads origins; then runs pass origins on to the runs that they start."""
         return any(policy.traces for policy in self.policies)
 
     def readable(self) -> bool:

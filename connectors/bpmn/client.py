@@ -1,4 +1,4 @@
-"""The Camunda 7 REST API over HTTP: answers read into JSON, or honest failures, and process variables as it has them.
+"""The Camunda 7 REST API over HTTP: reads answers into JSON or a ``Failure``, and converts process variables.
 
 Errors: https://docs.camunda.org/manual/7.21/reference/rest/overview/#error-handling. Authentication:
 https://docs.camunda.org/manual/7.21/reference/rest/overview/authentication/ (basic, or none at all). Operaton serves
@@ -34,16 +34,16 @@ _ENGINE_ERRORS = frozenset({"RestException", "InvalidRequestException"})
 
 @dataclass(frozen=True, slots=True)
 class BpmnSettings:
-    """The settings of one engine, and of the way back from its processes to us.
+    """The settings of one engine, and of its callbacks to us.
 
     ``url`` is the REST API's root, such as ``https://bpm.example/engine-rest``. ``callback_url`` is Counterseal's own
-    public root: with it, a process is told where it can report that it is through. ``topic`` is that of the external
-    tasks by which a process reports instead. The engine locks them for ``worker_id``, the same for every worker of an
-    installation, so that any of them can acknowledge what another has fetched. ``transaction_limit_seconds``: before it
-    has passed, a process that is not there may still be about to start.
+    public root; a process gets a callback address below it, to report its end. ``topic`` is the topic of the external
+    tasks by which a process reports instead. The engine locks these for ``worker_id``, which is the same for every
+    worker of an installation, so any worker can acknowledge a task that another has fetched. A process that is absent
+    may still be starting until ``transaction_limit_seconds`` have passed.
 
-    The engine's history level must be ``activity`` or more (its default is ``full``), or an ended process cannot be
-    found again, and would be started twice after a crash.
+    The engine's history level must be ``activity`` or more (its default is ``full``). Otherwise an ended process cannot
+    be found, and would be started twice after a crash.
     """
 
     url: str
@@ -79,7 +79,7 @@ class EngineClient:
         )
 
     async def get(self, path: str, params: dict[str, str], *, timeout_seconds: float) -> Json | Refused | NotSent:
-        """Read. What cannot be read now may be tried again."""
+        """Read. Every failure but a refusal is ``NotSent``, because a read can be repeated."""
         request = self._client.build_request("GET", path, params=params)
         reply = await exchange(self._client, request, effect=False, timeout_seconds=timeout_seconds)
         return harmless(json_of(reply, _SYSTEM, _refusal))
@@ -93,7 +93,7 @@ class EngineClient:
         timeout_seconds: float,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> Json | Failure:
-        """Do something. None if the engine has nothing to say (204)."""
+        """Send a request that has an effect. Returns None if the answer has no content (204)."""
         request = self._client.build_request(method, path, json=body)
         reply = await exchange(
             self._client, request, effect=True, timeout_seconds=timeout_seconds, body_bytes_max=bytes_max
@@ -120,9 +120,9 @@ def _refusal(answer: Answer) -> Refused:
 
 
 def typed(values: JsonObject) -> JsonObject:
-    """Each value with the type that it has in the engine; lists and objects go as ``Json``.
+    """Each value with its type in the engine; lists and objects have the type ``Json``.
 
-    ``InputError`` names a text longer than the engine's column for it.
+    ``InputError`` names a text that is longer than the engine's column.
     """
     for name, value in values.items():
         if isinstance(value, str) and len(value) > TEXT_LENGTH_MAX:
@@ -137,7 +137,7 @@ def typed(values: JsonObject) -> JsonObject:
 def plain(variables: Json) -> JsonObject:
     """The process's own variables as plain JSON, without ours. ``InputError`` if they cannot be recorded.
 
-    ``Json`` values, and ``Object`` values that were serialized as JSON, are read; a file is its null value.
+    ``Json`` values, and ``Object`` values serialized as JSON, are parsed; a file is null.
     """
     output = {name: _plain(name, item) for name, item in items(variables).items() if not name.startswith(OWN_PREFIX)}
     size = len(canonical_bytes(output))
@@ -148,7 +148,7 @@ def plain(variables: Json) -> JsonObject:
 
 
 def value_of(variables: Json, name: str) -> Json:
-    """The value of one variable of the engine, as it is written; None if it is absent."""
+    """The raw value of one variable of the engine; None if it is absent."""
     return items(items(variables).get(name)).get("value")
 
 

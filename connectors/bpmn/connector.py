@@ -1,7 +1,7 @@
-"""A BPMN engine as a connector: processes are started once, asked for, ended, and report by external task.
+"""A BPMN engine as a connector: starts a process once, looks for it, ends it, and fetches its external tasks.
 
-The business key of a process is the correlation key of the wait that it completes (V-9, V-15). The engine itself
-allows any number of processes with one business key, so that there is one is our doing. How tasks report:
+The business key of a process is the correlation key of the wait that it completes (V-9, V-15). The engine allows any
+number of processes with one business key, so this connector must prevent a second one. External tasks:
 https://docs.camunda.org/manual/7.21/user-guide/process-engine/external-tasks/
 """
 
@@ -43,7 +43,7 @@ ERROR_VARIABLE = f"{OWN_PREFIX}error"
 _NO_KEY = "This process has no business key that Counterseal could know: it was not started by Counterseal."
 
 
-# The id of a process with our business key, and how it is (``ACTIVE``, ``COMPLETED``, …) in the engine's words.
+# The id of a process with our business key, and its state in the engine (``ACTIVE``, ``COMPLETED``, …).
 _Process: TypeAlias = tuple[str, str]
 
 
@@ -57,11 +57,11 @@ class BpmnConnector(NothingBefore):
 
     @property
     def target(self) -> str:
-        """The address, and the account where it is known."""
+        """The address, and the account if it is known."""
         return public_address(self._settings.url, self._settings.username)
 
     async def perform(self, call: Call) -> Outcome:
-        """Start a process unless it is there already, or correlate a message, as the operation's handler says."""
+        """Start a process, unless it exists already, or correlate a message, as the operation's handler says."""
         function = self._catalog.get(call.operation).function
         if function == "start":
             return await self._start(call)
@@ -70,7 +70,7 @@ class BpmnConnector(NothingBefore):
         return Refused("unknown_handler", f"the BPMN connector has no function {function!r}")
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Look for the process by its business key. Whether a message arrived, nothing in the engine tells."""
+        """Look for the process by its business key. The engine keeps no record of messages, so those cannot be told."""
         if self._catalog.get(call.operation).function != "start":
             return Probe(ProbeVerdict.CANNOT_TELL, "the engine has no record of messages that could be asked for")
         found = await self._find(call, deadline_in(call.timeout_seconds))
@@ -86,7 +86,7 @@ class BpmnConnector(NothingBefore):
         return Probe.absent(words, words, seconds_left=seconds_left)
 
     async def cancel(self, call: Call, external_id: str | None) -> Done | Failure:
-        """Delete the process, and any other with its business key; its own listeners run. What has ended is ``Done``.
+        """Delete the process and any other with its business key; its listeners run. ``Done`` if it has ended already.
 
         ``DELETE /process-instance/{id}``: https://docs.camunda.org/manual/7.21/reference/rest/process-instance/delete/
         """
@@ -106,9 +106,9 @@ class BpmnConnector(NothingBefore):
         return Done({"canceled": canceled}, next(iter(ids), None))
 
     async def completions(self, *, wait_seconds: float) -> Sequence[Completion]:
-        """External tasks of our topic, each the end of one wait; the engine holds them for us for a minute.
+        """Fetch external tasks of our topic, each the end of one wait; the engine locks them for us for a minute.
 
-        ``POST /external-task/fetchAndLock``, waiting at most so long for the first. ``TransportError`` if it fails.
+        ``POST /external-task/fetchAndLock``, as a long poll of ``wait_seconds``. ``TransportError`` if it fails.
         https://docs.camunda.org/manual/7.21/reference/rest/external-task/fetch/
         """
         wait, name = min(max(wait_seconds, 0.0), WAIT_SECONDS_MAX), self._settings.topic
@@ -128,15 +128,15 @@ class BpmnConnector(NothingBefore):
             if completion is not None:
                 completions.append(completion)
             elif isinstance(task.get("id"), str):
-                # The task completes nothing of ours, so it becomes an incident for the engine's people. If the engine
-                # cannot be told now, the task comes back when its lock ends, and is refused then.
+                # The task completes no wait of ours, so we report an incident to the engine's people. If that fails,
+                # the task comes back when its lock ends, and we report it then.
                 # https://docs.camunda.org/manual/7.21/reference/rest/external-task/post-failure/
                 incident: JsonObject = {"errorMessage": _NO_KEY, "retries": 0, "retryTimeout": 0}
                 await self._tell(str(task["id"]), "failure", incident)
         return completions
 
     async def acknowledge(self, completion: Completion) -> None:
-        """Complete the external task, and the process goes on. One that is no more was completed, or its process ended.
+        """Complete the external task, so the process goes on. A missing one was completed, or its process ended.
 
         ``POST /external-task/{id}/complete``:
         https://docs.camunda.org/manual/7.21/reference/rest/external-task/post-complete/
@@ -152,7 +152,7 @@ class BpmnConnector(NothingBefore):
         return await self._client.send("POST", path, body, timeout_seconds=ANSWER_SECONDS)
 
     async def check(self) -> tuple[bool, str]:
-        """Count the process definitions. ``GET /engine`` would not do: it answers anybody."""
+        """Count the process definitions. ``GET /engine`` would not test the credentials: it answers anybody."""
         path = "/process-definition/count"
         answer = await self._client.get(path, {"latestVersion": "true"}, timeout_seconds=CHECK_SECONDS)
         if isinstance(answer, Refused | NotSent):
@@ -224,7 +224,7 @@ class BpmnConnector(NothingBefore):
     async def _find(self, call: Call, deadline: float) -> list[_Process] | Refused | NotSent:
         """Running processes with our business key, or else ended ones, the oldest first.
 
-        In this order: one that ends between the two questions is in the history by then.
+        The order of the two queries matters: a process that ends between them is in the history.
         ``GET /history/process-instance``:
         https://docs.camunda.org/manual/7.21/reference/rest/history/process-instance/get-process-instance-query/
         """
@@ -241,7 +241,7 @@ class BpmnConnector(NothingBefore):
     async def _query(
         self, path: str, params: dict[str, str], call: Call, deadline: float
     ) -> list[_Process] | Refused | NotSent:
-        """The processes that no other process called: a called one often inherits the business key."""
+        """Query root processes only: a called process often inherits the business key."""
         if not call.correlation_key:
             return Refused("no_correlation_key", f"{call.operation} needs a correlation key, and the call has none")
         ours = {"processDefinitionKey": str(call.input.get("process", "")), "rootProcessInstances": "true"}
@@ -250,7 +250,7 @@ class BpmnConnector(NothingBefore):
             return rows
         if not isinstance(rows, list):
             return NotSent("the BPMN engine answered without a list of processes")
-        # Check again: an engine that ignores a part of the query must not make a stranger's process ours.
+        # Filter again: an engine that ignores a part of the query must not make a stranger's process ours.
         return [
             (str(row["id"]), str(row.get("state", "ACTIVE")))
             for row in map(items, rows)
@@ -259,9 +259,9 @@ class BpmnConnector(NothingBefore):
 
 
 def _completion(task: JsonObject) -> Completion | None:
-    """The completion that one external task tells; None if it belongs to no wait.
+    """The completion that one external task reports; None if it belongs to no wait.
 
-    The business key outranks the variable, which anybody who completes a user task may write.
+    The business key outranks the variable, because anybody who completes a user task may write the variable.
     """
     if not isinstance(task.get("id"), str):
         return None

@@ -1,7 +1,7 @@
 """The hosts that may be called, and their addresses (OWASP: server-side request forgery).
 
-A name is resolved once, every address it has is judged, and the connection goes to an address that was judged, so a
-name that changes its answer in between (DNS rebinding) gains nothing.
+A name is resolved once, every address is checked, and the connection goes to a checked address. So DNS rebinding (a
+name that later resolves to another address) has no effect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AllowedHost(Struct, frozen=True):
 
 
 class Destination(Struct, frozen=True):
-    """A URL that may be called, and the addresses that it may be called at."""
+    """A URL that may be called, and its checked addresses."""
 
     url: httpx.URL
     addresses: tuple[Address, ...]
@@ -46,7 +46,7 @@ class Destination(Struct, frozen=True):
 async def destination(
     text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float
 ) -> Destination | Refused | NotSent:
-    """The destination of a request to ``text``; ``Refused`` names the setting or the remedy."""
+    """The destination of a request to the URL ``text``; ``Refused`` names the setting or the remedy."""
     found = permitted(text, allowed)
     if isinstance(found, Refused):
         return found
@@ -65,8 +65,8 @@ async def destination(
 
 
 def permitted(text: str, allowed: Iterable[AllowedHost]) -> tuple[httpx.URL, AllowedHost] | Refused:
-    """The URL and the rule that allows its host, whose addresses are not looked at; ``Refused`` names the remedy."""
-    import httpx  # takes long, and whoever only reads settings does not need it
+    """The URL and the rule that allows its host, without resolving the host; ``Refused`` names the remedy."""
+    import httpx  # here, because the import is slow and commands that only read settings do not need it
 
     try:
         url = httpx.URL(text)
@@ -85,7 +85,7 @@ def permitted(text: str, allowed: Iterable[AllowedHost]) -> tuple[httpx.URL, All
 
 
 def is_public(address: Address) -> bool:
-    """True if the address, and any IPv4 address that it stands for, is reachable from the whole Internet."""
+    """True if the address, and any IPv4 address embedded in it, is reachable from the whole Internet."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in _NAT64:
@@ -96,7 +96,7 @@ def is_public(address: Address) -> bool:
 
 
 def _name(url: httpx.URL) -> str:
-    """The host as it goes over the wire: lower case, IDNA."""
+    """The host as sent on the wire: lower case, IDNA."""
     return url.raw_host.decode("ascii").lower().strip("[]")
 
 

@@ -1,4 +1,4 @@
-"""Sends a request to an allowed host (``http.request.send``); no redirects, no private addresses unless allowed."""
+"""Sends a request to an allowed host (``http.request.send``). Follows no redirects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HttpSettings(Struct, frozen=True):
 
 
 class HttpConnector(NothingBefore):
-    """Sends requests. Connections are not kept: each was judged, and certified, for one host name only."""
+    """Sends requests. Connections are not kept: each was checked, and its certificate verified, for one host name."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
@@ -37,7 +37,7 @@ class HttpConnector(NothingBefore):
         self._client = httpx.AsyncClient(verify=tls(), trust_env=False, limits=limits)
 
     async def perform(self, call: Call) -> Outcome:
-        """Send the request with ``Idempotency-Key``. Everything but GET and HEAD is in doubt when it ends badly."""
+        """Send the request with ``Idempotency-Key``. A failure is in doubt, except for GET and HEAD."""
         deadline, allowed = deadline_in(call.timeout_seconds), self._settings.allowed_hosts
         prepared = _prepare(call)
         if isinstance(prepared, Refused):
@@ -60,18 +60,18 @@ class HttpConnector(NothingBefore):
         return _outcome(reply, call) if isinstance(reply, Answer) else reply
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
-        """Refuse a host that no setting allows. Its name is not resolved: nothing outside is asked."""
+        """Refuse a host that no setting allows. Does not resolve its name, so nothing outside is asked."""
         found = permitted(str(inputs.get("url")), self._settings.allowed_hosts)
         return found if isinstance(found, Refused) else None
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """HTTP has no general way to ask; requests that change nothing can be repeated."""
+        """Answer *not applied* for GET and HEAD, otherwise *cannot tell*: HTTP has no general way to ask."""
         if not _has_effect(call):
             return Probe(ProbeVerdict.NOT_APPLIED, "GET and HEAD change nothing, so the request can be repeated")
         return Probe(ProbeVerdict.CANNOT_TELL, "HTTP has no general way to ask whether a request took effect")
 
     async def check(self) -> tuple[bool, str]:
-        """Nothing is called; says which hosts may be."""
+        """Report the hosts that may be called. Calls nothing."""
         names = ", ".join(rule.host for rule in self._settings.allowed_hosts)
         return True, f"may call {names}" if names else "no host is allowed; set COUNTERSEAL_HTTP_HOSTS to allow some"
 
@@ -85,7 +85,7 @@ def _has_effect(call: Call) -> bool:
 
 
 def _prepare(call: Call) -> tuple[bytes, httpx.Headers] | Refused:
-    """The body and the headers, or why they cannot be sent."""
+    """The body and the headers; ``Refused`` if they cannot be sent."""
     given = call.input.get("headers")
     headers = httpx.Headers({"User-Agent": "counterseal", "Accept-Encoding": "identity"})
     for name, value in (given if isinstance(given, dict) else {}).items():
@@ -110,7 +110,7 @@ def _plain(text: str) -> bool:
 
 
 def _request(call: Call, url: httpx.URL, address: Address, body: bytes, headers: httpx.Headers) -> httpx.Request:
-    """The request to the judged address, for the named host: Host, SNI and certificate are the name's."""
+    """The request to the checked address; Host, SNI and certificate check use the host's name."""
     pinned = headers.copy()
     pinned["Host"] = url.netloc.decode("ascii")
     return httpx.Request(
@@ -145,7 +145,7 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
 
 
 def _text(answer: Answer) -> str | None:
-    """The body as text; None if it is not text that can be stored. A truncated one may lose its last character."""
+    """The body as text; None if it is not storable text. A truncated body may lose its last character."""
     try:
         text = answer.body.decode("utf-8", "ignore" if answer.truncated else "strict")
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def _text(answer: Answer) -> str | None:
 
 
 def _json(answer: Answer) -> Json:
-    """None if the body is not JSON after all, or JSON that is too deep or ambiguous; ``body`` still has it."""
+    """The body as JSON; None if it is not JSON, too deep or ambiguous (the output's ``body`` still has the text)."""
     try:
         return parse(answer.body, bytes_max=len(answer.body))
     except InputError:

@@ -1,4 +1,4 @@
-"""Completes chats (``model.chat.complete``). Changes nothing outside, so failures may be repeated; reports usage."""
+"""Completes chats (``model.chat.complete``) and reports usage. Has no side effect, so a failed call can be repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINISH_CHARS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """An OpenAI-compatible API: ``base_url`` ends in ``/v1``; ``provider`` is the name that prices are known under."""
+    """An OpenAI-compatible API: ``base_url`` ends in ``/v1``; ``provider`` is its name in the price table."""
 
     base_url: str
     api_key: str = field(repr=False)
@@ -40,11 +40,11 @@ class ModelConnector(NothingBefore):
 
     @property
     def target(self) -> str:
-        """The address, and the account where it is known."""
+        """The address."""
         return public_address(self._url)
 
     async def perform(self, call: Call) -> Outcome:
-        """One completion. An answer whose JSON or tool calls cannot be read counts as failed, with its usage."""
+        """Get one completion. An answer whose JSON or tool calls cannot be read is a failure, with its usage."""
         wrong = misuse(call.input)
         if wrong is not None:
             return Refused("invalid", wrong)
@@ -56,7 +56,7 @@ class ModelConnector(NothingBefore):
         return _outcome(body if isinstance(body, dict) else {}, call, self._settings.provider)
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Changes nothing: safe to repeat."""
+        """Answer *not applied*: a completion has no side effect and is safe to repeat."""
         return Probe(ProbeVerdict.NOT_APPLIED, f"{call.operation} changes nothing outside, so it can be repeated")
 
     async def check(self) -> tuple[bool, str]:

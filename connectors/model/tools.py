@@ -1,6 +1,6 @@
-"""Tools of a chat: the calls that a model's answer asks for, and what is wrong with tools before they are sent.
+"""Tools of a chat: reads the tool calls of a model's answer, and checks tools before they are sent.
 
-Arguments stay the text that the model wrote, broken JSON too: whoever asked for the answer decides about them.
+Arguments stay the text that the model wrote, even broken JSON; the caller decides about them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CALLS = "the model's tool_calls"
 
 
 def misuse(values: JsonObject) -> str | None:
-    """The sentence that says why these tools cannot be offered; None if they can."""
+    """The reason why these tools cannot be offered, as a sentence; None if they can."""
     names = [_text(_object(_object(tool).get("function")).get("name")) for tool in _list(values.get("tools"))]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -32,9 +32,9 @@ def misuse(values: JsonObject) -> str | None:
 
 
 def tool_calls(message: JsonObject) -> list[Json]:
-    """The calls of an answer, each as ``{id, type, function: {name, arguments}}``; ``InputError`` for what is none.
+    """The calls of an answer, each as ``{id, type, function: {name, arguments}}``; ``InputError`` if one is malformed.
 
-    A call without an id, as some servers answer, is given one by its place. Two calls with one id are an error.
+    Some servers omit ids; such a call gets an id by its place. Two calls with one id are an error.
     """
     given = message.get("tool_calls")
     if given is None:
@@ -69,7 +69,7 @@ def _call(item: Json, at: int) -> JsonObject:
 
 
 def _arguments(function: JsonObject, where: str) -> str:
-    """The text of the arguments; some servers answer them as an object, some leave them out."""
+    """The arguments as text. Some servers send an object, some leave them out."""
     where, given = f"{where}.function.arguments", function.get("arguments")
     if isinstance(given, dict):
         given = _written(given, where)

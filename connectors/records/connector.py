@@ -1,4 +1,4 @@
-"""A tenant's records as a connector: it reads. What changes a record is no call: the engine writes it with the step."""
+"""A tenant's records as a connector, which only reads. The engine itself writes records, in the step's append."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from connectors.port import Call, Done, NothingBefore, NotSent, Outcome, Probe, 
 from core.canonical import JsonObject
 from core.errors import TransportError
 
-# Reads for a tenant, by the function of the handler and its input.
+# Reads records: (tenant, function of the handler, input) -> output.
 Read: TypeAlias = Callable[[str, str, JsonObject], Awaitable[JsonObject]]
 
 
 class RecordsConnector(NothingBefore):
-    """The records in the runtime's database, which ``read`` reads."""
+    """The records in the runtime's database. ``read`` runs the query."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -30,11 +30,11 @@ class RecordsConnector(NothingBefore):
             return NotSent(str(error))
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Answer that nothing was applied: reading changes nothing, and what changes a record is never in doubt."""
+        """Answer *not applied*: a read changes nothing, and a write of a record is never in doubt."""
         return Probe(ProbeVerdict.NOT_APPLIED, f"{call.operation} was not written, or its step would be over")
 
     async def check(self) -> tuple[bool, str]:
-        """Report that they are where the runtime is."""
+        """Report that the records are in the runtime's own database."""
         return True, "in Counterseal's own database"
 
     async def aclose(self) -> None:

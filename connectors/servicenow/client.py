@@ -1,7 +1,7 @@
-"""The Table API over HTTP: authentication, and answers read into records or honest failures.
+"""The Table API over HTTP: authenticates, and reads answers into records or a ``Failure``.
 
-Facts relied on: 404 means absent or hidden by an ACL; 500 says nothing about effect; transactions are cut at 60 s by
-the default quota rule; there is neither compare-and-set nor an idempotency key.
+We rely on these facts: 404 means absent or hidden by an ACL; 500 says nothing about the effect; the default quota rule
+ends transactions after 60 s; the API has neither compare-and-set nor an idempotency key.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ClientCredentials:
 class ServiceNowSettings(Struct, frozen=True):
     """The settings of one instance.
 
-    ``username`` is the integration user as ``sys_updated_by`` shows it; with basic authentication it is known already,
-    with OAuth it must be stated, or a probe cannot tell our writes from others'. ``transaction_limit_seconds`` is the
-    instance's quota for one REST transaction: before it has passed, a missing write may still be on its way.
+    ``username`` is the integration user as ``sys_updated_by`` shows it. Basic authentication implies it; with OAuth it
+    must be set, or a probe cannot tell our writes from others'. ``transaction_limit_seconds`` is the instance's quota
+    for one REST transaction: until it has passed, a missing write may still arrive.
     """
 
     base_url: str
@@ -55,12 +55,12 @@ class ServiceNowSettings(Struct, frozen=True):
 
     @property
     def integration_user(self) -> str | None:
-        """The name that our writes bear."""
+        """The user name that ``sys_updated_by`` shows for our writes."""
         return self.username or (self.auth.username if isinstance(self.auth, BasicAuth) else None)
 
     @property
     def account(self) -> str:
-        """The account that is used, for people to read."""
+        """The name of our account, for people to read."""
         return self.integration_user or (self.auth.client_id if isinstance(self.auth, ClientCredentials) else "")
 
 
@@ -91,7 +91,7 @@ class TableClient:
     async def query(
         self, table: str, query: str, fields: tuple[str, ...], *, limit: int, offset: int = 0, timeout_seconds: float
     ) -> list[JsonObject] | Refused | NotSent:
-        """The records that an encoded query selects, at most ``limit``."""
+        """At most ``limit`` records that an encoded query selects."""
         params = _RAW | {"sysparm_query": query, "sysparm_limit": str(limit), "sysparm_offset": str(offset)}
         params |= {"sysparm_fields": ",".join(fields)} if fields else {}
         body = harmless(_object(await self._call("GET", _path(table), params, None, timeout_seconds)))
@@ -105,7 +105,7 @@ class TableClient:
     async def patch(
         self, table: str, sys_id: str, values: JsonObject, *, timeout_seconds: float
     ) -> JsonObject | Failure:
-        """Write fields of one record, and the whole record as it reads afterwards."""
+        """Write fields of one record. Returns the whole record as it reads afterwards."""
         return _record(await self._call("PATCH", _path(table, sys_id), _RAW, values, timeout_seconds))
 
     async def aclose(self) -> None:
@@ -115,7 +115,7 @@ class TableClient:
     async def _call(
         self, method: str, path: str, params: dict[str, str], body: JsonObject | None, timeout_seconds: float
     ) -> Reply | Refused:
-        """Send with credentials. A 401 to a cached token fetches a new one and tries once more: nothing was done."""
+        """Send with credentials. A 401 to a cached token had no effect, so we fetch a new token and retry once."""
         deadline = deadline_in(timeout_seconds)
         refused_token: str | None = None
         while True:
@@ -133,7 +133,7 @@ class TableClient:
             refused_token = credentials
 
     async def _authorization(self, deadline: float, refused: str | None) -> str | Refused | NotSent:
-        """The Authorization header; a token other than ``refused``, from the cache if it is still good."""
+        """The Authorization header. A token comes from the cache if it is still valid and is not ``refused``."""
         auth = self._settings.auth
         if isinstance(auth, BasicAuth):
             return "Basic " + base64.b64encode(f"{auth.username}:{auth.password}".encode()).decode()
@@ -167,7 +167,7 @@ class TableClient:
 
 
 def _path(table: str, sys_id: str | None = None) -> str:
-    """Quoted, so that no value can leave its place in the path."""
+    """The path of a table or record, quoted so that no value can change the path's structure."""
     return "/".join(["/api/now/table", *(quote(part, safe="") for part in (table, sys_id) if part is not None)])
 
 
@@ -188,7 +188,7 @@ def _record(reply: Reply | Refused) -> JsonObject | Failure:
 
 
 def _flat(record: JsonObject) -> JsonObject:
-    """References come as ``{link, value}`` from instances that ignore sysparm_exclude_reference_link."""
+    """The record with plain references: some instances ignore sysparm_exclude_reference_link and send {link, value}."""
     return {name: value.get("value") if isinstance(value, dict) else value for name, value in record.items()}
 
 

@@ -1,4 +1,4 @@
-"""ServiceNow as a connector: get, query, update; what was there before; and whether an earlier write arrived."""
+"""ServiceNow as a connector: get, query, update, pre-read, and a probe for an earlier write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from connectors.proposal import diff_fields, writes_of
 from connectors.servicenow.client import ServiceNowSettings, TableClient
 from core.canonical import Json, JsonObject
 
-# The facts about a record that a person or a probe needs beside the fields of the diff.
+# The facts about a record that a person or a probe needs besides the fields of the diff.
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments"})
 QUERY_LIMIT = 100
@@ -20,7 +20,7 @@ VERSION = "sys_mod_count"
 
 
 class ServiceNowConnector:
-    """One instance. The table is the input's ``table``, or without one the operation's middle name."""
+    """One instance. The table is the input's ``table`` or else the middle part of the operation's name."""
 
     def __init__(self, settings: ServiceNowSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -29,11 +29,11 @@ class ServiceNowConnector:
 
     @property
     def target(self) -> str:
-        """The address, and the account where it is known."""
+        """The address, and the account if it is known."""
         return public_address(self._settings.base_url, self._settings.account)
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """The fields that the diff names, and ``sys_mod_count`` as the version. A field that is absent is left out."""
+        """Read the fields that the diff names, and ``sys_mod_count`` as the version. Absent fields are left out."""
         fields = diff_fields(self._catalog.get(call.operation), call.input)
         record = await self._read(call, {*fields, *FACTS})
         if not isinstance(record, dict):
@@ -55,7 +55,7 @@ class ServiceNowConnector:
         return Refused("unknown_handler", f"the ServiceNow connector has no function {operation.function!r}")
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Read the record, and the journal if the call wrote to it, and judge."""
+        """Read the record, and the journal if the call wrote to it, and judge; see ``_judge``."""
         operation = self._catalog.get(call.operation)
         if not operation.has_effect:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
@@ -73,7 +73,7 @@ class ServiceNowConnector:
         return _judge(self._settings, call.before, fields, record, marked, seconds_since_intent)
 
     async def check(self) -> tuple[bool, str]:
-        """Read one row of ``incident``, and say whether our own user name is known."""
+        """Read one row of ``incident``, and report if our own user name is configured."""
         rows = await self._client.query("incident", "", ("sys_id",), limit=1, timeout_seconds=10.0)
         if not isinstance(rows, list):
             return False, rows.message
@@ -118,18 +118,18 @@ class ServiceNowConnector:
         query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
         fields, seconds = ("element", "value"), call.timeout_seconds
         found = await self._client.query("sys_journal_field", query, fields, limit=10, timeout_seconds=seconds)
-        # Check again: an instance that ignores a part of the query must not make a stranger's note ours.
+        # Filter again: an instance that ignores a part of the query must not make a stranger's note ours.
         mark = marker(call.idempotency_key)
         return [row for row in found if mark in str(row.get("value", ""))] if isinstance(found, list) else found
 
 
 def marker(idempotency_key: str) -> str:
-    """The mark that a note carries, so that a replay can be found."""
+    """The mark that we append to a note, so that a probe can find the note."""
     return f"[counterseal:{idempotency_key[:16]}]"
 
 
 def _settable(operation: Operation, written: JsonObject) -> JsonObject:
-    """The written fields without the journals, which only grow and do not read back what was written."""
+    """The written fields without the journals: those are append-only and do not read back the written value."""
     journals = JOURNALS | set(operation.diff.appended if operation.diff else ())
     return {name: value for name, value in written.items() if name not in journals}
 
@@ -143,7 +143,7 @@ def _names(value: Json) -> tuple[str, ...]:
 
 
 def _done(record: JsonObject, intended: JsonObject) -> Done:
-    """The outcome as the record reads back: a business rule may have altered our values, and an ACL dropped them."""
+    """The outcome, from the record read back: a business rule may have altered our values, or an ACL dropped them."""
     after: JsonObject = {name: record[name] for name in intended if name in record}
     altered: list[Json] = [name for name, value in intended.items() if after.get(name) != value]
     facts = {name: record[name] for name in ("sys_id", "number", VERSION) if name in record}
@@ -160,11 +160,11 @@ def _judge(
     marked: bool | None,
     seconds_since_intent: float,
 ) -> Probe:
-    """Applied, not applied, or cannot tell, with the evidence in words.
+    """Judge if a write was applied, with the evidence in words.
 
-    The Table API has no idempotency key, so the verdict rests on our mark in the journal, on the fields, on the count
-    of modifications and on who made the last one. Absence proves nothing before the transaction limit has passed.
-    ``intended`` leaves journal fields out. ``marked`` is None if the call wrote no journal.
+    The Table API has no idempotency key, so the verdict depends on our mark in the journal, the fields, the count of
+    modifications and the last editor. Absence proves nothing before the transaction limit has passed. ``intended``
+    leaves journal fields out. ``marked`` is None if the call wrote no journal.
     """
     done = _done(record, intended)
     if marked:

@@ -1,1 +1,1 @@
-"""Slack messages as side effects of workflows (the approval cards live elsewhere)."""
+"""Slack messages as side effects of workflows (approval cards are in ``approvals``)."""

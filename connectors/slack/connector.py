@@ -1,7 +1,7 @@
 """Posts messages to Slack (``slack.message.post``).
 
-Slack does not dedupe posts, so each carries our key in its metadata, and doubt is resolved by looking for it. Metadata
-can be read by every app in the workspace, so the key is opaque.
+Slack does not deduplicate posts. So each post has our key in its metadata, and a probe looks for the key. Every app in
+the workspace can read metadata, so the key is opaque.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PAGES_MAX = 10
 MARGIN_SECONDS = 120.0
 CONNECT_SECONDS_MAX = 10.0
 
-# Slack's reference says of these that a part of the call may have happened.
+# Errors after which, by Slack's reference, a part of the call may have happened.
 _PERHAPS_DONE = frozenset({"fatal_error", "internal_error", "service_unavailable"})
-# And of these that nothing was done and a later call may succeed.
+# Errors after which nothing was done and a later call may succeed.
 _LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org", "accesslimited"})
 
 _Page: TypeAlias = "AsyncSlackResponse | Failure"
@@ -37,7 +37,7 @@ _Page: TypeAlias = "AsyncSlackResponse | Failure"
 
 @dataclass(frozen=True, slots=True)
 class SlackSettings:
-    """The bot token and the Web API's address. ``settle_seconds``: how long a sent message may take to be readable."""
+    """The bot token and the Web API's address. A sent message can be read after at most ``settle_seconds``."""
 
     token: str = field(repr=False)
     base_url: str = "https://slack.com/api/"
@@ -49,12 +49,12 @@ class SlackConnector(NothingBefore):
 
     def __init__(self, settings: SlackSettings) -> None:
         self._settings = settings
-        # No retry handlers: the default one repeats a post whose connection broke, and so posts twice.
+        # No retry handlers: the default one repeats a post whose connection broke, and may post twice.
         self._client = AsyncWebClient(settings.token, base_url=settings.base_url, retry_handlers=[])
 
     @property
     def target(self) -> str:
-        """The address, and the account where it is known."""
+        """The address."""
         return public_address(self._settings.base_url)
 
     async def perform(self, call: Call) -> Outcome:
@@ -113,7 +113,7 @@ class SlackConnector(NothingBefore):
         return await self._ask(lambda: read(**arguments), call.timeout_seconds)
 
     async def _ask(self, method: Callable[[], Awaitable[AsyncSlackResponse]], timeout_seconds: float) -> _Page:
-        """One call of the Web API, its failures told apart. Reads use the same words; their doubt is harmless."""
+        """Make one call of the Web API and classify its failure. Reads may also be in doubt; that is harmless."""
         if self._client.session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS_MAX)
             self._client.session = aiohttp.ClientSession(timeout=timeout)
@@ -126,12 +126,12 @@ class SlackConnector(NothingBefore):
             return NotSent(f"Slack is not reachable: {error}")
         except TimeoutError:
             return InDoubt("Slack did not answer in time")
-        except Exception as error:  # the SDK lets bare errors through if a body is not what it expects
+        except Exception as error:  # the SDK raises arbitrary errors for an unexpected body
             return InDoubt(f"the exchange with Slack broke: {type(error).__name__}: {error}")
 
 
 def opaque(idempotency_key: str) -> str:
-    """The mark of an action in a message's metadata: a prefix of its key, which is a hash already."""
+    """The mark of an action in a message's metadata: a prefix of its idempotency key, which is a hash."""
     return idempotency_key[:32]
 
 
@@ -170,7 +170,7 @@ def _bears(message: dict[str, Any], idempotency_key: str) -> bool:
 
 
 def _slack_seconds(page: AsyncSlackResponse) -> float:
-    """Slack's own clock, from the answer's Date; 0 if it is missing, and then pages are read to the end."""
+    """Slack's own time, from the answer's Date; 0 if it is missing, and then all pages are read."""
     try:
         return parsedate_to_datetime(_headers(page).get("Date", "")).timestamp()
     except (ValueError, TypeError):

@@ -1,8 +1,8 @@
-"""One PostgreSQL as a connector: declared tables are read, and one row of them is written per call (V-2).
+"""One PostgreSQL database as a connector: reads declared tables, and writes one row per call (V-2).
 
-A write is one transaction: it leaves its key where the declaration names a table for keys, locks its row, compares the
-row's version with the one that was read, changes exactly one row or nothing, and commits. So a write that is sent again
-does nothing, and a row that has changed meanwhile is read, judged and asked about anew.
+A write is one transaction. It inserts its key into the declared table for keys, if there is one, locks its row,
+compares the row's version with the one that was read, changes exactly one row or nothing, and commits. So a repeated
+write is a no-op. If the row has changed meanwhile, the step reads it, asks policy and asks people again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _MARGIN_SECONDS = 5.0
 
 
 class SqlSettings(Struct, frozen=True):
-    """The address with its login, and who tells the identity of the database that is never touched: our own."""
+    """The address with its login. ``own`` returns the identity of our own database, which is never touched."""
 
     url: str
     own: Callable[[], Awaitable[str]]
 
 
 class SqlConnector:
-    """One database. Each new connection is refused if it leads to the runtime's own."""
+    """One database. A connection to the runtime's own database is refused."""
 
     def __init__(self, settings: SqlSettings, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -48,7 +48,7 @@ class SqlConnector:
         return self._link.target
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """The columns that the diff names, and the row's version."""
+        """Read the columns that the diff names, and the row's version."""
         operation = self._catalog.get(call.operation)
         columns = diff_fields(operation, call.input)
 
@@ -74,11 +74,11 @@ class SqlConnector:
         return await self._link.use(perform, seconds=call.timeout_seconds, writes=writes)
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Look for the call's key where the declaration names a table for keys; otherwise look at the row."""
+        """Look for the call's key if the declaration names a table for keys; otherwise compare the row's version."""
         operation = self._catalog.get(call.operation)
         if not operation.has_effect:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
-        # What was sent may run to each of its limits before it is undone: of the lock, and of the statement.
+        # The earlier call may run for its lock timeout and then for its statement timeout before it is rolled back.
         left = 2 * operation.timeouts.perform.total_seconds() + _MARGIN_SECONDS - seconds_since_intent
 
         async def look(connection: Connection) -> Probe:
@@ -96,7 +96,7 @@ class SqlConnector:
         return found if isinstance(found, Probe) else Probe.unreadable("the database could not be asked", found)
 
     async def check(self) -> tuple[bool, str]:
-        """Connect, and hold every declaration of this connector against the catalogue."""
+        """Connect, and check every declaration of this connector against the database's catalogue."""
         faults = await self.faults()
         if isinstance(faults, str):
             return False, faults
@@ -106,9 +106,9 @@ class SqlConnector:
         return True, f"reachable as {self.target}; {count} operations fit its tables"
 
     async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
-        """Faults of the declarations in this database, or of the named ones.
+        """Faults of all declarations in this database, or of the named ones.
 
-        A text if it cannot be asked now: the first call will.
+        A text if the database cannot be asked now; the first call checks again.
         """
         every = [operation for operation in self._catalog.operations.values() if operation.handler in HANDLERS]
         own = [operation for operation in every if names is None or operation.name in names]
@@ -128,7 +128,7 @@ class SqlConnector:
         await self._link.close()
 
     async def _params(self, connection: Connection, operation: Operation, call: Call) -> TableParams:
-        """The names in this very call, once they are known to be in the catalogue. ``Stopped`` if they are not."""
+        """The params of this call, checked once against the catalogue. ``Stopped`` if they do not fit."""
         params = params_of(call.input)
         known = f"{operation.digest}:{params.model_dump_json()}"
         if known not in self._resolved:
@@ -184,7 +184,7 @@ async def _row(
 async def _moved(
     connection: Connection, params: TableParams, operation: Operation, call: Call
 ) -> Refused | NotSent | None:
-    """Lock the row. The reason why it is not to be changed; None if it is as it was read, or is to be new."""
+    """Lock the row. Returns the reason not to change it; None if its version is as read, or if this is an insert."""
     if operation.function == "insert":
         return None
     found = await _row(connection, params, call, (), lock=True)
@@ -222,7 +222,7 @@ async def _changed(connection: Connection, params: TableParams, operation: Opera
 
 
 async def _recalled(connection: Connection, memory: str, call: Call) -> Done | None:
-    """The outcome of the call with this key; None if its key is not there."""
+    """The stored outcome of the call with this key; None if the key is not there."""
     row = await connection.fetchval(statements.RECALL.format(table=statements.quoted(memory)), call.idempotency_key)
     if row is None:
         return None
@@ -233,7 +233,7 @@ async def _recalled(connection: Connection, memory: str, call: Call) -> Done | N
 
 
 def _judged(call: Call, row: tuple[JsonObject, str | None] | None, left: float) -> Probe:
-    """Without a table for keys only an unchanged row tells anything: nobody signs a change."""
+    """Judge a write without a table for keys: only an unchanged row proves anything, as changes have no author."""
     if row is None and call.before is None:
         return Probe.absent("the row is not there yet", "the row is not there", seconds_left=left)
     if row is not None and call.before is not None and row[1] == call.before.version:

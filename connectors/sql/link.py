@@ -1,4 +1,4 @@
-"""The link to the database: connections with bounds, never to our own, and honest words for how a transaction ended."""
+"""Connections to the database: bounded, never to our own database, with an exact outcome for each transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.errors import CountersealError
 
 CONNECTIONS_MAX = 4
 CONNECT_SECONDS = 10.0
-# By the first two characters of its SQLSTATE, an error that would come again: of data, constraints, names and rights.
+# SQLSTATE classes of errors that a retry cannot fix: of data, constraints, names and rights.
 _REFUSALS = ("0A", "21", "22", "23", "2F", "38", "39", "3F", "42", "44", "P0")
 _UNAUTHORIZED = ("28",)
 
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Stopped(Exception):
-    """The transaction is to be undone, and this is its outcome."""
+    """Rolls back the transaction; ``outcome`` is its result."""
 
     def __init__(self, outcome: Refused | NotSent) -> None:
         super().__init__(outcome.message)
@@ -54,7 +54,7 @@ class Link:
     async def use(
         self, work: Callable[[Connection], Awaitable[Result]], *, seconds: float, writes: bool
     ) -> Result | Refused | NotSent | InDoubt:
-        """Do it in one transaction within so many seconds. Only a commit without an answer is in doubt."""
+        """Run ``work`` in one transaction within ``seconds``. Only a commit without an answer is in doubt."""
         committing = False
         try:
             async with asyncio.timeout(seconds), self._slots:
@@ -107,13 +107,13 @@ class Link:
         return connection
 
     async def _refuse_own(self, connection: Connection) -> None:
-        """Refuse the runtime's own database, whatever its address and login are called here."""
+        """Refuse the runtime's own database, under any address and login."""
         if await connection.fetchval(statements.IDENTITY) == self._own_identity:
             words = "COUNTERSEAL_SQL_URL leads to Counterseal's own database; name another one"
             raise Stopped(Refused("own_database", words))
 
     async def _give_back(self, connection: Connection, *, usable: bool) -> None:
-        """Keep a connection whose state is known; what is left open in another is undone by its end."""
+        """Keep a usable connection. Terminating another one rolls back its open transaction."""
         if usable and not connection.is_closed():
             self._free.append(connection)
         else:
@@ -126,14 +126,14 @@ def _said(error: asyncpg.PostgresError, *, committing: bool) -> Refused | NotSen
         return Refused("unauthorized", words)
     if state.startswith(_REFUSALS):
         return Refused(f"sql_{state}", words)
-    # A transaction that could not be serialized is undone, also at its end; of other errors there nobody knows.
+    # At COMMIT, class 40 (serialization failure) means rolled back; after any other error the effect is unknown.
     if committing and not state.startswith("40"):
         return InDoubt(f"{words}, after COMMIT was sent")
     return NotSent(words)
 
 
 def values_of(text: str | None) -> JsonObject:
-    """A row that PostgreSQL has written as JSON. A number without a canonical form reads as its text."""
+    """A row that PostgreSQL wrote as JSON. A number without a canonical form becomes its text."""
     found: Any = {} if text is None else json.loads(text, parse_float=str, parse_int=_whole)
     return found if isinstance(found, dict) else {}
 

@@ -1,7 +1,7 @@
-"""The statements of the connector ``sql``, made of a declaration's names that the catalogue knows (V-2).
+"""The statements of the connector ``sql``, built from a declaration's names, which the catalogue has confirmed (V-2).
 
-Values are one parameter, a JSON object, which PostgreSQL turns into the columns' own types. Names are quoted, and the
-search path is the catalogue's own, so nothing stands for something else.
+All values are one parameter, a JSON object, which PostgreSQL converts to the columns' types. Names are quoted, and the
+search path is ``pg_catalog`` only, so no object of a user can shadow another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOUNDS = """
 SELECT pg_catalog.set_config('statement_timeout', $1, true), pg_catalog.set_config('lock_timeout', $1, true),
   pg_catalog.set_config('idle_in_transaction_session_timeout', $1, true)"""
 
-# Columns with their types, and the columns of each index that makes rows unique at once, without a condition.
+# The table's columns, the generated ones, and the columns of each unique index that is immediate and unconditional.
 CATALOGUE = """
 SELECT c.oid::bigint AS oid, c.relkind::text AS kind,
   ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
@@ -39,7 +39,7 @@ UPDATE {table} t SET result = $2::jsonb WHERE t.key = $1"""
 
 
 def quoted(name: str) -> str:
-    """The identifier, quoted; of a table ``schema.name`` both parts."""
+    """The identifier, quoted; for a table ``schema.name``, each part."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
@@ -69,14 +69,14 @@ def _version(column: str | None) -> str:
 
 
 def read(table: str, key: Sequence[str], columns: Sequence[str], version: str | None, *, lock: bool) -> str:
-    """One row by its key: ``row`` and ``version``."""
+    """Select one row by its key: ``row`` and ``version``."""
     locked = " FOR UPDATE OF t" if lock else ""
     shown = f"{_shown(columns, 't')} AS row, {_version(version)} AS version"
     return f"SELECT {shown} FROM {quoted(table)} t JOIN {_given(table)} v ON {_same(key)}{locked}"
 
 
 def select(table: str, key: Sequence[str], columns: Sequence[str], equal: Sequence[str], absent: Sequence[str]) -> str:
-    """Rows in the order of their key; ``$2`` bounds how many. ``absent`` columns are to be null."""
+    """Select rows in the order of their key, at most ``$2``. ``absent`` columns must be null."""
     conditions = [f"t.{_own(name)} = v.{_own(name)}" for name in equal]
     conditions += [f"t.{_own(name)} IS NULL" for name in absent]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -85,7 +85,7 @@ def select(table: str, key: Sequence[str], columns: Sequence[str], equal: Sequen
 
 
 def insert(table: str, given: Sequence[str], shown: Sequence[str], version: str | None) -> str:
-    """A new row: ``row`` and ``version`` as they read back, and ``intended`` in the columns' own types."""
+    """Insert a row. Returns ``row`` and ``version`` as read back, and ``intended`` in the columns' own types."""
     return (
         f"WITH v AS MATERIALIZED (SELECT * FROM {_given(table)}), t AS (INSERT INTO {quoted(table)} AS t"
         f" ({_list(given)}) SELECT {_list(given, 'v.')} FROM v RETURNING {_shown(shown, 't')} AS row,"
@@ -94,7 +94,7 @@ def insert(table: str, given: Sequence[str], shown: Sequence[str], version: str 
 
 
 def update(table: str, key: Sequence[str], given: Sequence[str], version: str | None) -> str:
-    """One row by its key, changed: as ``insert``."""
+    """Update one row by its key. Returns the same as ``insert``."""
     sets = ", ".join(f"{_own(name)} = v.{_own(name)}" for name in given)
     shown = [*key, *given]
     return (
@@ -104,6 +104,6 @@ def update(table: str, key: Sequence[str], given: Sequence[str], version: str | 
 
 
 def delete(table: str, key: Sequence[str]) -> str:
-    """One row by its key, removed."""
+    """Delete one row by its key."""
     shown = f"{_shown(key, 't')} AS row, NULL AS version, NULL AS intended"
     return f"DELETE FROM {quoted(table)} AS t USING {_given(table)} v WHERE {_same(key)} RETURNING {shown}"

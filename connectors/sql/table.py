@@ -1,4 +1,4 @@
-"""Declarations held against the catalogue of the database: every table, column and key that they name is there."""
+"""Checks declarations against the database's catalogue: every table, column and key that they name must exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TABLES, _PARTITIONED = "r", "p"
 
 
 class Found(Struct, frozen=True):
-    """A table as the catalogue has it; ``uniques`` are the columns of each key."""
+    """A table in the catalogue; ``uniques`` are the columns of each unique key."""
 
     kind: str
     columns: tuple[str, ...]
@@ -26,7 +26,7 @@ class Found(Struct, frozen=True):
 
 
 async def look_up(connection: Connection, table: str) -> Found | None:
-    """The table with this name (``schema.name``); None if this login's database has none."""
+    """The table with this name (``schema.name``); None if the database has none."""
     row: asyncpg.Record | None = await connection.fetchrow(statements.CATALOGUE, *table.split(".", 1))
     if row is None:
         return None

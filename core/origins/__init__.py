@@ -1,5 +1,5 @@
 """Origins: where each value of an action comes from, so that policies, cards and verifiers can read it.
 
-Of a workflow's steps the origin follows exactly from the expression (``expressions``). Of an agent's calls it is found
-by matching what the model says with what it was shown before (``matching``).
+The origins of a workflow's steps follow exactly from their expressions (``expressions``). The origins of an agent's
+calls are found by matching the model's arguments against what the model was shown before (``matching``).
 """

@@ -1,4 +1,4 @@
-"""A conversation with a model as the matcher takes it in: the same in the engine and in the verifier."""
+"""Feeds a conversation with a model to the matcher, in the engine and in the verifier alike."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TOOL = "tool:"
 
 
 class Heard(Struct, frozen=True):
-    """One thing that a model was shown, or has said, with its ``origin``; ``model`` for what it has said.
+    """One value that a model was shown or has said, with its ``origin``; ``model`` if the model said it.
 
-    ``step`` is the turn that said it, or the call whose result it is. A result of ``tool:<operation>`` may have
-    ``records``, the pointer to its records. ``answer`` says that the value is a whole answer, with its calls.
+    ``step`` is the turn that said it, or the call that gave this result. A result of ``tool:<operation>`` may have
+    ``records``, the pointer to its records. ``answer`` is True if the value is a whole answer, with its calls.
     """
 
     origin: str
@@ -32,20 +32,20 @@ class Heard(Struct, frozen=True):
 
 @dataclass
 class Listener:
-    """Takes a conversation into a matcher, as it goes on. ``heard`` is how much of it that is by now."""
+    """Feeds a growing conversation to a matcher. ``heard`` is the part already fed."""
 
     matcher: Matcher = field(default_factory=Matcher)
     heard: list[Heard | None] = field(default_factory=list)
     _own: dict[str, bool] = field(default_factory=dict)
 
     def listen(self, conversation: Sequence[Heard | None]) -> None:
-        """Take in what has come to the conversation since. None stands for what cannot be read."""
+        """Feed the new part of the conversation. None stands for a value that cannot be read."""
         for one in conversation[len(self.heard) :]:
             self._take(one)
             self.heard.append(one)
 
     def knows_the_beginning_of(self, conversation: Sequence[Heard | None]) -> bool:
-        """True if this is how the conversation began."""
+        """True if the part already fed is a prefix of the conversation."""
         return conversation[: len(self.heard)] == self.heard
 
     def _take(self, one: Heard | None) -> None:
@@ -64,19 +64,19 @@ class Listener:
 
 
 def matcher_of(heard: Sequence[Heard | None]) -> Matcher:
-    """A matcher that has taken in a conversation, in its order."""
+    """A matcher that was fed a whole conversation, in order."""
     listener = Listener()
     listener.listen(heard)
     return listener.matcher
 
 
 def digest_of(heard: Iterable[Heard | None]) -> str:
-    """The digest of a conversation: two that have the same one give the same origins."""
+    """The digest of a conversation. Conversations with equal digests give the same origins."""
     return digest([None if one is None else [one.origin, one.step, one.records, one.value] for one in heard])
 
 
 def _answered(matcher: Matcher, one: Heard) -> dict[str, bool]:
-    """Take in an answer: by the step of each call, if all of it is in the requester's words."""
+    """Feed an answer. Returns for the step of each call whether all of its arguments are in the requester's words."""
     said: Mapping[str, Any] = one.value if isinstance(one.value, dict) else {}
     matcher.said(said.get("text"))
     own = {}

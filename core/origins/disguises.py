@@ -1,6 +1,6 @@
-"""Other writings of a text: decoded, and as readers see it. A value that stands in one of them is only in disguise.
+"""Other forms of a text: decoded, and as readers see it. A value found in one of them is the same value in disguise.
 
-All of it takes linear time, and classes of characters are those of Unicode 3.2, as in ``words``.
+Everything takes linear time. Character classes are those of Unicode 3.2, as in ``words``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from unicodedata import ucd_3_2_0
 from urllib.parse import unquote
 
-# Ordering marks takes time that is quadratic in their number, so of many none is kept.
+# Normalization sorts combining marks in quadratic time, so a text with more marks than this loses all of them.
 _MARKS_MAX = 1_000
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}+")
@@ -22,13 +22,14 @@ _HEX = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{2}){4,}+(?![0-9a-fA-F])")
 _URL_SAFE = str.maketrans("-_", "+/")
 _DOTS = str.maketrans({"\u3002": ".", "\uff61": ".", "\ufe52": "."})
 _ASCII_SIGNS = re.compile(r"[^a-z0-9]+")
-# Characters that nobody sees, some of which Unicode 3.2 counts as blanks.
+# Invisible characters, some of which Unicode 3.2 counts as blanks.
 UNSEEN = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u200b\u3164\uffa0")
 
 
 class Forms(dict[int, str]):
-    """Forms of characters by their codes, for ``str.translate``: found when they are needed, and kept for so many only
-    that no text fills the memory.
+    """A table for ``str.translate`` that computes each character's form when needed and caches it.
+
+    The cache is bounded, so that no text can fill the memory.
     """
 
     def __init__(self, form: Callable[[str], str]) -> None:
@@ -50,28 +51,28 @@ def _kept(character: str, kinds: Collection[str]) -> str:
 
 
 def _letter(character: str) -> str:
-    """Letters and digits with all of their case folded; nothing of all else."""
+    """Letters and digits, case-folded; "" for any other character. Unassigned and private ones are kept."""
     kind = ucd_3_2_0.category(character)
     if kind in ("Cn", "Co", "Cs"):
         return character
     return character.casefold() if kind[0] in "LN" else ""
 
 
-# Characters without those that nobody sees, with marks and without.
+# Remove invisible characters; the second also removes marks.
 _SEEN = Forms(partial(_kept, kinds=("Cf",)))
 _UNMARKED = Forms(partial(_kept, kinds=("Cf", "Mn", "Mc", "Me")))
 _PLAIN = Forms(_letter)
 
 
 def plain(text: str) -> str:
-    """The letters and digits that a text shows, without case and marks: a generous form, for what was said before."""
+    """The visible letters and digits of a text, without case and marks: a loose form, to find what was said before."""
     if text.isascii():
         return _ASCII_SIGNS.sub("", text.lower())
     return ucd_3_2_0.normalize("NFKD", text.translate(_UNMARKED)).translate(_PLAIN)
 
 
 def disguises(text: str) -> Iterator[str]:
-    """Give each other writing of a text that differs from it: as it is seen, and decoded by what may decode it."""
+    """Yield each other form of a text that differs from it: as readers see it, and by each decoding that we know."""
     found = {text}
     for other in (_seen(text), unquote(text), html.unescape(text), _unescaped(text), *_packed(text)):
         if other and other not in found:
@@ -92,7 +93,7 @@ def _unescaped(text: str) -> str:
 
 
 def _packed(text: str) -> Iterator[str]:
-    """Yield what base64 and hexadecimal words hold, if it can be read."""
+    """Yield the decoded base64 words, then the decoded hexadecimal words, those that are readable text."""
     yield " ".join(filter(None, (_read(_of_base64(word)) for word in _BASE64.findall(text))))
     yield " ".join(filter(None, (_read(bytes.fromhex(word)) for word in _HEX.findall(text))))
 

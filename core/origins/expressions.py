@@ -1,7 +1,8 @@
-"""Origins of what expressions make: exact, because every input of an expression is an ingredient of its value.
+"""Origins of the values of expressions: exact, because every input of an expression is an ingredient of its value.
 
-A path such as ``trigger.number`` is one ingredient. Of anything longer each variable that it reads is one, whole: what
-a condition, a function or a loop looks at counts like what ends up in the value. Words of the author are ``workflow``.
+A path such as ``trigger.number`` is one ingredient. In a longer expression each variable that it reads is one whole
+ingredient: the input of a condition, function or loop counts like the value itself. The author's words are
+``workflow``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ Origins: TypeAlias = list[list[str]]
 
 
 def of_template(template: Template, known: Callable[[str], Sequence[Sequence[str]]]) -> list[tuple[Path, Origins]]:
-    """The origins of each text and value in a template, by its path. ``known`` gives those of a path that is read.
+    """The origins of each text and value in a template, by its path. ``known`` gives the origins of a path it reads.
 
-    A path that nothing is known of is ``unknown``: no ingredient ever falls out.
+    A path without known origins is ``unknown``: no ingredient is ever dropped.
     """
     made = []
     for path, ingredients in template.ingredients():
@@ -31,7 +32,7 @@ def of_template(template: Template, known: Callable[[str], Sequence[Sequence[str
 
 
 def under(origins: Iterable[tuple[Path, Origins]], path: Path) -> Origins:
-    """The origins of all that stands at a path or below it; of a value that stands above it, that value's."""
+    """The origins of all values at, below or above a path."""
     return distinct(
         inner
         for place, found in origins

@@ -1,4 +1,4 @@
-"""The single values of structured sources and of arguments."""
+"""The leaves (scalars and keys) of structured sources and of arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Scalar: TypeAlias = str | int | float | bool
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of a structured source. ``pointer`` leads to it (RFC 6901); ``name`` is that without list indexes."""
+    """One scalar or key of a source. ``pointer`` leads to it (RFC 6901); ``name`` is that without list indexes."""
 
     value: Scalar
     pointer: str
@@ -40,17 +40,17 @@ class Leaf:
 
     @cached_property
     def numeral(self) -> str | None:
-        """The number that the value is, as it is written; None if it is none."""
+        """The text of the value if it is a number, as ``words.numeral``; None if it is not."""
         return numeral(self.text.strip())
 
     @cached_property
     def moment(self) -> tuple[Date, str | None] | None:
-        """The date that the value is, with its clock; None if it is none."""
+        """The date, with its time of day, if the value is a date; None if it is not."""
         return moment(self.value) if isinstance(self.value, str) else None
 
 
 def leaves(value: Json, pointer: str = "", name: str = "") -> Iterator[Leaf]:
-    """Find each value of a structured source, and each key."""
+    """Yield each scalar and each key of a structured source."""
     if isinstance(value, dict):
         for key, item in value.items():
             step = key.replace("~", "~0").replace("/", "~1")
@@ -72,7 +72,7 @@ def pointed(value: Json, pointer: str) -> Json:
 
 
 def scalars(value: Json, known: Collection[str] | None = None) -> Iterator[Scalar | None]:
-    """Find each value; with ``known``, each key that is not known, too."""
+    """Yield each scalar; with ``known``, also each key that is not in it."""
     if isinstance(value, dict):
         for key, item in value.items():
             if known is not None and key not in known:
@@ -86,7 +86,7 @@ def scalars(value: Json, known: Collection[str] | None = None) -> Iterator[Scala
 
 
 def same(leaf: Leaf, wanted: Leaf) -> bool:
-    """True if the leaf is the value, whole."""
+    """True if the whole leaf equals the wanted value."""
     if isinstance(leaf.value, bool):
         return False
     if not isinstance(leaf.value, str) or not isinstance(wanted.value, str):

@@ -1,7 +1,8 @@
-"""Origins of an agent's calls: what the model says is looked for in what it was shown before (agents' arguments).
+"""Origins of an agent's calls: looks for the model's arguments in the sources that the model was shown before.
 
-What the model said first stays the model's, whatever echoes it. A source must hold a value as whole words; that the
-model has said it is seen in any part of a word. Work is counted, and what would take too much of it is ``unknown``.
+A value that the model said first stays the model's, even if a later source repeats it. A source matches only by whole
+words; the model's own words match by any part of a word. Work is counted; a value that would take too much is
+``unknown``.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ VERSION = 1
 STEPS_MAX = 4_000_000
 VALUE_CHARS_MAX = 64 * 1024
 SOURCE_CHARS_MAX = 1024 * 1024
-VALUE_COSTS = 16  # so many characters each value counts for besides its own, because each is looked at by itself
+VALUE_COSTS = 16  # the fixed cost of each value, in characters, besides its length
 CONVERSATION_CHARS_MAX = 4 * 1024 * 1024
 CARRIED_CHARS_MIN = 5
 _LEAF_STEPS = 4
 
-# What others wrote: who repeats it in a form makes it no word of a person's.
+# Labels of what outsiders wrote. A person who repeats it in a form does not make it the person's own.
 _OF_OTHERS = ("tool:", "trigger:", "signal:", "unknown")
 
 REQUESTER, WORKFLOW, PERSON, MODEL, UNKNOWN, TEXT = "requester", "workflow", "person", "model", "unknown", "text"
 
 
 class ArgumentKind(StrEnum):
-    """The kind of an argument: one value, words of which only addresses are traced, a choice that is never traced."""
+    """The kind of an argument: one value, free text (only its addresses are traced), or a flag (never traced)."""
 
     VALUE = "value"
     TEXT = "text"
@@ -41,7 +42,7 @@ class ArgumentKind(StrEnum):
 
 @dataclass(frozen=True)
 class _Event:
-    """A source that the model was shown (``label``), or its words; ``hidden`` is what is withheld or too large."""
+    """A source that the model was shown (``label``) or its own words (``said``). ``hidden``: withheld or too large."""
 
     label: str = ""
     leaves: tuple[Leaf, ...] = ()
@@ -57,7 +58,7 @@ class _TooMuch(Exception):
 
 @dataclass
 class Matcher:
-    """The sources of one run, in the order in which the model met them. ``steps`` is the work of the last question."""
+    """The sources of one run, in the order in which the model saw them. ``steps`` is the work of the last query."""
 
     steps_max: int = STEPS_MAX
     steps: int = 0
@@ -66,11 +67,11 @@ class Matcher:
     _size: int = 0
 
     def given(self, label: str, value: Json) -> None:
-        """Add what somebody gave: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
+        """Add a source under a label: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
         self._add(label, value)
 
     def said(self, arguments: Json) -> bool:
-        """Add a call that the model makes, performed or refused. True if all of it is in the requester's words."""
+        """Add a call of the model, performed or refused. Returns True if all of it is in the requester's words."""
         every = self._within(arguments)
         if every is None:
             self._events.append(_Event(said=Said.of(()), hidden=True))
@@ -84,9 +85,10 @@ class Matcher:
         return own
 
     def shown(self, operation: str, result: Json, *, records: str | None = None, own: bool = False) -> None:
-        """Add the result of a call that was performed. ``records`` is where its records are (a JSON Pointer).
+        """Add the result of a performed call. ``records`` is the JSON Pointer to its records.
 
-        ``own``: the call was in the requester's words, as ``said`` found; then its only record is looked up.
+        ``own``: ``said`` returned True for the call. If the result then has one record only, its fields are a
+        ``lookup`` of the requester's words.
         """
         only = None
         if own and records is not None:
@@ -96,15 +98,15 @@ class Matcher:
         self._add(f"tool:{operation}", result, operation, only)
 
     def withheld(self) -> None:
-        """Add a source that cannot be read: values that it may hold are ``unknown``."""
+        """Add a source that cannot be read: any later value may come from it, so ``unknown`` is among its origins."""
         self._events.append(_Event(hidden=True))
 
     def origins(
         self, value: Json, kind: ArgumentKind = ArgumentKind.VALUE, *, known: Collection[str] = ()
     ) -> list[list[str]]:
-        """The origins of an argument that is there: one list for each value in it, never none.
+        """The origins of an argument: one list for each value in it, at least one.
 
-        ``known`` are the names of properties that a schema declares; every other key in it is a value, too.
+        ``known`` are the property names that the schema declares; every other key counts as a value too.
         """
         self.steps = 0
         if kind is ArgumentKind.FLAG:
@@ -120,7 +122,7 @@ class Matcher:
         return found or [[MODEL]]
 
     def carries(self, value: Json) -> list[str]:
-        """The fields of results whose whole value, of five characters or more, stands in a text; sorted."""
+        """The fields of results whose whole value (five characters or more) is contained in a text; sorted."""
         self.steps, found, texts = 0, set(), [part for part in scalars(value) if isinstance(part, str)]
         try:
             for text in (other for one in texts for other in (one, *self._disguises(one))):
@@ -143,7 +145,7 @@ class Matcher:
         self._events.append(_Event(hidden=True) if every is None else _Event(label, every, tool, only))
 
     def _within(self, value: Json) -> tuple[Leaf, ...] | None:
-        """The values and keys of a source; None if they are too many or too long, alone or with all before them."""
+        """The values and keys of a source; None if the source, or the conversation with it, is too large."""
         left, found = min(SOURCE_CHARS_MAX, CONVERSATION_CHARS_MAX - self._size), list[Leaf]()
         for leaf in leaves(value):
             cost = VALUE_COSTS + (len(leaf.value) if isinstance(leaf.value, str) else 0)
@@ -158,7 +160,7 @@ class Matcher:
         return REQUESTER in found and UNKNOWN not in found
 
     def _text(self, text: str) -> list[list[str]]:
-        """The words as a whole, which are the model's unless a source holds them all, and each address in them."""
+        """The origins of a text as a whole (the model's, unless one source holds all of it) and of its addresses."""
         whole = self._of(text)
         try:
             every = [self._cut(other) for other in (text, *self._disguises(text))]
@@ -211,13 +213,13 @@ class Matcher:
     def _matches(self, leaf: Leaf, wanted: Leaf) -> bool:
         """True if the leaf holds the value as whole words, as a number, a date or an account number."""
         if isinstance(leaf.value, bool) or not (isinstance(leaf.value, str) or wanted.words.accounts):
-            return False  # a number is equal as a whole, or not at all
+            return False  # a number never matches in part; ``same`` has compared it
         words = leaf.words
         if not isinstance(wanted.value, str):
             return wanted.number is not None and wanted.number in words.numbers
         if wanted.numeral is not None and wanted.numeral in words.numerals:
             return True
-        if not wanted.words.squeezed:  # signs stand everywhere
+        if not wanted.words.squeezed:  # signs alone would match everywhere
             return False
         day = wanted.moment
         if day is not None and ({day[0], (None, *day[0][1:])} & words.dates):
@@ -234,7 +236,7 @@ class Matcher:
         return form in said.forms if len(form) >= SHORT else self._holds(said.words, wanted.words)
 
     def _holds(self, words: Words, wanted: Words) -> bool:
-        """True if the words stand there in a row; Knuth, Morris and Pratt, so every word is looked at twice at most."""
+        """True if ``words`` contains ``wanted`` as a contiguous sequence (Knuth-Morris-Pratt, linear time)."""
         pattern = wanted.lexemes
         self._step(len(pattern))
         if not pattern or not words.set.issuperset(pattern):

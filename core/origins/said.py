@@ -1,4 +1,4 @@
-"""The model's own words: whatever it has said first stays its own, in parts and in disguise too."""
+"""The model's own words: a value that it said first stays its own, also if it was said in parts or in disguise."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from core.origins.disguises import disguises, plain
 from core.origins.words import Words
 
-# Shorter values, and shorter parts of a value, are said by chance.
+# Values shorter than SHORT, and parts shorter than _PART_MIN, would match by chance.
 SHORT = 5
 _PART_MIN = 2
 
 
 @dataclass(frozen=True)
 class Said:
-    """The words of one call or text. ``forms`` has them without signs, and what they hold in disguise."""
+    """The words of one call or text. ``forms`` holds them without punctuation, and their decoded forms."""
 
     words: Words
     forms: str
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Said:
-        """Take the texts in a row: a value may be said in parts that stand side by side."""
+        """Join the texts: a value may be said in adjacent parts."""
         text = " ".join(texts)
         others = [plain(other) for other in disguises(text)]
         return cls(Words.of(text), "\n".join((plain(text), *others)))
@@ -30,20 +30,20 @@ class Said:
 
 @dataclass
 class Parts:
-    """All texts that the model has said, by what is left of them without signs, each with where it said it first."""
+    """All texts that the model has said, without punctuation, each with the place where the model first said it."""
 
     _first: dict[str, int] = field(default_factory=dict)
     _lengths: set[int] = field(default_factory=set)
 
     def add(self, texts: Sequence[str], at: int) -> None:
-        """Add what was said at a place."""
+        """Add texts that the model said at place ``at``."""
         for part in map(plain, texts):
             if len(part) >= _PART_MIN:
                 self._first.setdefault(part, at)
                 self._lengths.add(len(part))
 
     def complete(self, wanted: str, step: Callable[[int], None]) -> int | None:
-        """The first place by which all parts of a value were said, whole; None if it is not made of them.
+        """The first place by which texts that were said add up to the whole value; None if they never do.
 
         ``step`` counts the work.
         """

@@ -1,8 +1,8 @@
-"""Texts as origins compare them: folded, cut into whole words, with the numbers, dates and addresses in them.
+"""Texts as origins compare them: folded, cut into whole words, with their numbers, dates and addresses.
 
-Everything takes linear time and gives the same on every Python: case and classes of characters are those of Unicode
-3.2, which Python carries unchanged. A character that this version does not know is part of a word and is not folded.
-Nothing is normalized: what looks the same and is written otherwise is another text.
+Everything takes linear time and gives the same result on every Python: case and character classes are those of Unicode
+3.2, which Python ships unchanged. A character unknown to that version is part of a word and is not folded. Nothing is
+normalized: texts that look the same but are written differently are different.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from core.origins.disguises import UNSEEN, Forms
 UNICODE = ucd_3_2_0.unidata_version
 _DIGITS_MAX = 40
 _WORD_KINDS = "LMN"  # letters, marks, numbers
-_KEPT = ("Cn", "Co", "Cs")  # not known to this version, or known to nobody
+_KEPT = ("Cn", "Co", "Cs")  # unassigned, private use, surrogates
 _BLANKS = re.compile(r"\s+", re.ASCII)
 _NUMBER = re.compile(r"([-+]?)(\d{1,3}(?:,\d{3}){1,9}|\d+)(\.\d+)?", re.ASCII)
 _ISO = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})(?:[ t](\d{2}:\d{2})(?::00(?:\.0{1,9})?)?)?", re.ASCII
-)  # with seconds or a zone it is no more than a text
+)  # a time with seconds or a zone is compared as text only
 _ISO_DAY = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:\D.*)?", re.ASCII | re.DOTALL)
 _DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?", re.ASCII)
 _YEAR = re.compile(r"\d{4}", re.ASCII)
@@ -37,7 +37,7 @@ _HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?:[/?#:].*)?", re.DOT
 _GROUP = re.compile(r"(?=[a-z]{0,4}\d)[a-z0-9]{2,34}", re.ASCII)
 _ACCOUNT_DIGITS_MIN = 8
 _OF_LINKS = ("@", "://", "www.")
-_SIGNS = frozenset("!$'*,;()|{}^`.:/@+&=%#?~\\-")  # those that addresses and links may have in them
+_SIGNS = frozenset("!$'*,;()|{}^`.:/@+&=%#?~\\-")  # punctuation that addresses and links may contain
 _LISTING = ([","], [";"])
 
 Date = tuple[str | None, int, int]
@@ -47,7 +47,7 @@ def _folded(character: str) -> str:
     kind = ucd_3_2_0.category(character)
     if kind[0] == "Z" and character not in UNSEEN:
         return " "
-    # Only a letter that has this one as its capital is the same: ß is not ss, and the sign of Kelvin is no k.
+    # Fold only if the small letter's capital is this one: ß is not ss, and the Kelvin sign is not k.
     small = character.lower()
     return small if kind[0] in _WORD_KINDS and small.upper() == character else character
 
@@ -58,9 +58,9 @@ _FOLDING = Forms(_folded)
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The pattern that cuts a folded text, and that of all that is neither letter nor digit. Made once, when needed.
+    """The pattern that cuts a folded text, and the pattern of everything but letters and digits. Built once, lazily.
 
-    Groups are possessive and what may stand side by side differs, so nothing is tried twice: it takes linear time.
+    Groups are possessive and adjacent groups share no character, so there is no backtracking: linear time.
     """
     unknown = "".join(
         re.escape(chr(code))
@@ -115,12 +115,12 @@ class Words:
 
     @cached_property
     def numerals(self) -> frozenset[str]:
-        """The numbers that are words of their own, as they are written, but for the commas between thousands."""
+        """The numbers that are words of their own, as written, without the commas between thousands."""
         return frozenset(found for word in self.set if (found := numeral(word)) is not None)
 
     @cached_property
     def dates(self) -> frozenset[Date]:
-        """The dates: year, None if it is not said, month and day."""
+        """The dates as (year, or None if there is none; month; day)."""
         return frozenset(_dates([lexeme for lexeme in self.lexemes if lexeme != " "]))
 
     @cached_property
@@ -129,7 +129,7 @@ class Words:
         return frozenset(_accounts(self.lexemes))
 
     def addresses(self) -> list[str]:
-        """The addresses, links and host names, in order; a generous choice, as each is then asked for its origin."""
+        """The addresses, links and host names, in order. The choice is generous: each is then traced on its own."""
         found = [word for word in self.lexemes if _is_link(word) or _HOST.fullmatch(word)]
         return [*dict.fromkeys(found), *sorted(self.accounts)]
 
@@ -140,7 +140,7 @@ def squeeze(folded: str) -> str:
 
 
 def number(word: str) -> Decimal | None:
-    """The number that a word is; None for other words, and for digits that look like a name (``007``)."""
+    """The value of a word that is a number; None for other words, and for digits that look like a name (``007``)."""
     found = _NUMBER.fullmatch(word) if len(word) <= _DIGITS_MAX else None
     if found is None or (len(found[2]) > 1 and found[2][0] == "0"):
         return None
@@ -148,12 +148,12 @@ def number(word: str) -> Decimal | None:
 
 
 def numeral(word: str) -> str | None:
-    """The number that a word is, as it is written: ``1.10`` is no other version than it says."""
+    """The text of a word that is a number, without commas: the version ``1.10`` must not equal ``1.1``."""
     return None if number(word) is None else word.replace(",", "")
 
 
 def moment(text: str) -> tuple[Date, str | None] | None:
-    """The date of an ISO text, and its clock; None if it is none, or says seconds or a zone."""
+    """The date of an ISO text, and its time of day; None if it is no date, or has seconds or a zone."""
     found = _ISO.fullmatch(fold(text)) if len(text) <= _DIGITS_MAX else None
     if found is None:
         return None
@@ -162,7 +162,7 @@ def moment(text: str) -> tuple[Date, str | None] | None:
 
 
 def at_clock(clock: str, words: Words) -> bool:
-    """True if a time of day stands in a text, alone or behind a date."""
+    """True if the text contains this time of day, alone or behind a date."""
     wanted = re.compile(rf"(?<!\d){clock}(?!\d)", re.ASCII)
     return any(len(word) <= _DIGITS_MAX and wanted.search(word) for word in words.set if ":" in word)
 
@@ -172,7 +172,7 @@ def _is_link(lexeme: str) -> bool:
 
 
 def _glued(lexemes: Sequence[str]) -> Iterator[str]:
-    """Give the words, with what signs within an address hold together: ``o'brien@acme.example`` is one word."""
+    """Yield the words, with the parts of an address joined: ``o'brien@acme.example`` is one word."""
     at, end = 0, len(lexemes)
     while at < end:
         to, link = at + 1, _is_link(lexemes[at])
@@ -216,7 +216,7 @@ def _year(words: Sequence[str]) -> str | None:
 
 
 def _accounts(lexemes: Sequence[str]) -> Iterator[str]:
-    """Runs of words of letters and digits, with nothing but blanks and hyphens between them."""
+    """Yield account numbers: runs of words of letters and digits, with only blanks and hyphens between them."""
     run = ""
     for lexeme in (*lexemes, ","):
         if lexeme == " ":
