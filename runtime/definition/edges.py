@@ -5,13 +5,14 @@ The published text, and the log of what was added to a run, are the only record 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields
 from enum import StrEnum
 
 from msgspec import Struct
 
 from core.canonical import JsonObject
+from runtime.engine.agent_node import AgentTool
 from runtime.engine.graph import Branch, Graph, IfNode, Node, Scope, scopes_of
 
 
@@ -64,11 +65,13 @@ def _placed(
 
 
 def _reads(node: Node) -> set[str]:
-    """The ids whose output or status the node's own expressions read."""
+    """The ids whose output or status the node's own expressions read; an agent's are also those of its tools."""
     own = {item.name: getattr(node, item.name) for item in fields(node)}
-    sources = [*own.values(), *own.get("sets", {}).values()]
+    tools: Collection[AgentTool] = own.get("tools", {}).values()
+    sources = [*own.values(), *own.get("sets", {}).values(), *(tool.fixed for tool in tools)]
     names = [name for source in sources for name in getattr(source, "references", ())]
-    return {name.split(".")[1] for name in names if name.startswith("steps.")}
+    found = {name.split(".")[1] for name in names if name.startswith("steps.")}
+    return found.union(*(_reads(tool.leaf) for tool in tools))
 
 
 def _parts(node: Node) -> list[tuple[str, Scope]]:

@@ -359,6 +359,22 @@ def test_an_answer_that_is_not_read_is_given_up(serving: Any) -> None:
         _eventually(lambda: server.connect().is_served())
 
 
+def test_whoever_has_read_on_is_not_cut_by_the_deadline_of_before(serving: Any) -> None:
+    with serving(body_seconds=SHORT) as server:
+        client = server.connect()
+        client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert len(client.answer()) > 32 << 20
+        client.socket.settimeout(3 * SHORT)
+        is_open = False
+        with suppress(ConnectionError):
+            try:
+                client.socket.recv(1)
+            except TimeoutError:
+                is_open = True
+        assert is_open, "the deadline for reading ended with the reading"
+        assert client.is_served()
+
+
 def test_a_slow_client_within_the_deadlines_is_served(serving: Any) -> None:
     with serving() as server:
         client = server.connect()

@@ -66,6 +66,19 @@ async def test_evidence_of_a_run_that_has_not_ended_is_409(installation) -> None
     assert (answer.status_code, answer.json()["code"]) == (409, "unfinished")
 
 
+@pytest.mark.req("U-8")
+async def test_a_run_that_was_canceled_has_evidence_as_any_other_that_has_ended(installation) -> None:
+    run_id, _, _ = await installation.asked()
+    operator = await installation.client(Role.OPERATOR)
+    assert (await operator.post(f"/v1/runs/{run_id}/cancel", json={})).status_code == 200
+    await installation.work()
+    client = await installation.client(Role.AUDITOR)
+    answer = await client.get(f"/v1/runs/{run_id}/evidence")
+    assert answer.status_code == 200, answer.text
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert json.loads(archive.read("run.json"))["status"] == "canceled"
+
+
 async def test_evidence_that_is_not_written_yet_is_409_for_a_moment(installation) -> None:
     run_id = await installation.start("simple")
     await installation.app.worker().work_off()

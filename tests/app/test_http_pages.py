@@ -33,6 +33,7 @@ async def _walked(client: Any, path: str, limit: int) -> list[Any]:
         assert answer.status_code == 200, answer.text
         page = answer.json()
         assert len(page["items"]) <= limit
+        assert page["items"] or not cursor, f"{path} says that there is more, and there is nothing"
         found += page["items"]
         if page["next"] is None:
             return found
@@ -69,6 +70,7 @@ def test_a_list_that_is_there_whole_is_cut_after_the_last_row_of_the_page_before
         found, cursor = list[Any](), ""
         while True:
             page = Paging(limit, cursor).page_of_all(rows, step=int, number=int)
+            assert page["items"], "the page before has said that there is more"
             found += page["items"]
             if page["next"] is None:
                 break

@@ -89,6 +89,11 @@ async def test_the_same_key_starts_one_run_and_another_input_under_it_is_a_confl
     assert (in_body.status_code, in_body.json()["created"]) == (200, False)
     other = await client.post("/v1/runs", json={**body, "input": {"number": "INC2"}}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "consistency")
+    await installation.add("workflow: plain\nversion: 1\nsteps:\n  - {wait: {for: PT1H}, id: pause}\n")
+    named = {"workflow": "plain", "idempotency_key": "k0"}
+    nothing = await client.post("/v1/runs", json=named)
+    something = await client.post("/v1/runs", json={**named, "input": {"number": "INC1"}})
+    assert (nothing.status_code, something.status_code) == (201, 409), "no input is an input as well"
     both = await client.post("/v1/runs", json={**body, "idempotency_key": "k2"}, headers=headers)
     assert both.status_code == 400
     without = [await client.post("/v1/runs", json=body) for _ in range(2)]

@@ -65,6 +65,20 @@ def test_second_answer_hears_who_decided(approval: Approval) -> None:
     assert "approved by Ann" in outcome.sentence
 
 
+def test_those_who_said_otherwise_have_not_decided(approval: Approval) -> None:
+    approval = with_terms(approval, GroupQuorum("leads", 2))
+    _, asked = voted(approval, voter_of("ann", "leads"))
+    late = "Your answer was not needed and does not count."
+    _, rejected = voted(asked, voter_of("bob", "leads"), Choice.REJECT)
+    outcome, _ = voted(rejected, voter_of("cid", "leads"))
+    assert isinstance(outcome, NotCounted)
+    assert outcome.sentence == f"Already decided: rejected by Bob. {late}"
+    _, approved = voted(asked, voter_of("bob", "leads"))
+    outcome, _ = voted(approved, voter_of("cid", "leads"), Choice.REJECT)
+    assert isinstance(outcome, NotCounted)
+    assert outcome.sentence == f"Already decided: approved by Ann and Bob. {late}"
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [

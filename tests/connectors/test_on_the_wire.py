@@ -418,6 +418,17 @@ async def test_a_pause_of_two_seconds_is_waited_for(
     assert (len(wire.heard), slept) == (requests, [float(seconds)] * (requests - 1))
 
 
+@pytest.mark.req("Q-18")
+@pytest.mark.parametrize("headers", [{}, {"Retry_After": "soon"}])
+async def test_a_429_that_names_no_time_is_left_to_whoever_asked(
+    http: HttpConnector, make_call: MakeCall, wire: Any, headers: dict[str, str]
+) -> None:
+    wire.say({}, status=429, **headers)
+    outcome = await http.perform(send(make_call, wire, "POST"))
+    assert isinstance(outcome, NotSent)
+    assert (len(wire.heard), outcome.retry_after_seconds) == (1, None), "nobody asks again at once"
+
+
 async def test_a_server_that_asks_for_patience_is_not_asked_at_its_other_address(
     closing: Callable[[Any], Any], make_call: MakeCall, wire: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,15 @@ def test_fact_types_follow_the_schema(catalog: Catalog) -> None:
     }
 
 
+def test_what_a_declaration_fixes_is_a_fact_of_its_own_type() -> None:
+    params = {"table": "orders", "limit": 3, "lock": True, "key": ["id"], "mixed": [1], "rate": 0.5}
+    fixed = Operation.model_validate(declaration(params=params))
+    types = {"table": "string", "limit": "int", "lock": "bool", "key": "list<string>", "mixed": "dyn", "rate": "dyn"}
+    assert fixed.fact_types() == {"id": "string", "value": "string", **types}
+    written = Operation.model_validate(declaration(params=params, writes=["table", "value"]))
+    assert written.fact_types() == {"table": "string", "value": "string"}
+
+
 @pytest.mark.req("Q-16")
 def test_an_action_is_complete(catalog: Catalog) -> None:
     before = Before({"priority": "3"}, "4", {"number": "INC0010001", "short_description": "Mail is down"})

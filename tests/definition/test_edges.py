@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from runtime.definition.edges import edges_of, nodes_of
+from connectors.catalog import load_catalog
+from runtime.definition.edges import Edge, EdgeKind, edges_of, nodes_of
+from runtime.definition.workflow import load_workflow
 
 TEXT = """
 workflow: w
@@ -52,3 +54,40 @@ def test_edges_say_what_is_waited_for_what_is_read_and_what_stands_inside(compil
         "e": ("d", "then"),
         "f": ("b", "on_failure"),
     }
+
+
+FORM = "{type: object, properties: {x: {type: string}}}"
+ASK = f"{{ask: {{name: n, title: %s, form: {FORM}, assign: {{group: g}}}}}}"
+READING = (
+    "do: transform.data.apply, with: {value: [{x: %s}]}",
+    "do: transform.data.apply, with: {value: 1}, set: {log: %s}",
+    "do: transform.data.apply, with: {value: 1}, reference: %s",
+    "set: {log: {x: [%s]}}",
+    "reference: %s",
+    "approve: {summary: %s, approvers: {group: g}}",
+    f"task: {{title: %s, form: {FORM}, assign: {{group: g}}}}",
+    f"task: {{title: t, description: %s, form: {FORM}, assign: {{group: g}}}}",
+    "wait: {until: %s}",
+    "wait: {signal: s, correlate: %s}",
+    "run: other, with: {x: %s}",
+    "continue_with: {workflow: other, with: {x: %s}}",
+    "foreach: %s, steps: [{set: {log: 1}}]",
+    "while: %s, steps: [{set: {log: 1}}]",
+    "if: %s, then: [{set: {log: 1}}]",
+    "agent: {model: m, instructions: %s, input: i}",
+    "agent: {model: m, instructions: i, input: %s}",
+    "agent: {model: m, instructions: i, input: i, tools: [{do: transform.data.apply, with: {value: %s}}]}",
+    "agent: {model: m, instructions: i, input: i, tools: [{run: other, with: {x: %s}}]}",
+    f"agent: {{model: m, instructions: i, input: i, tools: [{ASK}]}}",
+)
+
+
+@pytest.mark.req("V-5")
+@pytest.mark.parametrize("reading", READING)
+def test_whatever_an_expression_of_a_step_stands_in_what_it_reads_is_an_edge(reading: str) -> None:
+    text = "workflow: w\nversion: 1\nchannels: {log: {}}\nsteps:\n"
+    text += "  - {id: a, do: transform.data.apply, with: {value: 1}}\n  - {id: between, set: {log: 1}}\n"
+    step = reading % '"${{ steps.a.output.value }}"'
+    text += "  - {id: b, " + step + "}\n"
+    graph = load_workflow(text, "w.yaml", load_catalog()).graph
+    assert [edge for edge in edges_of(graph) if edge.kind is EdgeKind.DATA] == [Edge("a", "b", EdgeKind.DATA)]

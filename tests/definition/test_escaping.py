@@ -121,6 +121,12 @@ operations:
     inputs = '{page: {a: "<b>${{ trigger.t }}</b>", n: "${{ trigger.n }}"}, plain: "${{ trigger.t }}"}'
     made = rendered("crm.page.put", inputs, catalog, t="<i>'\"&", n=7)
     assert made == {"page": {"a": "<b>&lt;i&gt;&#x27;&quot;&amp;</b>", "n": 7}, "plain": "<i>'\"&"}
+    free = "{type: object, additionalProperties: {type: string, x-language: html}}"
+    page = "{type: object, x-language: html, additionalProperties: {type: string}, properties: {n: {type: integer}}}"
+    assert page in own
+    whole = load_catalog([Source("own.yaml", own.replace(page, free))])
+    made = rendered("crm.page.put", '{page: "${{ trigger.page }}"}', whole, page={"a": "<i>", "b": "c"})
+    assert made == {"page": {"a": "&lt;i&gt;", "b": "c"}}, "a whole value, of which each text speaks"
     with pytest.raises(DefinitionError, match="x-language is 'klingon'"):
         load_catalog([Source("own.yaml", own.replace("html", "klingon"))])
 

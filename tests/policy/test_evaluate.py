@@ -54,6 +54,22 @@ def test_rules_that_know_a_fact_under_different_types_each_keep_theirs(load: Loa
     assert decision.outcome is Ruling.DENY
 
 
+@pytest.mark.req("Q-16")
+def test_whoever_any_rule_names_is_asked_about_a_doubt(load: Load, update: Update) -> None:
+    """Also by a rule that is outranked: its author has said who knows."""
+    policy = load(
+        f"- {{id: night, {UPDATE}, outcome: allow, in_doubt: {{approvers: [{{group: night}}, {{group: ops}}]}}}}\n"
+        f"- {{id: ask, {UPDATE}, outcome: needs_approval, approvers: [{{group: leads}}], "
+        "in_doubt: {approvers: [{slack_group: S0IT}, {group: ops, of: 2}]}}\n"
+        f"- {{id: other, {UPDATE}, when: counters.writes_in_run > 9, outcome: allow, "
+        "in_doubt: {approvers: [{group: nobody}]}}"
+    )
+    decision = decide(policy, update({"state": "2"}))
+    assert decision.outcome is Ruling.NEEDS_APPROVAL
+    slack = GroupQuorum("S0IT", 1, GroupSource.SLACK_GROUP)
+    assert decision.in_doubt == (GroupQuorum("night"), GroupQuorum("ops", 2), slack)
+
+
 def test_rules_that_agree_about_the_facts_are_one_program(load: Load) -> None:
     policy = load(
         "".join(f"- {{id: r{n}, {UPDATE}, when: action.fields.state == '{n}', outcome: allow}}\n" for n in "123")

@@ -176,6 +176,16 @@ def test_one_that_cannot_be_read_denies_what_it_applies_to(
         assert judged(update, allows, broken, operation=free).outcome == "allow"
 
 
+@pytest.mark.req("U-4")
+def test_one_that_cannot_be_read_denies_in_the_workflows_that_it_names(
+    operations: Mapping[str, OperationFacts], named: Named, update: Any
+) -> None:
+    text = "policy: p\nversion: 1\napplies: {workflows: [other-*]}\nrules: [nonsense]\n"
+    broken = BrokenPolicy("0" * 64, "It is broken.", scope_of(text, "p.yaml", operations))
+    outcomes = [judged(update, named("a", ("r", "allow", "")), broken, workflow=name) for name in ("other-1", "triage")]
+    assert [str(decision.outcome) for decision in outcomes] == ["deny", "allow"]
+
+
 @pytest.mark.parametrize(
     ("applies", "words"),
     [
@@ -266,6 +276,29 @@ def test_a_scope_reaches_operations_of_a_connector_whatever_they_are_called() ->
     facts = {"customers.update": OperationFacts({}, connector="sql"), "slack.message.post": OperationFacts({})}
     scope = Scope.of(AppliesDocument(connectors=("sql",)), facts)
     assert (scope.reaches("customers.update"), scope.reaches("slack.message.post")) == (True, False)
+
+
+@pytest.mark.parametrize("specific", ["mail.letter.send", "mail.note.send"])
+def test_a_scope_reaches_what_can_do_any_of_several(specific: str) -> None:
+    kin = {
+        name: OperationFacts({}, generics={"mail.any.send": "true"}) for name in ("mail.letter.send", "mail.note.send")
+    }
+    scope = Scope.of(AppliesDocument(operations=(specific,)), {**kin, "mail.any.send": OperationFacts({})})
+    assert [scope.reaches(name) for name in (*kin, "mail.any.send")] == [*(name == specific for name in kin), True]
+
+
+def test_a_rule_matches_operations_by_the_connector_that_performs_them(
+    operations: Mapping[str, OperationFacts], update: Any
+) -> None:
+    """An installation may call an operation as it likes, and declare the connector."""
+    own = {"customers.update": OperationFacts({}, connector="sql"), "sql.orders.read": OperationFacts({})}
+    known = {**operations, **own}
+    text = "policy: p\nversion: 1\nrules:\n  - {{id: r, match: {{connector: {0}}}, outcome: allow}}\n"
+    policy = load_policy(text.format("sql"), "p.yaml", known)
+    assert policy.rules[0].operations == own.keys()
+    assert judged(update, policy, operation="customers.update").outcome == "allow"
+    with pytest.raises(DefinitionError, match="there is no connector 'customers'"):
+        load_policy(text.format("customers"), "p.yaml", known)
 
 
 @pytest.mark.req("U-4")
