@@ -111,7 +111,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a worker's process, the load's and PostgreSQL have used by now: transactions, and seconds of processor."""
+    """The use of a worker's process, the load's and PostgreSQL by now: transactions, and seconds of processor."""
 
     transactions: float
     python: float
