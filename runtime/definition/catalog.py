@@ -35,7 +35,7 @@ CACHED_MAX = 512
 
 
 class _Recent(OrderedDict[Key, Value]):
-    """The most recently used values. What is cached is immutable, so nothing ever has to be invalidated."""
+    """The most recently used values. Cached values are immutable, so nothing ever has to be invalidated."""
 
     def known(self, key: Key) -> Value | None:
         if key in self:
@@ -71,12 +71,12 @@ class Definitions:
         self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
         self._sets: _Recent[tuple[str, ...], PolicySet] = _Recent()
         self._directories: _Recent[str, Directory] = _Recent()
-        # What a name meant when a run was started with it last, and the database's time then. Whether it still means
-        # that is checked by the statement that opens the next run.
+        # The workflow that a name meant when a run was last started with it, and the database's time then. The
+        # statement that opens the next run checks if it still means that.
         self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
 
     def compile_policy(self, text: str, file: str) -> Policy:
-        """A policy against the declarations of this release; ``DefinitionError`` lists its problems."""
+        """Compile a policy against the declarations of this release; ``DefinitionError`` lists its problems."""
         return load_policy(text, file, self._facts)
 
     async def workflow(self, connection: Connection, tenant: str, name: str, version: int, digest: str) -> Workflow:
@@ -147,7 +147,7 @@ class Definitions:
         if (known := self._sets.known(key)) is not None:
             return known
         found = PolicySet([await self._policy(connection, tenant, digest) for digest in key])
-        # What the database does not have, or has altered, is looked up anew each time.
+        # A set with a policy that is missing or altered is not cached: it is looked up anew each time.
         return self._sets.put(key, found) if all(digest in self._policies for digest in key) else found
 
     async def _policy(self, connection: Connection, tenant: str, digest: str) -> Policy | BrokenPolicy:

@@ -1,4 +1,4 @@
-"""Compiling the steps of a workflow into the engine's graph: order, visibility and types, with every fault placed.
+"""Compiles the steps of a workflow into the engine's graph: order, visibility and types, and the place of every fault.
 
 An expression sees the steps that are certain to be over before its own: those it needs, directly or not, and those
 that the composites around it need. So a forward reference and a race are errors when the document loads.
@@ -34,7 +34,7 @@ ITERATIONS_DEFAULT = 1000
 
 _LEAF = frozenset({"set", "reference", "on_failure"})
 _WAITS = _LEAF | {"on_timeout"}
-# Which keys, besides id and needs, a step of each kind may have.
+# The keys, besides id and needs, that a step of each kind may have.
 _OWN: Mapping[str, frozenset[str]] = {
     "do": _WAITS | {"with", "timeout", "on_rejected"},
     "approve": _WAITS | {"on_rejected"},
@@ -50,7 +50,7 @@ _OWN: Mapping[str, frozenset[str]] = {
 }
 _FIELDS = {"with": "with_", "else": "else_", "as": "as_"}
 _KEYS = sorted(frozenset().union(*_OWN.values()))
-# People and expressions refer to these; the others may go without a name.
+# The kinds that need an id, because people and expressions refer to them.
 _NAMED = ("do", "approve", "task", "run", "agent")
 
 
@@ -75,7 +75,7 @@ class GraphCompiler(AgentCompiler):
     """Compiles one document; collects problems instead of stopping at the first."""
 
     def compile(self, content: WorkflowDocument) -> Scope:
-        """The root scope. What is wrong is in ``problems``; the scope is then not to be used."""
+        """Compile the root scope. It must not be used if ``problems`` has any."""
         self._channels = frozenset(content.channels)
         return self._scope(content.steps, StepScope(("steps",), _visible(content)))
 
@@ -206,7 +206,7 @@ class GraphCompiler(AgentCompiler):
 
 
 def _in_order(numbers: Mapping[str, int], needs: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Every step after what it needs; among what is equally possible the author's order counts.
+    """Order the steps: each comes after those that it needs, and otherwise in the author's order.
 
     So equal documents give equal graphs. ``CycleError`` if steps need each other.
     """

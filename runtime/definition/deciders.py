@@ -20,7 +20,7 @@ from runtime.definition.leaves import gate_terms
 from runtime.definition.model import AssignDocument, EscalationDocument, GateDocument, WorkflowDocument
 
 UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was not checked."
-# Where people are asked, under which keys (of the question and of its escalation), by which part, and on what terms.
+# A question: its path, its keys (of the question and of its escalation), the part that asks, and the terms.
 _Asked: TypeAlias = tuple[Path, tuple[str, str], str, Terms]
 _REMEDY = "Publish the directory first: `counterseal directory publish FILE`."
 
@@ -33,7 +33,7 @@ class Findings(Struct):
 
 
 def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
-    """Look at every rule that asks people, by itself. ``groups`` is None where there is no directory."""
+    """Look at every rule that asks people, by itself. ``groups`` is None if there is no directory."""
     document = load_document(text, file)
     content = validate(document, PolicyDocument)
     asked = [
@@ -50,7 +50,7 @@ def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
 
 
 def _in_doubt(named: InDoubt) -> Terms:
-    # Who shaped the action does not say what became of it; with enough others that is no fault.
+    # The requester does not say what became of the action; ``allow`` keeps this check from warning of that.
     return Terms(Tier.HIGH, quorums(named.approvers), allow=(Role.REQUESTER,))
 
 
@@ -66,7 +66,7 @@ def _asked(part: BaseModel, path: Path) -> Iterator[_Asked]:
         case GateDocument():
             yield path, ("approvers", "approvers"), "", gate_terms(part)
         case AssignDocument():
-            # Whoever is assigned does the task; that the requester does it is no fault.
+            # Any member of the group may do the task; that the requester does it is no fault.
             terms = Terms(Tier.MEDIUM, (GroupQuorum(part.group),), allow=(Role.REQUESTER,))
             yield path, ("group", "group"), "", terms
         case EscalationDocument():
@@ -83,7 +83,7 @@ def _findings(document: Document, name: str, asked: Iterable[_Asked], groups: Gr
     found = Findings([], [])
     for path, keys, which, terms in asked:
         if groups is None:
-            return Findings([], [str(document.problem(path, UNCHECKED, _REMEDY))])  # once says it
+            return Findings([], [str(document.problem(path, UNCHECKED, _REMEDY))])  # once is enough
         short = shortfalls(terms, groups)
         for one in short:
             message = f"{name}{which}: {'its escalation: ' if one.escalation else ''}{one.message}"

@@ -1,6 +1,6 @@
-"""The edges of a graph: what needs what to be over, and what reads what (V-5). Derived, so that there is one record.
+"""The edges of a graph: which node begins after which, and which reads which (V-5).
 
-The published text, and the log of what was added to a run, are the only record of dependencies; these are read from it.
+They are derived. The only record of dependencies is the published text, with the log of a run's extensions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EdgeKind(StrEnum):
 
 
 class Edge(Struct, frozen=True):
-    """From one node to another, by their ids."""
+    """An edge from one node to another, by their ids."""
 
     source: str
     target: str

@@ -17,9 +17,9 @@ from runtime.engine.workflow import Workflow
 
 
 class StepForeseen(Struct, frozen=True):
-    """One step of a workflow with what becomes of it; ``step`` is its id in the document.
+    """One step of a workflow with the verdict on it; ``step`` is its id in the document.
 
-    Of an agent there is one for its turns, and one for the calls of each tool: its id, a slash, the tool's name.
+    An agent has one for its turns, and one for the calls of each tool: its id, a slash, the tool's name.
     """
 
     step: str
@@ -32,7 +32,7 @@ class StepForeseen(Struct, frozen=True):
 
 
 def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]:
-    """Every step that calls an operation, in the document's order: gates, timers and children are judged by none."""
+    """Every step that calls an operation, in the document's order: no policy judges gates, timers or children."""
     return [
         StepForeseen(step, operation, foresee(policies, workflow.name, operation, facts))
         for node, inside in _leaves(workflow.graph.root, inside=False)
@@ -55,7 +55,7 @@ def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[s
 
 
 def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> dict[str, object]:
-    """The facts that are the same in every run of this step. One inside a loop has another key each time."""
+    """The facts that are the same in every run of this step. ``step`` is None in a loop: the key differs each time."""
     facts: dict[str, object] = {
         "action.operation": operation.name,
         "action.connector": operation.connector,

@@ -1,4 +1,4 @@
-"""Compiling leaves: what calls, asks, waits or starts something, with what it writes and what is done if it fails."""
+"""Compiles leaves: steps that call, ask, wait or start something, with their writes and their branches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runtime.engine.graph import HANDED_OUT, Branch, Leaf, Scope
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
 _TOKEN_REMEDY = f"`{HANDED_OUT}` is visible in the `with` of a durable operation only."
 _ERROR_VARIABLES = dict.fromkeys(("error.class", "error.code", "error.message", "error.step"), "string")
-# In the place of what has a fault. A document with problems is refused, so it is never rendered.
+# Stands for a template with a fault. A document with problems is refused, so this is never rendered.
 _NOTHING = compile_value(Environment({}, WORKFLOW_LIMITS), None)
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -40,7 +40,7 @@ Path: TypeAlias = tuple[str | int, ...]
 class StepScope(Struct, frozen=True):
     """A step's path in the document and the variables that are visible there.
 
-    ``failed`` is the leaf whose failure the step is done for, if it stands in a branch.
+    ``failed`` is the leaf whose failure the step handles, if it stands in a branch.
     """
 
     path: Path
@@ -87,11 +87,11 @@ class LeafCompiler(ABC):
         self.problems.append(self._document.problem(path, message, remedy))
 
     def template(self, scope: StepScope, key: Path, text: str, want: str | None = None) -> Template:
-        """A text with expressions. If it has a fault, that is noted, and nothing stands for it."""
+        """Compile a text with expressions. A fault is noted, and an empty template stands for the text."""
         return self._compiled(scope, key, partial(compile_template, text=text, want=want))
 
     def value(self, scope: StepScope, key: Path, value: Json, languages: Languages | None = None) -> Template:
-        """A nested value with expressions at its leaves; faults as ``template``, languages as ``compile_value``."""
+        """Compile a nested value with expressions; faults as in ``template``, languages as in ``compile_value``."""
         return self._compiled(scope, key, partial(compile_value, value=value, languages=languages))
 
     def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
@@ -110,7 +110,7 @@ class LeafCompiler(ABC):
     # -- what every leaf has -----------------------------------------------------------------------------------------
 
     def _common(self, entry: Entry, *, output: bool = True, signal: bool = False) -> dict[str, Any]:
-        """The fields of ``LeafNode``; ``output`` and ``signal`` say which of what came of it its expressions see."""
+        """The fields of ``LeafNode``; ``output`` and ``signal`` say which of its results its expressions see."""
         step, scope = entry.step, entry.scope
         own = dict.fromkeys(["output"] * output + ["signal"] * signal, "dyn")
         inner = replace(scope, variables=scope.variables | own)
@@ -202,7 +202,7 @@ class LeafCompiler(ABC):
         return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 
     def _check_names(self, operation: Operation, given: Mapping[str, object], scope: StepScope) -> None:
-        """Names of inputs are known now; their values only when they are rendered."""
+        """Check the names of the inputs. Their values are known only when they are rendered."""
         schema = operation.input_schema
         takes = schema.get("properties", {})
         for name in given if schema.get("additionalProperties", True) is False else ():

@@ -104,7 +104,7 @@ class WaitDocument(DocumentPart):
 
 
 class AssignDocument(DocumentPart):
-    """Whose members may complete a task."""
+    """The group whose members may complete a task."""
 
     group: Annotated[str, Field(min_length=1, max_length=100)]
 

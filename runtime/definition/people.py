@@ -43,7 +43,7 @@ class PrincipalsDocument(DocumentPart):
 
 
 class PersonDocument(PrincipalsDocument):
-    """One person. Who is not `active` never votes, and has no token that is good; they stay known as who they are.
+    """One person. A person who is not `active` never votes, and has no token that is good, but stays known.
 
     A Slack account is a member id (U…), then of the workspace in which the app is installed, or names its workspace as
     well (T…/U…).

@@ -14,7 +14,7 @@ from runtime.engine.graph import Channel, Reducer
 def remembering(
     compiler: GraphCompiler, content: WorkflowDocument, channels: Mapping[str, Channel]
 ) -> Mapping[str, Channel]:
-    """The channels, those by which agents remember bounded to as many turns as the most attentive one is shown."""
+    """The channels. One by which agents remember keeps the largest number of turns that any agent is shown."""
     turns: dict[str, int] = {}
     for leaf in compiler.leaves.values():
         if isinstance(leaf, AgentNode) and leaf.remember is not None:

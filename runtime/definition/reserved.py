@@ -8,14 +8,14 @@ from runtime.engine.preflight import OWN_TRIGGER
 
 PREFIX = "counterseal-"
 POLICY_CHANGE = f"{PREFIX}policy-change"
-# Where the directory has a group of this name, a change of the policy in force, or of this group, takes two of it.
+# If the directory has a group of this name, a change of the policy in force, or of this group, takes two of it.
 POLICY_APPROVERS = "policy_approvers"
-# How the runs of these workflows are started: by us, and never by a face.
+# The trigger of the runs of these workflows: we start them, never a face.
 TRIGGER = OWN_TRIGGER
 # The step at which the change of a policy is decided.
 DECIDE = "decide"
 
-# Who proposes has a part in it, so another of the group decides (promise 12).
+# The proposer has shaped the change, so another of the group decides (promise 12).
 POLICY_CHANGE_SOURCE = f"""workflow: {POLICY_CHANGE}
 version: 1
 title: A change of policy
@@ -47,7 +47,7 @@ def refuse_start(name: str, trigger_type: str) -> None:
 
 
 def refuse_altering(name: str) -> None:
-    """Raise ``AuthorizationError`` for steps that somebody would add to such a run, or do once more after its end."""
+    """Raise ``AuthorizationError`` for an extension of such a run, or a retry of it after its end."""
     if name.startswith(PREFIX):
         raise AuthorizationError(
             f"{name!r} is a workflow of Counterseal's own: nothing is added to a run of it, and it is not done again.",

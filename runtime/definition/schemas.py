@@ -1,8 +1,8 @@
 """JSON Schemas (2020-12) of the documents that people write, for editors; made from the models that read them.
 
 A schema accepts every document that the loader accepts, and refuses what can be seen without compiling: unknown keys,
-wrong types, values out of bounds, keys that do not go together. What expressions, operations and needs mean is for
-``counterseal workflow check``.
+wrong types, values out of bounds, keys that do not go together. ``counterseal workflow check`` checks expressions,
+operations and needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from policy.model import APPROVAL_KEYS, PolicyDocument, Ruling
 from runtime.definition.model import KINDS, WorkflowDocument
 from runtime.definition.people import DirectoryDocument
 
-# What core.expressions.is_variable_name says of one name.
+# The names that core.expressions.is_variable_name accepts.
 IDENTIFIER = r"^(?!(?:in|true|false|null)$)[A-Za-z_][A-Za-z0-9_]*$"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -84,7 +84,7 @@ def _edit(model: str, part: JsonSchema) -> None:
 
 
 def _take_null(value: JsonSchema) -> None:
-    """A key may be left out, and not be left empty (``core.validation.empty_keys``)."""
+    """Take null out of a key's values: a key may be left out, but not be empty (``core.validation.empty_keys``)."""
     if {"type": "null"} not in value.get("anyOf", []):
         return
     choices = [choice for choice in value.pop("anyOf") if choice != {"type": "null"}]
@@ -100,7 +100,7 @@ def _plain(docstring: str) -> str:
 
 
 def _given(*names: str) -> list[JsonSchema]:
-    """Each of these keys."""
+    """A schema for each of these keys, which requires it."""
     return [{"required": [name]} for name in names]
 
 

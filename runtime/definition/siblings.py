@@ -1,9 +1,9 @@
-"""Operations that can do what a more specific one does: what a rule says of the one restrains the other as well.
+"""Operations that can do what a more specific one does: a rule about the specific one restrains them as well.
 
 ``servicenow.record.update`` of the table incident does what ``servicenow.incident.update`` does. Which operations are
 such siblings follows from their declarations alone: the same handler, a target of the same form, fields that the
-other writes too. An installation may give a handler a name of its own choice: that opens no way around what is said of
-the packaged operations with this handler, whatever target it names.
+other writes too. An installation may declare a handler under another name: that opens no way around the rules about the
+packaged operations with this handler, whatever target it names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _takes(one: Operation, other: Operation) -> bool:
 
 
 def _conditions(specific: Operation) -> list[str]:
-    """The conditions under which an action is one that this operation could have been called for."""
+    """The conditions under which this operation could have done an action."""
     first, *rest = text_parts(specific.target)
     found = []
     if isinstance(first, str):

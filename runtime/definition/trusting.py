@@ -1,4 +1,4 @@
-"""Check of a policy for trust in fields that anyone may write: such a rule lets out whatever somebody wrote there."""
+"""Check of a policy for trust in fields that anyone may write: whoever writes such a field can let an action out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables that an expression sees of its own step, and how they give way to names that an author has chosen."""
+"""The variables that an expression sees of its own step. They give way to names that an author has chosen."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STEP_ID = "step.id"
 
 
 def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """The variables with ``more``, but for those that an author has hidden by giving a loop's item their first part."""
+    """The variables and ``more``, without those of ``more`` that are hidden by a loop's item with their first part."""
     return {**variables, **{name: kind for name, kind in more.items() if name.split(".")[0] not in variables}}
 
 
 def compiled(compiled_in: Callable[[Environment], Template], variables: Mapping[str, str]) -> Template:
-    """The template over these variables. A macro's variable may be called as the first part of one of ours."""
+    """Compile a template over these variables. If a macro's variable has the name of one of ours, ours gives way."""
     try:
         return compiled_in(Environment(variables, WORKFLOW_LIMITS))
     except ExpressionError:

@@ -42,12 +42,12 @@ STEPS_MAX = 500
 
 _MARK = b"${{"
 
-# What a first write can be added to. The other reducers say by null that nothing was written yet.
+# The values that a first write can be added to. With the other reducers, null says that nothing was written yet.
 _EMPTY: Mapping[Reducer, Json] = {Reducer.APPEND: [], Reducer.UNION: [], Reducer.MERGE: {}, Reducer.SUM: 0}
 
 
 def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Channel:
-    """A channel as the engine knows it. A literal of the wrong type is refused; an expression's value at the start."""
+    """A channel as the engine knows it. A literal of a wrong type is refused; an expression's, when a run starts."""
     declared = Channel(name, channel.reduce, channel.keep, _EMPTY.get(channel.reduce), channel.ledger)
     if channel.initial is None:
         return declared
@@ -185,7 +185,7 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
 
 
 class _Compiler(GraphCompiler):
-    """Faults lie in what was added: the published text has none."""
+    """A compiler of an extended workflow. All faults are in what was added: the published text has none."""
 
     def __init__(self, document: Document, catalog: Catalog, first: int) -> None:
         super().__init__(document, catalog)
@@ -206,9 +206,9 @@ def open_gates(graph: Graph, state: State) -> tuple[str, ...]:
 
 
 def _added(steps: list[StepDocument], extension: ExtensionDocument, gates: Sequence[str]) -> list[StepDocument]:
-    """The list with the new steps at its end. Without needs of its own, the first one takes the place of what waits.
+    """The list with the new steps at its end. Without needs of its own, the first one gets those of what waits for it.
 
-    None of them begins before the ``gates`` are decided: those who are asked have not seen it.
+    No new step begins before the ``gates`` are decided: those who are asked have not seen it.
     """
     named = {_name(step, number): number for number, step in enumerate(steps)}
     new = list(extension.steps)

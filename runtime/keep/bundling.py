@@ -1,4 +1,4 @@
-"""Making a run's evidence bundle, storing it, remembering where it is, and ordering it once more (Q-21, U-7)."""
+"""Makes a run's evidence bundle, stores it, remembers where it is, and orders it once more if asked (Q-21, U-7)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
 
 NOT_STORED = "The evidence of this run was not signed or not stored"
-# What is stored is not as it was written. A closed run does not change, so trying again would not help.
+# Errors of stored data that is not as it was written. A closed run does not change, so a retry would not help.
 _UNSIGNED = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
 
 
@@ -99,7 +99,7 @@ class Bundling(Struct, frozen=True):
 
 
 def _refused(message: Message, problem: Exception) -> Undeliverable:
-    """Say that this evidence is not signed, and why; the command keeps that, and the tenant's audit that it happened.
+    """Refuse to sign this evidence: the command keeps the reason, and the tenant's audit records that it happened.
 
     A crash before the record leaves the message to its lease, and it is refused again.
     """
@@ -163,7 +163,7 @@ def _attempts(book: Book, key: bytes) -> list[Json]:
 
 
 def _origins(book: Book, key: bytes) -> list[Json] | None:
-    """The events of which origins are made, with the commitments to their values; None if nobody has asked for any."""
+    """The events that origins come from, with the commitments to their values; None if nobody has asked for origins."""
     if not any(isinstance(told.event, DecisionMade) and told.event.origins for told in book.told):
         return None
     lines, found = [line for append in book.appends for line in append.lines], list[Json]()
@@ -185,7 +185,7 @@ def _canceled(run: Run, key: bytes) -> bundle.CancelRecord | None:
 
 
 def _approval(past: Past, row: ApprovalRow, key: bytes) -> bundle.ApprovalRecord:
-    """One question with its answer. Of a person's votes on it the last one stands, and its reason is shown."""
+    """One question with its answer. The last of a person's votes on it stands, and its reason is shown."""
     path, answer = card_path(row.approval_id), past.run.answers[row.approval_id]
     place, put = approval_path(row.approval_id), asked(row.kind, row.requester, row.terms, row.contributors)
     own = [vote for vote in past.votes if _vote_of(vote).approval == row.approval_id]
@@ -196,7 +196,7 @@ def _approval(past: Past, row: ApprovalRow, key: bytes) -> bundle.ApprovalRecord
         action=None if row.kind == ApprovalKind.GATE else blind(key, row.action_digest),
         status=str(answer.choice if in_doubt else answer.status),
         card_commitment=commit(key, path, row.card),
-        # A card with secret values is committed to and withheld: who holds a bundle may not have been who approved.
+        # A card with secret values is committed to and withheld: a bundle's holder need not be one who approved.
         card_disclosure=None if row.card.get("sensitive") else disclosure(key, path, row.card),
         votes=tuple(_vote(row, vote, key, stands=standing[vote.actor.id] == vote.seq) for vote in own),
         asked=disclosure(key, place + path_of("asked"), put),
@@ -217,7 +217,7 @@ def _vote_of(told: Told) -> ApprovalVoted:
 
 
 def remedy(run_id: UUID) -> str:
-    """Words for whoever looks after the installation."""
+    """The remedy, in words for the operators of the installation."""
     return (
         "If the store refused it, mend that; otherwise find out who changed what: compare the run's rows with its "
         f"audit and with a backup. Then `counterseal evidence again {run_id}` writes it."

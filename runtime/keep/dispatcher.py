@@ -31,10 +31,10 @@ from runtime.store.outbox import Lane, Message
 log = structlog.get_logger(__name__)
 
 LEASE = timedelta(seconds=60)
-# So often is tried what fails by a fault of ours, or of what is configured. What is away is tried without end.
+# Attempts of a delivery that fails by a bug or by the configuration. If something is away, it is tried without end.
 ATTEMPTS_MAX = 20
 DELAY_MAX_SECONDS = 900.0
-# So many deliveries of one kind are under way at once, whatever the number of tenants.
+# At most this many deliveries of one kind are under way at once, whatever the number of tenants.
 KIND_MAX = 32
 
 Remember: TypeAlias = Callable[[Connection], Awaitable[None]]
@@ -43,7 +43,7 @@ Remember: TypeAlias = Callable[[Connection], Awaitable[None]]
 class Delivered(Struct, frozen=True):
     """A finished delivery. ``record`` writes what is to be remembered, in the transaction that ends the command.
 
-    ``shows_all``: it showed how things stand, so the messages of its kind and key that were there when it was read are
+    ``shows_all``: it showed the present state, so the messages of its kind and key that were there when it was read are
     done as well.
     """
 
@@ -54,7 +54,7 @@ class Delivered(Struct, frozen=True):
 class Later(Struct, frozen=True):
     """A delivery to try again, at the earliest after ``seconds`` if they are given.
 
-    It is tried without end; with ``counted`` it fails for good after ``ATTEMPTS_MAX``, because time does not mend it.
+    It is tried without end; with ``counted`` it fails for good after ``ATTEMPTS_MAX``, because waiting does not help.
     """
 
     message: str
@@ -74,16 +74,16 @@ Result: TypeAlias = Delivered | Later | Undeliverable
 Deliver: TypeAlias = Callable[[], Awaitable[Result]]
 
 # Reads what is to be sent of one kind, in the transaction of the lease; the result sends it, or says why not. It must
-# bear being called again for the same message: crashes happen.
+# be idempotent, because a crash calls it again for the same message.
 Handler: TypeAlias = Callable[[Connection, Message], Awaitable[Deliver]]
 
 _Job: TypeAlias = tuple[Message, Deliver]
 
 
 class Dispatcher(Struct):
-    """Works off messages, several at once, woken by NOTIFY and by a slow look for what a lost wake-up left.
+    """Delivers messages, several at once. NOTIFY wakes it, and a slow poll finds what a lost wake-up left.
 
-    Beside one delivery of each lane, ``concurrency - 1`` others are under way at once, of whatever lanes have more.
+    Besides one delivery of each lane, ``concurrency - 1`` others are under way at once, of lanes that have more.
     """
 
     database: Database
@@ -96,7 +96,7 @@ class Dispatcher(Struct):
     _last: Lane = ("", "")
 
     def wake(self) -> None:
-        """A message may be waiting."""
+        """Look for messages at once: one may be waiting."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -122,7 +122,7 @@ class Dispatcher(Struct):
         return [":".join(lane) for lane in busy] + [kind for kind, count in kinds.items() if count >= KIND_MAX]
 
     async def _lease(self) -> _Job | None:
-        """Lease the next message. What its handler cannot read is its own misfortune: it must not stop the others."""
+        """Lease the next message, and let its handler read. If the handler fails, only this message fails."""
         message, asked = None, (self.owner, LEASE, self._last, self._full())
         try:
             async with self.database.transaction() as connection:
@@ -136,7 +136,7 @@ class Dispatcher(Struct):
                 raise
             report("a message could not be read", error, kind=message.kind, command=str(message.command_id))
             failed = partial(saying, _failed(error))
-        # The transaction is lost, and its lease with it: this one alone is leased again, to note what is wrong.
+        # The transaction was rolled back, and the lease with it: lease this message again, to note what is wrong.
         async with self.database.connection() as connection:
             message = await outbox.lease_message(connection, *asked, only=message.command_id)
         return None if message is None else (message, failed)
@@ -151,7 +151,7 @@ class Dispatcher(Struct):
         self._woken.set()
 
     async def work_off(self) -> int:
-        """Deliver, one after the other, until nothing is due; how many messages were tried. For tests."""
+        """Deliver, one after the other, until nothing is due; return how many messages were tried. For tests."""
         count = 0
         while job := await self._lease():
             await self._carry(job)

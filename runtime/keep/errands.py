@@ -1,9 +1,10 @@
-"""Work of a run that goes on elsewhere: ending it once nobody waits, telling its end (V-3, V-10, V-13, P-8).
+"""Cancels work of a run that goes on elsewhere once nobody waits for it, and tells its end (V-3, V-10, V-13, P-8).
 
-Messages carry what we say: an outside operation or a child run is canceled, a parent is told that its child is over.
-What a connector's system says has to be fetched from some. Each such source is asked in a loop of its own, which waits
-in the outside system and holds no connection of ours meanwhile. A completion is acknowledged after its signal is
-committed, so a crash in between brings it back, and the inbox knows it by its id. Any number of processes may ask.
+Messages carry what we say: they cancel an outside operation or a child run, or tell a parent that its child is over.
+From some connectors' systems, completions have to be fetched. Each such source is asked in a loop of its own, which
+waits in the outside system and holds no connection of ours meanwhile. A completion is acknowledged after its signal is
+committed. After a crash in between it is offered again, and the inbox knows it by its id. Any number of processes may
+ask.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from runtime.store.views import load, step_is_over
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 20.0
-# Before a source is asked again that failed, or that had nothing to say and did not wait for it.
+# The pause before a source is asked again that failed, or that answered at once with nothing.
 PAUSE_SECONDS = 1.0
 
 
 class Errands(Struct, frozen=True):
-    """Delivers messages of the kinds ``cancel``, ``return`` and ``shared``. All bear being delivered again."""
+    """Delivers messages of the kinds ``cancel``, ``return`` and ``shared``. All of them are idempotent."""
 
     database: Database
     definitions: Definitions
@@ -62,7 +63,7 @@ class Errands(Struct, frozen=True):
         return {"cancel": self.cancel, "return": self.give_back, "shared": self.tell}
 
     async def tell(self, connection: Connection, message: Message) -> Deliver:
-        """A shared effect is over, or its holder has left it: tell those who share it."""
+        """Tell those who share an effect that it is over, or that its holder has left it."""
         return partial(self._tell, message)
 
     async def _tell(self, message: Message) -> Result:
@@ -70,7 +71,7 @@ class Errands(Struct, frozen=True):
         return Delivered()
 
     async def give_back(self, connection: Connection, message: Message) -> Deliver:
-        """A run that another waits for is over: its end is a signal to the wait with its id as the key."""
+        """Signal the end of a run to the run that waits for it; the ended run's id is the correlation key."""
         run_id = UUID(str(message.payload["run"]))
         return partial(self._give_back, message, run_id, await runs.ending_of(connection, run_id))
 
@@ -89,9 +90,9 @@ class Errands(Struct, frozen=True):
         answer = await Signaling(self.database, self.definitions).signal(signal)
         if answer.code is not SignalCode.KEPT:
             return Delivered()
-        # The parent is about to wait, or has gone on with what it saw of the end itself.
+        # No wait was found: the parent is about to wait, or has seen the end itself and gone on.
         parent, _, named = str(row["trigger_ref"]).partition(":")
-        step_key = named.partition("#")[0]  # behind it is which retry of the parent has started it
+        step_key = named.partition("#")[0]  # behind "#" is the number of the parent's retry
         async with self.database.transaction() as connection:
             if not await step_is_over(connection, message.tenant_id, UUID(parent), step_key, self.definitions.graphs):
                 return Later("The run that waits for it is not parked yet.")
@@ -100,7 +101,7 @@ class Errands(Struct, frozen=True):
         return Delivered()
 
     async def cancel(self, connection: Connection, message: Message) -> Deliver:
-        """End elsewhere what nobody waits for any more: a run, or what a wait was for."""
+        """Cancel what nobody waits for any more: a run, or what a wait began outside."""
         return partial(self._cancel, message)
 
     async def _cancel(self, message: Message) -> Result:
@@ -128,10 +129,10 @@ class Errands(Struct, frozen=True):
     async def _leave(
         self, connection: Connection, tenant: str, key: str, wait_id: UUID, receipt: ReceiptRow | None
     ) -> tuple[Result | None, ReceiptRow | None]:
-        """Let go of a shared effect. No result means that nobody shares it any more: it is to be ended outside."""
+        """Let go of a shared effect. No result means that nobody shares it any more: the caller ends it outside."""
         row = await effects.row_of(connection, tenant, key)
         if row is None or row["wait_id"] is None:
-            return None, receipt  # it was never begun there for sure: ending what is not there does no harm
+            return None, receipt  # perhaps it never began outside; to cancel it then does no harm
         if row["wait_id"] != wait_id or row["status"] in (EffectState.BEGUN, EffectState.SUCCEEDED):
             return Delivered(), None
         for place in await effects.sharing(connection, tenant, key):
@@ -176,9 +177,9 @@ class Errands(Struct, frozen=True):
 
 
 class Completing(Struct, frozen=True):
-    """Fetches from every source, by the connector's name, under the engine's role.
+    """Fetches completions from every source, by the connector's name, under the engine's role.
 
-    ``pause_seconds`` is how long a source rests that could not be asked, or whose answer came to nothing.
+    A source that could not be asked, or whose answer came to nothing, rests for ``pause_seconds``.
     """
 
     database: Database
@@ -188,7 +189,7 @@ class Completing(Struct, frozen=True):
     pause_seconds: float = PAUSE_SECONDS
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fetch until ``stop`` is set. What is being recorded then is finished; what is being waited for is let go."""
+        """Fetch until ``stop`` is set. Finish a completion that is being recorded; cancel a request that waits."""
         async with asyncio.TaskGroup() as group:
             for name, source in self.sources.items():
                 group.create_task(self._follow(name, source, stop))
@@ -205,7 +206,7 @@ class Completing(Struct, frozen=True):
         await repeat(stop, turn, self.pause_seconds, "a source of completions could not be asked", connector=name)
 
     async def take(self, name: str, source: CompletionSource, completion: Completion) -> bool:
-        """Record one completion, then acknowledge it; whether it was. Its failure is no other completion's business."""
+        """Record one completion, then acknowledge it; return true if it was. A failure does not stop the others."""
         try:
             if not await self._record(name, completion):
                 return False
@@ -234,7 +235,7 @@ class Completing(Struct, frozen=True):
         try:
             await signaling.signal(signal)
         except InputError as fault:
-            # Said once more it would be no better, so the run is told that there is an end, and that it is unusable.
+            # Retrying cannot fix this payload, so end the wait with the error ``UNUSABLE``.
             error = StepError(ErrorClass.TRANSPORT, UNUSABLE, clean(str(fault)))
             await signaling.signal(replace(signal, output=None, error=error.to_json()))
         return True

@@ -1,7 +1,7 @@
-"""Handlers of messages about approvals and tasks: cards, reminders, escalations, answers; what is sent is read then.
+"""Handlers of messages about approvals and tasks: cards, reminders, escalations, answers.
 
-A card is drawn from the approval as it stands, so the order in which its messages are delivered does not matter, one
-drawing does for all that wait, and a repeated one does no harm. A post that may have landed is looked for by its
+A card is drawn from the approval as it is when the message is delivered. So the order of the messages does not matter,
+one drawing does for all that wait, and a repeated one does no harm. A post that may have landed is looked for by its
 metadata before it is repeated.
 """
 
@@ -76,12 +76,12 @@ class Messages(Struct, frozen=True):
         return partial(self._thread, stored, message, text)
 
     async def voided(self, connection: Connection, message: Message) -> Deliver:
-        """Tell below the card, to whoever was asked, that the question is void."""
+        """Tell those who were asked, below the card, that the question is void."""
         stored = await _approval(connection, message)
         return partial(self._below, stored, message, f"A new policy decides otherwise, so this is void. {ANEW}")
 
     async def proposal(self, connection: Connection, message: Message) -> Deliver:
-        """Tell whoever proposed a policy what became of it: below the card, or them alone where nobody was asked."""
+        """Tell the proposer of a policy what became of it: below the card, or in private if nobody was asked."""
         if "approval" not in message.payload:
             return partial(self._note, await self._unasked(connection, message))
         stored = await _approval(connection, message)
@@ -97,7 +97,7 @@ class Messages(Struct, frozen=True):
         return partial(self._below, stored, message, f"{who}, the change of policy that you proposed {became}.")
 
     async def _unasked(self, connection: Connection, message: Message) -> tuple[str, str]:
-        """The account of whoever proposed a policy, and words for them; no account where nobody knows one."""
+        """The Slack account of a policy's proposer, and the words for them; "" if the account is not known."""
         people = await tenants.directory(connection, message.tenant_id)
         entry = people.entry(message.payload["person"])
         accounts = entry.accounts(Kind.SLACK) if entry is not None else ()
@@ -114,7 +114,7 @@ class Messages(Struct, frozen=True):
         if not user:
             return Delivered()  # the run says it, too
         outcome = await self.messenger.post_ephemeral(channel or self.channel, user, text)
-        # An answer that comes late or twice confuses; one that cannot be given is not worth a repair by hand.
+        # Do not repeat an answer that may have arrived: one that comes late or twice confuses.
         return Delivered() if isinstance(outcome, ports.PostInDoubt) else _result(outcome)
 
     async def _thread(self, stored: StoredApproval, message: Message, text: str) -> Result:
@@ -129,7 +129,7 @@ class Messages(Struct, frozen=True):
 
 
 class _Drawing(Struct, frozen=True):
-    """One post that is to show how something stands: where it is known to be, and how it is made and redrawn.
+    """One post that shows the state of something: where it is, if that is ``known``, and how it is made and redrawn.
 
     ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is.
     """
@@ -145,12 +145,12 @@ class _Drawing(Struct, frozen=True):
     shown: Callable[[Connection, UUID, MessageRef], Awaitable[None]]
 
     async def deliver(self) -> Result:
-        """Redraw the post where it is; make it where there is none."""
+        """Redraw the post if there is one; post it otherwise."""
         if self.known is not None:
             return _drawn(await self.update(self.known))
         began = self.asked_at.timestamp()
         # An earlier attempt, ours or that of a dispatcher that died, may have posted it. So may an earlier message
-        # about the same, whose post is recorded nowhere; the first message is of the very moment of the question.
+        # about the same, whose post is recorded nowhere. Only the first message is as old as the question.
         if self.message.attempts > 1 or self.message.created_at > began:
             match await self.messenger.find_card(self.channel, str(self.about), since=began - 60):
                 case Posted(ref):

@@ -1,4 +1,4 @@
-"""Judging an open question at once when the policy in force has changed (promise 3)."""
+"""Judges an open question again, at once when the policy in force has changed (promise 3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.store.views import load
 
 
 async def review_question(database: Database, definitions: Definitions, approval_id: UUID) -> bool:
-    """Judge it on the run as it is now, which is locked; whether it was voided.
+    """Judge an open question on its run, which is locked and read anew; return true if the question was voided.
 
     A crash before the commit leaves the question to the next sweep, and its votes are judged again before any intent.
     """

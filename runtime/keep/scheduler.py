@@ -1,11 +1,11 @@
-"""Keeping a queue: admitting steps to it, and looking after what it has given up.
+"""Keeps a queue: admits steps to it, and settles its dead letters.
 
-Steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1). The dead letters are held against the step's
-row, and never left lying (Q-11): the row decides here as everywhere. A message whose step is over, claimed, gone, or
-about to be admitted again is dropped. A step that is admitted and that nobody could claim so far is claimed here, for
-nothing but to note a setback and to leave it to a short lease: when that is over the sweeper orders the step anew, and
-it is admitted under the caps and in its turn. After ``SETBACKS_MAX`` setbacks in a row the step fails instead, and its
-run says why.
+Steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1). For each dead letter, the step's row decides
+what is done, here as everywhere (Q-11), and no letter is left in the queue. If the step is over, claimed, gone, or
+about to be admitted again, the letter is dropped. If the step is admitted and nobody could claim it so far, it is
+claimed here only to note a setback and to leave it to a short lease. When that runs out, the sweeper makes the step
+ready, and it is admitted again under the caps and in its turn. After ``SETBACKS_MAX`` setbacks in a row the step fails
+instead, and its run says why.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ log = structlog.get_logger(__name__)
 
 BATCH = 10
 LEASE = timedelta(seconds=60)
-# So much of an unreadable message is logged.
+# At most this many characters of an unreadable message are logged.
 _WORDS_MAX = 200
 
 
 class Scheduler(Struct):
-    """Sends steps to a queue that workers do not read from the database. Does nothing for one that they do."""
+    """Sends steps to a queue outside the database. Does nothing if workers lease their steps from the database."""
 
     database: Database
     queue: WorkQueue
@@ -48,7 +48,7 @@ class Scheduler(Struct):
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
-        """A step may be ready, or a slot free."""
+        """Look for steps at once: one may be ready, or a slot free."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -58,11 +58,11 @@ class Scheduler(Struct):
         await repeat(stop, self.admit, self.idle.total_seconds(), "queue unavailable", woken=self._woken)
 
     async def admit(self) -> int:
-        """Send one batch; how many steps were admitted.
+        """Send one batch; return how many steps were admitted.
 
         Each step is marked as sent, and takes its place under the caps, in one statement. A crash before the queue has
-        the message, or between the queue and our saying so, leaves a mark that expires: the sweeper frees the step and
-        its place, the message comes perhaps twice, and the step's row lets only one through (O-8).
+        the message, or before we note that it has, leaves a mark that expires: the sweeper then frees the step and its
+        place. So the message may come twice, and the step's row lets only one through (O-8).
         """
         batch: dict[str, asyncpg.Record] = {}
         async with self.database.connection() as connection:
@@ -81,7 +81,7 @@ class Scheduler(Struct):
 
 
 def _dedupe_key(row: asyncpg.Record) -> str:
-    """The same for the same lease to be, and another for the next one: a FIFO queue must not swallow that (O-2)."""
+    """A key of the step's next lease: a FIFO queue drops a second message for it, and none for a later one (O-2)."""
     return digest([str(row["run_id"]), row["step_key"], row["epoch"] + 1])
 
 
@@ -102,11 +102,11 @@ class Reconciler(Struct):
     pause: timedelta = PAUSE
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Reconcile until ``stop`` is set. Whatever is away, the next look finds the letters where they were."""
+        """Reconcile until ``stop`` is set. If the queue or PostgreSQL is away, the letters stay for the next look."""
         await repeat(stop, self.reconcile, self.interval.total_seconds(), "the dead letters could not be looked at")
 
     async def reconcile(self) -> int:
-        """Deal with one batch; how many letters are dealt with and gone. One letter's trouble is no other's."""
+        """Settle one batch; return how many letters are settled and gone. A failure does not stop the others."""
         count = 0
         for letter in await self.letters.receive():
             try:

@@ -1,8 +1,8 @@
-"""The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and sets it going again.
+"""The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and repairs it.
 
 Expired leases, due retries, the ladder of open questions (remind, escalate, expire), messages and queue messages that
-nobody finished, runs whose payloads have been kept for long enough. Each repair is a transaction of its own, judged
-again under the run's lock, so any number of sweepers do no harm. Idle, a sweep is one statement.
+nobody finished, runs whose payloads have been kept for long enough. Each repair is a transaction of its own, which
+decides again under the run's lock, so any number of sweepers do no harm. An idle sweep is one statement.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from runtime.work.setbacks import PAUSE, lease_over, leased, set_back_wait
 
 log = structlog.get_logger(__name__)
 
-# After PostgreSQL was away, so long no lease is taken away: its worker may only have been unable to beat it, and has
-# outcomes to tell.
+# After PostgreSQL was away, no lease is taken away for this long: its worker may only have been unable to extend it,
+# and has outcomes to record.
 SPARED_SECONDS = 5.0
 
 
-# So often all kept signals are looked at, not only the newest.
+# The interval at which all kept signals are looked at, not only the newest.
 WHOLE_SECONDS = 60.0
 
 
 class Sweeper(Struct):
     """Sweeps every ``interval``. Stateless: what it does follows from the database alone.
 
-    ``lease`` is what workers take: one that ends later was taken before the database's clock went back.
+    ``lease`` is the span of workers' leases: one that ends later was taken before the database's clock went back.
     """
 
     database: Database
@@ -69,7 +69,7 @@ class Sweeper(Struct):
     _spared_until: float = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Sweep until ``stop`` is set; at once again after a sweep that may have left something to the next."""
+        """Sweep until ``stop`` is set. A sweep with a full batch is followed by the next one at once."""
 
         async def turn() -> bool:
             try:
@@ -82,7 +82,7 @@ class Sweeper(Struct):
         await repeat(stop, turn, self.interval.total_seconds(), "a sweep failed")
 
     async def sweep(self) -> int:
-        """Set going whatever is due; how many things were."""
+        """Repair everything that is due; return how many things were."""
         now = asyncio.get_running_loop().time()
         async with self.database.connection() as connection:
             due = await sweeps.due(connection, self.lease, whole=now >= self._whole_at)
@@ -107,7 +107,7 @@ class Sweeper(Struct):
         return count
 
     async def _follow(self, tenant: str, most: int) -> int:
-        """Do what follows a change of a tenant's policy or pauses, up to so many steps and as many questions."""
+        """Follow a change of a tenant's policy or pauses: resume steps and review questions, up to ``most`` of each."""
         async with self.database.connection() as connection:
             change = await pauses.change(connection, tenant)
             steps = await pauses.parked(connection, tenant, change.resumed, most) if change.resumed else []
@@ -125,7 +125,7 @@ class Sweeper(Struct):
         return moved if last is None else sweeps.BATCH  # there are more, so the next sweep follows at once
 
     async def _guarded(self, repair: Any, run_id: UUID | None) -> int:
-        """One run's repair, whose failure is no other run's business."""
+        """Await the repair of one run. A failure is logged, and does not stop the others."""
         try:
             return int(await repair)
         except asyncpg.TransactionRollbackError:
@@ -135,7 +135,7 @@ class Sweeper(Struct):
         return 0
 
     async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:
-        """Take a dead worker's lease away; whoever claims the step next finds out what became of its action."""
+        """Take a dead worker's lease away. The worker that claims the step next finds out what became of its action."""
         async with self.database.transaction() as connection:
             owner = await sweeps.take_away(connection, run_id, claim)
             if owner is None:
@@ -153,7 +153,7 @@ class Sweeper(Struct):
             return await apply(connection, transition.commit()) is not None
 
     async def _barrier(self, connection: Connection, run_id: UUID) -> bool:
-        """The last step of a super-step has left, and whoever was to append the barrier is gone.
+        """Append a barrier that is due: the last step of the super-step has left, and the process that owed it is gone.
 
         The next super-step may want more items of a loop than are kept beside the book, so the book is read whole.
         """
@@ -186,7 +186,7 @@ class Sweeper(Struct):
                 case WaitKind.RETRY | WaitKind.PAUSE:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
-                    # What is being begun outside is not waited for yet; whoever begins it says what comes of that.
+                    # The step is still beginning something outside; its worker decides what comes of that.
                     due = int(PAUSE.total_seconds())
                     transition.tell(WaitPostponed(wait.wait_id, wait.kind, due), step=step_key)
                 case WaitKind.TIMER:
@@ -196,18 +196,18 @@ class Sweeper(Struct):
             return await apply(connection, transition.commit()) is not None
 
     async def _seal(self, run_id: UUID) -> bool:
-        """An open run has waited for more steps as long as it was to."""
+        """Seal an open run whose time to wait for more steps is over."""
         async with self.database.transaction() as connection:
             transition = await self._open(connection, run_id)
             transition.seal(ENGINE)
             return await apply(connection, transition.commit()) is not None
 
     async def _purge(self, run_id: UUID) -> bool:
-        """Remove what a run was about, if it is time; its audit and its evidence stay (X-20).
+        """Remove the payloads of a run, if it is time; its audit and its evidence stay (X-20).
 
-        The run's key goes as well, so what the audit commits to can never be opened again by anybody who was not told.
-        All of it is one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a
-        run whose book is not what was told: what could be compared would be gone.
+        The run's key goes as well, so nobody who was not told a value can ever open what the audit commits to. All of
+        it is one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run
+        whose book is not what was told: a purge would remove what can still be compared.
         """
         async with self.database.transaction() as connection:
             tenant = await retention.hold(connection, run_id)
@@ -226,10 +226,10 @@ class Sweeper(Struct):
 
 
 def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> None:
-    """The next rung of an unanswered question: remind, escalate, or expire, which blocks (nothing passes by time).
+    """Take the next rung of an unanswered question: remind, escalate, or expire. Time alone approves nothing.
 
-    The rungs are counted from the question's start, ``age`` seconds ago: keepers that were away postpone none, and past
-    the last one nobody is reminded any more.
+    The rungs are counted from the question's start, ``age`` seconds ago. So an outage of the keepers postpones none,
+    and once the last one is due, nobody is reminded any more.
     """
     context: dict[str, Any] = dict(wait.context or {})
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]

@@ -1,7 +1,7 @@
 """The port: how a worker hears of ready steps, and how it leases the next one.
 
-Whatever the queue says, the step's row decides (Q-11): a message that comes twice, late or never changes nothing but
-the time at which a step is looked at. Every adapter passes tests/queue's one behaviour suite.
+Whatever the queue says, the step's row decides (Q-11): a message that comes twice, late or never only changes when a
+step is looked at. Every adapter passes tests/queue's one behaviour suite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Delivery(Protocol):
     """One thing to do, as the queue gave it."""
 
     async def claim(self, connection: Connection, owner: str, lease: timedelta, count: int) -> list[asyncpg.Record]:
-        """Lease what it names, or up to ``count`` of what is ready, in one statement; nothing if nothing is to do."""
+        """Lease the step that it names, or up to ``count`` ready ones, in one statement; none if there is none."""
 
     async def extend(self, lease: timedelta) -> None:
         """Ask the queue to keep the message hidden. Advisory: the lease is what counts (Q-11)."""
@@ -43,7 +43,7 @@ class WorkQueue(Protocol):
         """Up to ``count`` deliveries; waits a bounded time for the first, and may return none."""
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
-        """Send ``(dedupe key, group, step id)`` each; the dedupe keys that were certainly accepted."""
+        """Send messages (dedupe key, group, step id); return the dedupe keys of those that were certainly accepted."""
 
 
 class DeadLetter(Struct, frozen=True):
@@ -65,7 +65,7 @@ class DeadLetters(Protocol):
         """Some of them, hidden from others for a while; none if there are none. Waits for a second at most."""
 
     async def delete(self, letter: DeadLetter) -> None:
-        """Take it away for good. If that fails it comes again."""
+        """Delete it for good. If that fails, it comes again."""
 
 
 @dataclass(frozen=True, slots=True)

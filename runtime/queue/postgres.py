@@ -1,4 +1,4 @@
-"""The PostgreSQL queue: workers lease steps themselves, woken by NOTIFY; there is no hop."""
+"""The PostgreSQL queue: workers lease steps themselves, woken by NOTIFY; there are no messages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class PostgresDelivery:
         return await claims.claim_next(connection, owner, lease, count)
 
     async def extend(self, lease: timedelta) -> None:
-        """Nothing is hidden, so nothing is to be extended."""
+        """No-op: nothing is hidden."""
 
     async def done(self) -> None:
-        """There is no message."""
+        """No-op: there is no message."""
 
 
 class PostgresQueue:
     """Hands out one turn per wake-up, and one after ``idle`` in case a wake-up was lost.
 
-    Who finds something to claim wakes the queue again, so a burst is worked off by as many as there are places for,
-    and the end of it costs one look in vain.
+    A worker that finds something to claim wakes the queue again. So a burst fills all free places, and costs one look
+    in vain at its end.
     """
 
     needs_dispatch = False
@@ -45,11 +45,11 @@ class PostgresQueue:
         self._woken.set()
 
     async def receive(self, count: int) -> list[PostgresDelivery]:
-        """One turn, once there is reason to look."""
+        """One turn, after a wake-up or when ``idle`` has passed."""
         await rest(self._woken, self._idle)
         self._woken.clear()
         return [PostgresDelivery()]
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
-        """Steps stay where they are."""
+        """No-op: steps stay where they are."""
         return []

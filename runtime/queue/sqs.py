@@ -1,7 +1,8 @@
 """The SQS queue through boto3 (Q-11, U-3): long poll, batches of ten, deduplication ids on FIFO queues.
 
 SQS delivers at least once, in any order, and its visibility timeout is advisory: the message names a step, and the
-step's row decides. What cannot be understood stays on the queue until its redrive policy moves it to the dead letters.
+step's row decides. A message that cannot be read stays on the queue until its redrive policy moves it to the dead
+letters.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SqsAddress(Struct, frozen=True):
     setting: str = "COUNTERSEAL_SQS_QUEUE_URL"
 
     async def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call one of the client's methods for this queue; ``TransportError`` whatever goes wrong."""
+        """Call one of the client's methods for this queue; ``TransportError`` if anything goes wrong."""
         function = getattr(self.client, method)
         try:
             answer: dict[str, Any] = await asyncio.to_thread(function, QueueUrl=self.url, **arguments)
@@ -59,7 +60,7 @@ class SqsAddress(Struct, frozen=True):
             log.warning("message not deleted", reason=error.message)
 
     async def receive(self, count: int, wait: timedelta, **arguments: int) -> list[dict[str, Any]]:
-        """Up to ``count`` messages and ten; waits for the first, for 20 seconds at most."""
+        """Up to ``count`` messages, and ten at most; waits for the first one, for 20 seconds at most."""
         seconds, most = max(0, min(int(wait.total_seconds()), 20)), max(1, min(count, BATCH_MAX))
         named = {"MaxNumberOfMessages": most, "WaitTimeSeconds": seconds, **arguments}
         messages: list[dict[str, Any]] = (await self.call("receive_message", **named)).get("Messages", [])
@@ -118,7 +119,7 @@ class SqsQueue:
         return deliveries
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
-        """Send in batches of ten. What SQS did not accept is not returned; the caller's lease brings it back (O-8)."""
+        """Send in batches of ten. What SQS did not accept is not returned: its mark expires, it is sent again (O-8)."""
         accepted: list[str] = []
         for start in range(0, len(messages), BATCH_MAX):
             batch = messages[start : start + BATCH_MAX]

@@ -1,7 +1,7 @@
 """The consequences of a change of the policies in force, worked out before it is made. Nothing is written here.
 
 Rules that come and fall away, steps of published workflows that are let out or denied from then on, open questions that
-are answered otherwise, and a version that goes back. Whoever changes a policy is told, and the audit records it.
+are answered otherwise, and a version that goes back. The person who changes a policy is told, and the audit records it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from runtime.engine.transition import Transition
 from runtime.store import approvals, documents, pauses
 from runtime.store.views import load
 
-# So many of each kind are named; the rest is counted. So many open questions are judged before the change is made.
+# At most this many of each kind are named, and the rest counted; so many open questions are judged before the change.
 NAMED_MAX = 50
 QUESTIONS_MAX = 200
 _FIRST = UUID(int=0)
 
 
 class Consequences(Struct, frozen=True):
-    """The consequences of a change. Every list is as long as there is something to say; ``to_json`` bounds it.
+    """The consequences of a change. The lists are complete; ``to_json`` bounds them.
 
     ``rules`` are (rule, what becomes of it), ``steps`` are (workflow, step, operation, verdict before, and after),
     ``questions`` are (approval, run, step, outcome from now on). ``unread`` counts open questions that were not judged.
@@ -67,7 +67,8 @@ def _named(found: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> list[J
 class Change(Struct, frozen=True):
     """One policy in place of the one of its name, or taken away: the sets before and after, and the digests after it.
 
-    ``digests`` are in the order of the policies' names, so that the same policies are one set whatever came first.
+    ``digests`` are in the order of the policies' names, so that the same policies are one set in whatever order they
+    came.
     """
 
     before: PolicySet
@@ -80,8 +81,8 @@ async def change_of(
 ) -> Change:
     """The change by which this policy comes into force under its name; None takes that name out of force.
 
-    What is in force and not in the database stays: it denies, and whoever took it away silently would allow again.
-    The caller holds the tenant's lock.
+    A policy in force that is not in the database stays: it denies, and to drop it silently would allow again. The
+    caller holds the tenant's lock.
     """
     names = {one.digest: one.name for one in (await documents.past_policies(connection, tenant)).editions}
     digests = await documents.in_force(connection, tenant)
@@ -106,13 +107,13 @@ async def foretell(
 async def _steps(
     connection: Connection, definitions: Definitions, tenant: str, before: PolicySet, after: PolicySet
 ) -> list[tuple[str, str, str, str, str]]:
-    """The steps of the newest version of every workflow whose verdict is another afterwards."""
+    """The steps of the newest version of every workflow whose verdict changes."""
     found = []
     for stored in await documents.newest_workflows(connection, tenant):
         try:
             workflow = definitions.compiled(stored)
         except CountersealError:
-            continue  # what cannot be read starts no run, and whoever looks at it hears so
+            continue  # a workflow that cannot be read starts no run, and is reported elsewhere
         steps = zip(foresee_steps(workflow, before), foresee_steps(workflow, after), strict=True)
         found += [
             (f"{workflow.name}@{workflow.version}", one.step, one.operation, one.foreseen.words, other.foreseen.words)
@@ -125,7 +126,7 @@ async def _steps(
 async def _questions(
     connection: Connection, definitions: Definitions, tenant: str, after: PolicySet
 ) -> tuple[list[tuple[str, str, str, str]], int]:
-    """The open questions that would not be asked like this any more; how many were not looked at."""
+    """The open questions that would not be asked like this any more, and how many were not looked at."""
     found, unread = [], max(0, await pauses.open_questions(connection, tenant) - QUESTIONS_MAX)
     for approval_id in await pauses.questions(connection, tenant, _FIRST, QUESTIONS_MAX):
         try:

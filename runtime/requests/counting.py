@@ -1,4 +1,4 @@
-"""Counting a vote: it is told, and where it decides, the step goes on or ends."""
+"""Counts a vote: it is told, and if it decides the question, the step goes on or ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wait_of(transition: Transition, step: StepRow) -> WaitRow:
 
 
 def count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
-    """Make the moves that the vote causes; the approval's status afterwards."""
+    """Make the moves that the vote causes; return the approval's status afterwards."""
     approval, vote = stored.approval, counted.vote
     person = Actor("person", vote.voter)
     committed: list[Json] | None = None
@@ -61,7 +61,7 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted) -> s
     if counted.effect is ApprovalEvent.APPROVE:
         transition.resume(step, wait)
         return status
-    # Giving a doubt up is no rejection: nobody was asked whether it may be done, but what had become of it.
+    # Giving a doubt up is no rejection: people were asked what became of the action, not if it may be done.
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
     receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
     if receipt is not None:

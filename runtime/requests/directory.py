@@ -1,6 +1,6 @@
 """People and their groups as they are now: our own directory, and Slack's user groups if they are used.
 
-Whoever acts, and whoever is named in a question, is a person here: people are compared by their ids alone (promise 12).
+All who act, or are named in a question, are resolved to persons here, who are compared by their ids alone (promise 12).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_GROUPS = Membership(frozenset(), frozenset())
 
 
 def as_people(approval: Approval, people: Directory) -> Approval:
-    """The question as the directory sees it now, with everybody whom the names of those who shaped it may mean.
+    """The question by the directory as it is now; a contributor's name stands for everybody whom it may mean.
 
     The votes are those that still count.
     """
@@ -42,7 +42,7 @@ def voter_of(named: str, entry: Entry | None, slack: Membership) -> Voter:
 
 
 def actor_of(named: str, entry: Entry | None) -> Actor:
-    """Name whoever acts as the audit does."""
+    """The actor, named as the audit names actors."""
     if entry is None:
         return Actor("unresolved", named)
     return Actor("person" if entry.owner is None else "service_account", entry.id)
@@ -66,7 +66,7 @@ class DatabaseDirectory(Struct, frozen=True):
         """The person whose directory entry names this Slack account; None if there is none.
 
         An entry names ``team/user``, or a user alone, who is then of the pinned team, which is the ``team`` given here.
-        Where two entries name the same account in the two ways, it belongs to nobody.
+        If two entries name the same account in the two ways, it belongs to nobody.
         """
         accounts = (principal(Kind.SLACK, f"{team}/{user}"), principal(Kind.SLACK, user))
         entry = (await self.now()).entry(*accounts)

@@ -1,9 +1,9 @@
 """A change of the policies in force that takes two people: the question about it, and what follows (promise 11).
 
-The first of ``POLICY_APPROVERS`` proposes it, which starts a run of our own workflow; its gate asks the others, on the
-card as everywhere else. The vote that approves it makes the change in the same transaction: there is no moment at which
-it is approved and not in force, and a crash leaves neither. A proposal ends with its run, and with any other change: it
-was shown against what was in force then.
+One of ``POLICY_APPROVERS`` proposes it, which starts a run of our own workflow; its gate asks the others, on the card
+as everywhere else. The vote that approves it makes the change in the same transaction: there is no moment at which it
+is approved and not in force, and a crash leaves neither. A proposal ends with its run, and with any other change of the
+policies, because it was shown against what was in force before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from runtime.requests.twofold import approvers
 from runtime.store import audit, documents, runs
 from runtime.store.documents import StoredWorkflow
 
-# What is done in the transaction of the vote that decides.
+# Runs in the transaction of the vote that decides.
 Then: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
@@ -128,7 +128,7 @@ async def make(
 ) -> None:
     """Make the change, record what it leads to, and end every proposal ``but`` this one.
 
-    The return means that no append with an intent is under way any more that the policies before have decided.
+    When it returns, no append with an intent that the former policies have decided is under way any more.
     """
     told = proposed.to_json()
     if proposed.way is Way.ACTIVATE:
@@ -210,7 +210,7 @@ async def _summary(
 
 
 def _led(consequences: JsonObject) -> str:
-    """The numbers of what would be decided otherwise, where there is any."""
+    """The numbers of steps and questions that would be decided otherwise, if there are any."""
     found: Any = consequences
     steps, questions = (len(found[kind]) + found["more"][kind] for kind in ("steps", "questions"))
     said = ""

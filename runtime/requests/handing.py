@@ -1,4 +1,4 @@
-"""Handing a run within over to the run above when it is over: origins of its result, and what its models used."""
+"""Hands the end of a child over to the run above: the origins of its result, and what its models used."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from runtime.store.views import load
 async def origins_of(
     connection: Connection, definitions: Definitions, ending: asyncpg.Record, *, traced: bool = False
 ) -> list[Json] | None:
-    """The origins of a run's result, of which ``ending_of`` was read; None if nobody above has asked for them.
+    """The origins of the result of a run that ``ending_of`` was asked for; None if the run above does not want them.
 
-    ``traced`` says that the run above has, also if it does not wait yet.
+    ``traced`` says that the run above wants them, even if it does not wait yet.
     """
     if not (traced or ending["traced"]):
         return None

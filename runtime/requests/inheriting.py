@@ -1,4 +1,4 @@
-"""Checking, when a workflow is published, what the workflows that it runs would inherit (P-8)."""
+"""Checks, when a workflow is published, what its children would inherit (P-8)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from runtime.store import documents
 
 
 async def check_children(connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow) -> None:
-    """Refuse a copy that the workflow within has no channel for; ``InputError`` names the step.
+    """Refuse a copy that the child's workflow has no fitting channel for; ``InputError`` names the step.
 
-    Only what is named by its version, and published, is known now. All else is checked when the run within starts.
+    Only a child that is named with its version, and published, is known now. Others are checked when the child starts.
     """
     for leaf in workflow.graph.leaves.values():
         if not isinstance(leaf, ChildNode) or not leaf.inherit or leaf.version is None:

@@ -1,10 +1,9 @@
-"""Looking at a run: what every face shows of it is folded from its book when it is asked for (promise 6).
+"""Looks at a run: what every face shows of it is folded from its book when it is asked for (promise 6).
 
-What was changed behind the engine is never shown: the book is checked when it is read. Replaying a run (promises 5 and
-6, P-9) folds its book once more, and holds it against all that is stored. What an expression or a policy had decided
-is evaluated anew. Each checkpoint that this leads to must be the one that its line names, and the run that the book
-comes to must be the one that rows are found by. So a change of a value, a line or a row behind the engine is found.
-Nothing is written.
+The book is checked when it is read, so a change behind the engine is never shown. Replaying a run (promises 5 and 6,
+P-9) folds its book once more, and compares it with all that is stored. Expressions and policies are evaluated anew.
+Each checkpoint must be the one that its line names, and the rows that are found by keys must be those of the folded
+run. So a change of a value, a line or a row behind the engine is found. Nothing is written.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Seen(Struct, frozen=True):
 
     @property
     def handled(self) -> int:
-        """The number of steps that failed for good. Of a run that succeeded, a branch has handled each (Q-7)."""
+        """The number of steps that failed for good. If the run succeeded, a branch has handled each (Q-7)."""
         return sum(row["status"] == StepState.FAILED_TERMINAL for row in self.steps)
 
     @property
@@ -69,7 +68,7 @@ class Seen(Struct, frozen=True):
 class ReplayReport:
     """The result of a replay. ``equal`` checkpoints came before the ``difference``, which is None if all are equal.
 
-    Of a run whose payloads retention has removed, at ``purged_at``, nothing can be derived.
+    If retention has removed the run's payloads, at ``purged_at``, nothing can be derived.
     """
 
     run_id: UUID
@@ -85,7 +84,7 @@ class ReplayReport:
 
 
 async def folded(connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = ()) -> Past:
-    """The run that a book comes to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
+    """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
     past = await books.aside(len(book.told), lambda: past_of(first, book.told, graphs, wanted))

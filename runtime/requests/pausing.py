@@ -1,8 +1,8 @@
 """Pausing and resuming a tenant, a workflow, a connector or a run (promise 11).
 
-The answer to a pause means that nothing goes out any more that it stops: every append with an intent that began before
-has ended, and every later one is refused by its guard. What is under way settles. Votes, signals and starts are taken
-meanwhile; whatever would call a connector waits, and goes on after ``resume``.
+When a pause has returned, nothing that it stops goes out any more: every append with an intent that began before has
+ended, and every later one is refused by its guard. Calls under way are settled. Votes, signals and starts are taken
+meanwhile; a step that would call a connector waits, and goes on after ``resume``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAUSES_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The outcome of ``pause`` or ``resume``; ``changed`` is False where it was so before."""
+    """The outcome of ``pause`` or ``resume``; ``changed`` is False if it was so before."""
 
     what: Stopped
     name: str
@@ -52,10 +52,10 @@ async def of_run(connection: Connection, tenant: str, run_id: UUID) -> list[Paus
 async def pause(
     database: Database, definitions: Definitions, tenant: str, what: Stopped, name: str, reason: str, actor: Actor
 ) -> Changed:
-    """Pause; doing so again changes nothing. ``NotFoundError`` names what there is, ``ConsistencyError`` a run's end.
+    """Pause; idempotent. ``NotFoundError`` names what there is, ``ConsistencyError`` if the run has ended.
 
-    The tenant's stream has it in the same transaction, the book of a run in the next one, which cannot be the same: it
-    locks the run. If that one is lost in a crash, the run is stopped all the same, and the same verb again tells it.
+    The pause and its line in the tenant's stream are one transaction. Its line in a run's book is a second one, because
+    it locks the run. If a crash comes in between, the run is stopped all the same, and the same call again writes it.
     """
     check_text(reason, "reason")
     if not reason.strip():
@@ -79,7 +79,7 @@ async def pause(
 async def resume(
     database: Database, definitions: Definitions, tenant: str, what: Stopped, name: str, reason: str, actor: Actor
 ) -> Changed:
-    """End a pause; what waits goes on within seconds. Doing so again changes nothing. ``NotFoundError`` as ``pause``.
+    """End a pause; its steps go on within seconds. Idempotent. ``NotFoundError`` as for ``pause``.
 
     Crashes as for ``pause``.
     """
@@ -98,7 +98,7 @@ async def resume(
 async def _key(
     connection: Connection, definitions: Definitions, tenant: str, what: Stopped, name: str, *, new: bool
 ) -> str:
-    """The key of what is named, if there is such a thing. A run that has ended can be resumed, and not paused."""
+    """The key of what is named, if there is such a thing. A run that has ended can be resumed, but not paused."""
     match what:
         case Stopped.TENANT:
             if name not in ("", tenant):
@@ -129,7 +129,7 @@ async def _key(
 async def _tell_run(
     database: Database, definitions: Definitions, tenant: str, key: str, actor: Actor, reason: str, *, paused: bool
 ) -> None:
-    """Tell it in the book of the run, if that does not have it yet."""
+    """Tell the pause, or its end, in the book of the run, if that does not have it yet."""
     what, name = parts_of(key)
     if what is not Stopped.RUN:
         return

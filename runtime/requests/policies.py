@@ -1,6 +1,6 @@
-"""Policies: publishing, activating and retiring them, which takes two people where the directory says so.
+"""Publishes, activates and retires policies, which takes two people if the directory says so.
 
-They live side by side: of each name at most one version is in force, until it is retired.
+Policies live side by side: of each name at most one version is in force, until it is retired.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ async def publish_policy(
 ) -> Published:
     """Publish a policy, and put it in force as ``activate_policy`` does, unless it is only staged.
 
-    ``DefinitionError`` lists what is wrong with it. So it is with one whose approvers could not decide, by the tenant's
-    directory; without a directory it is a warning. ``dry_run`` tells what would happen, and does nothing.
+    ``DefinitionError`` lists what is wrong with it, such as approvers who could not decide by the tenant's directory;
+    without a directory, that is a warning. ``dry_run`` tells what would happen, and does nothing.
     """
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
@@ -93,9 +93,9 @@ async def activate_policy(
 ) -> Published:
     """Put a published version in force, in place of the one of its name; errors as of ``publish_policy``.
 
-    ``NotFoundError`` names what is published. Where the directory has a group ``POLICY_APPROVERS``, it takes two of it:
-    the first one proposes it, which asks the others; to do the same is another way to approve it. The answer means that
-    no append with an intent is under way any more that the policies before have decided (promise 11).
+    ``NotFoundError`` names what is published. If the directory has a group ``POLICY_APPROVERS``, it takes two of it:
+    the first one proposes it, which asks the others; to do the same is another way to approve it. When this has put it
+    in force, no append with an intent that the former policies have decided is under way any more (promise 11).
     """
     await tenants.lock(connection, tenant)
     _, text, _ = await documents.policy_of(connection, tenant, name, version)
@@ -159,7 +159,7 @@ async def _make(
     answer: Published,
     actor: Actor,
 ) -> Published:
-    """Make the change, or propose it where it takes two."""
+    """Make the change, or propose it if it takes two."""
     person = await member(connection, tenant, actor)
     if person is None:
         await enacting.make(connection, definitions, tenant, proposed, foreseen, actor, "")
@@ -177,9 +177,9 @@ async def _confirmed(
     actor: Actor,
     person: str,
 ) -> bool:
-    """True if another of the group has proposed it, and it is made now; else this is the proposal, if it is new.
+    """Make the change if another of the group has proposed it, and return true; otherwise propose it, if that is new.
 
-    The question may not be put yet, because no worker is there: then the second person's word stands for the answer.
+    If no worker has put the question yet, the second person's call counts as the answer.
     """
     members = approvers(await tenants.directory(connection, tenant))
     found = await runs.proposal(connection, tenant, POLICY_CHANGE, TRIGGER, proposed.about)
@@ -197,7 +197,7 @@ async def _confirmed(
         if not answer.counted:
             raise AuthorizationError(answer.sentence, remedy="Look at the question: `counterseal approval list`.")
         return True
-    if found is not None:  # who proposed it is of the group no more
+    if found is not None:  # the proposer is not in the group any more
         await cancel_run(connection, definitions, tenant, found[0], actor, "who proposed it has left the group")
     if members == {person}:
         raise AuthorizationError(
@@ -211,13 +211,13 @@ async def _confirmed(
 async def _warnings(
     connection: Connection, definitions: Definitions, tenant: str, text: str, file: str
 ) -> tuple[str, ...]:
-    """The warnings of a policy, if nothing is worse: those of its check, by the tenant's directory."""
+    """The warnings of a policy's check by the tenant's directory; ``DefinitionError`` if there are problems."""
     decided = refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
     return (*trusting.of_policy(text, file, definitions.catalog), *decided)
 
 
 def refuse(found: Findings) -> tuple[str, ...]:
-    """The warnings, if nothing is worse. The error undoes the caller's transaction, and with it the publication."""
+    """The warnings. ``DefinitionError`` if there are problems: it rolls the caller's transaction back."""
     if found.problems:
         raise DefinitionError(tuple(found.problems))
     return tuple(found.warnings)

@@ -43,7 +43,7 @@ async def ensure_tenant(
     max_writes_per_run: int | None = None,
     weight: float | None = None,
 ) -> bool:
-    """Create the tenant if it is new, and set the caps that are given (Q-12); whether it is new."""
+    """Create the tenant if it is new, and set the caps that are given (Q-12); return true if it is new."""
     created = await tenants.create(connection, check_tenant(tenant), new_id())
     if created or max_concurrency is not None:
         await tenants.set_slots(connection, tenant, max_concurrency or tenants.MAX_CONCURRENCY_DEFAULT)
@@ -89,14 +89,14 @@ async def publish_workflow(
 
 
 def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
-    """Compile a workflow of somebody else than Counterseal; ``DefinitionError`` lists what is wrong with it."""
+    """Compile a workflow that is not Counterseal's own; ``DefinitionError`` lists what is wrong with it."""
     workflow = load_workflow(text, file, definitions.catalog)
     refuse_reserved(workflow.name, text, file)
     return workflow
 
 
 async def _check_owner(connection: Connection, tenant: str, name: str, actor: Actor) -> None:
-    """Read with the tenant locked, so that of two who publish a new name one is the first."""
+    """Refuse a name that somebody else has published first. The tenant is locked, so one of two comes first."""
     versions = await documents.workflow_versions(connection, tenant, name)
     owner = min(versions, key=lambda one: (one.published_at, one.version)).published_by if versions else actor.id
     if owner != actor.id:
@@ -134,7 +134,7 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
         try:
             found = deciders.of_policy(text, f"{name}@{version}", groups)
         except InputError:
-            continue  # one that cannot be read allows nothing, and whoever looks at it hears so
+            continue  # a policy that cannot be read allows nothing, and is reported elsewhere
         said += [*map(str, found.problems), *found.warnings]
     return tuple(said)
 

@@ -1,7 +1,7 @@
-"""Putting off the end of a wait for something outside: who works there says that it takes longer (V-2, X-16).
+"""Puts off the deadline of a wait for something outside, because those who work there need longer (V-2, X-16).
 
-The declaration of the operation says how far (``timeouts.extend_to``, counted from the wait's beginning). It is told as
-an event of the run that moves the wait's deadline.
+The declaration of the operation says how far (``timeouts.extend_to``, counted from the wait's beginning). An event of
+the run moves the wait's deadline.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Later(Struct, frozen=True):
 
 
 async def put_off(database: Database, definitions: Definitions, order: PutOff) -> Later:
-    """Move the deadline. ``NotFoundError`` if nothing ever waited for the key, ``ConsistencyError`` if it is over,
-    stale, or not to be put off, ``InputError`` for a moment beyond the limit.
+    """Move the deadline of a wait. ``InputError`` for a moment beyond the limit.
 
-    One transaction: a crash before its end leaves the deadline as it was, and whoever asked asks again.
+    ``NotFoundError`` if nothing ever waited for the key, ``ConsistencyError`` if the wait is over, the token stale, or
+    the operation lets nobody put it off. One transaction: a crash before its end leaves the deadline as it was, and the
+    caller asks again.
     """
     if (order.until is None) == (order.span is None):
         raise InputError("Say `until` or `for`, one of them.", where="until")

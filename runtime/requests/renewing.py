@@ -1,9 +1,9 @@
-"""Documents that a process finds in its folder when it starts: published where they are new, and only there (X-1).
+"""Publishes the documents that a process finds in its folder when it starts, but only those that are new (X-1).
 
 Somebody may have published something else meanwhile, by hand, in an emergency; and the folder may be an old one, on one
-machine of several. So a start takes a tenant forward and never back: a text is new that was never published in the
-tenant, with a version above all that were published under its name, and a name that was retired stays retired.
-Everything else is left alone, and said. To go back is a verb: publish it by hand.
+machine of several. So a start takes a tenant forward and never back. A text is new if it was never published in the
+tenant, and its version is above all that were published under its name; a name that was retired stays retired.
+Everything else is left alone, and reported. To go back, publish by hand.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Before(Struct, frozen=True):
         """Lock the tenant until the transaction ends, and see what it has.
 
         So of processes that start together one publishes, and the others find it published. A crash before the commit
-        leaves everything as it was, and whichever process starts next publishes it.
+        leaves everything as it was, and the next process that starts publishes it.
         """
         await tenants.lock(connection, tenant)
         policies = await documents.past_policies(connection, tenant)

@@ -1,4 +1,4 @@
-"""The replay of a run that is stored: its book, and all that its events are held against (promises 5 and 6, P-9)."""
+"""The replay of a stored run: its book, and all that its events are compared with (promises 5 and 6, P-9)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from runtime.engine.workflow import Workflow
 from runtime.store import documents, journal, tenants
 from runtime.store.books import Book
 
-# A worker that read the tenant's people before they changed has told what it decided by them so much later at most.
+# The longest time from a worker's read of the tenant's people to the append of what it has decided by them.
 _SETTLED = timedelta(minutes=1)
 
 
 async def again(connection: Connection, definitions: Definitions, book: Book) -> Replay:
-    """The run before its first event, with all that its events are held against."""
+    """The run before its first event, with all that its events are compared with."""
     editions = await definitions.editions(connection, book)
     graphs = [workflow.graph for workflow in editions]
     opened, row = book.opened, book.row

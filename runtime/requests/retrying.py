@@ -22,7 +22,7 @@ from runtime.store.views import load
 async def retry_run(
     connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
 ) -> RunState:
-    """Reopen a failed run inside the caller's transaction; its status afterwards.
+    """Reopen a failed run inside the caller's transaction; return its status afterwards.
 
     ``ConsistencyError`` says why that cannot be. A crash before the commit leaves the run as it ended; after it, its
     steps stand in line.

@@ -1,4 +1,4 @@
-"""Telling those who share an effect of its end: each in an append of its own, and each is judged anew (Q-15)."""
+"""Tells the steps that share an effect of its end: each in an append of its own, and each is judged anew (Q-15)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from runtime.store import effects
 
 
 async def wake(database: Database, definitions: Definitions, tenant: str, key: str) -> int:
-    """Wake every step that waits for the end of this effect; how many there were.
+    """Wake every step that waits for the end of this effect; return how many there were.
 
-    A crash in between leaves the rest to the message that asked for it, or to a sweep. Under the engine's role.
+    A crash in between leaves the rest to a repeated message, or to a sweep. Under the engine's role.
     """
     async with database.connection() as connection:
         found = [row for row in await effects.sharing(connection, tenant, key) if row["waiting"]]

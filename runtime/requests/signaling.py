@@ -1,11 +1,11 @@
 """Signals: what the outside says to a run that waits (V-10, X-7, X-16, X-17, P-5, P-11).
 
-A signal is kept in the inbox under its own id before anything is made of it. It completes the oldest wait with its
-correlation key; one that comes before its wait exists is kept for ``inbox.KEPT_FOR`` and delivered when it does. If
-somebody has waited for its key before, it is meant for that run, or, where that run is over, for one that is there by
-then: it ends no wait of a run that starts later. A signal with a token or a version names one wait: it ends that one,
-or nothing. The end of a child run takes the same way. Whatever is late, stale or repeated changes nothing, and is on
-record. A completed task ends its wait like a signal: under the run's lock, once.
+A signal is kept in the inbox under its own id before it is acted on. It completes the oldest wait with its correlation
+key; one that comes before its wait exists is kept for ``inbox.KEPT_FOR`` and delivered when it does. If a run has
+waited for its key before, the signal is meant for that run or, if that run is over, for any that exists by then: it
+ends no wait of a run that starts later. A signal with a token or a version names one wait: it ends that one, or
+nothing. The end of a child run takes the same way. A late, stale or repeated signal changes nothing, and is on record.
+A completed task ends its wait like a signal: under the run's lock, once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ID_CHARACTERS_MAX = 200
 
 SIGNAL = "signal"
 OF_RUNS = "run"
-# Which waits what comes from where may end: nobody outside speaks for a child run or for a person.
+# The kinds of waits that a signal of each source may end: nobody outside speaks for a child run or for a person.
 _KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), OF_RUNS: (WaitKind.CHILD,)}
 
 
@@ -64,10 +64,10 @@ class SignalCode(StrEnum):
 class Signal(Struct, frozen=True):
     """The content of a signal: ``output``, or ``error`` with ``code`` and ``message``.
 
-    ``id`` is the sender's: the same one said again is one. Without it, the digest of key and content stands for it, so
-    that a repeated delivery is one signal (V-10).
-    ``token`` and ``version`` must be those of the wait where they are given: the version that the run had by the commit
-    that opened it. What names a wait is for that one alone, and never kept for another.
+    ``id`` is the sender's, and deduplicates. Without it, the digest of key and content stands for it, so that a
+    repeated delivery is one signal (V-10).
+    ``token`` and ``version`` must be those of the wait if they are given: the version that the run had by the commit
+    that opened it. A signal that names a wait is for that one alone, and never kept for another.
     """
 
     tenant_id: str
@@ -116,7 +116,7 @@ class Signaling(Struct, frozen=True):
         return await persistently(attempt)
 
     async def deliver(self, kept: inbox.Kept) -> bool:
-        """Deliver what came before its wait, or end what nobody has waited for in time. For the sweeper.
+        """Deliver a signal that came before its wait, or end one that found no wait in time. For the sweeper.
 
         One transaction: a crash leaves it kept, and the next sweep takes it up again.
         """
@@ -128,7 +128,7 @@ class Signaling(Struct, frozen=True):
                     return False
                 tenant, source, notice_id, key = *named, notice.correlation_key or ""
                 if kept.run_id is None:
-                    # What it said may have been removed with the run that it was meant for.
+                    # Its content may have been purged with the run that it was meant for.
                     ended = Signal(tenant, key, notice_id, ENGINE, source=source)
                     await self._end(connection, ended, SignalCode.EXPIRED, None)
                     await inbox.empty(connection, *named)
@@ -153,7 +153,7 @@ class Signaling(Struct, frozen=True):
         else:
             answer = await self._act(connection, signal, known, lock=lock)
         if not named and not _names_a_wait(signal) and (known.processed or answer.code is SignalCode.KEPT):
-            # Is it repeated, or said anew? Nobody can tell. It ends nothing, so its sender has to know.
+            # Nobody can tell if it is a repetition or a new signal. It ends nothing, so its sender has to know.
             found = await self._find(connection, signal)
             if found is not None and found.waiting and (found.run_id, found.step_key) != (answer.run_id, answer.step):
                 answer = replace(answer, code=SignalCode.DUPLICATE)
@@ -198,10 +198,10 @@ class Signaling(Struct, frozen=True):
 
     async def _unawaited(self, connection: Connection, signal: Signal, found: Found | None) -> SignalCode:
         """The code for a signal that names no wait, and for which nothing waits now: most often it is kept for one."""
-        # The name of a signal may be waited for again; what a run began outside is over with its step.
+        # A run may wait for the name of a signal again; what it began outside is over with its step.
         if found is not None and found.kind != WaitKind.SIGNAL:
             if await effects.left_by(connection, signal.tenant_id, found.wait_id):
-                return SignalCode.KEPT  # those who share what it is about are about to wait in its place
+                return SignalCode.KEPT  # the others who share the effect are about to wait in its place
             place = (signal.tenant_id, found.run_id, found.step_key)
             if await step_is_over(connection, *place, self.definitions.graphs):
                 return SignalCode.ENDED
@@ -256,11 +256,11 @@ def _from_payload(tenant: str, source: str, notice_id: str, key: str, payload: A
 
 
 class Moved(Exception):
-    """The run has moved on since it was looked at: all is undone and looked at again."""
+    """The run has moved on since it was read: the transaction is rolled back, and tried again."""
 
 
 async def persistently(attempt: Callable[[bool], Awaitable[Answer]]) -> Answer:
-    """Try until the run holds still; from the second time on with its lock (the argument), so that it has to."""
+    """Retry until nothing comes in between; from the second attempt on, lock the run (the argument) to ensure that."""
     for number in range(CONFLICTS_MAX):
         with suppress(Moved, asyncpg.TransactionRollbackError):
             return await attempt(number > 0)
@@ -280,8 +280,8 @@ async def end_wait(
     """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
 
     It commutes with what is told of other steps meanwhile.
-    False for a task that asks something else by now: it is put anew, and what was said is not taken. A crash before the
-    commit leaves nothing, and whoever said it repeats it; after it, the run has resumed.
+    False for a task that asks something else by now: it is put anew, and the answer is not taken. A crash before the
+    commit leaves nothing, and the sender repeats it; after it, the run has resumed.
     """
     run_id, step_key, wait_id = place
     view = await load(connection, run_id, definitions.graphs, lock=lock, tenant=tenant)

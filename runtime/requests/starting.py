@@ -35,18 +35,17 @@ from runtime.store.faces import NewRun
 
 # After this time without a start, the next one reads the database's time.
 CLOCK_SECONDS_MAX = 60
-# So long an open run waits for more steps, if neither its start nor its workflow's SLA says otherwise.
+# The time that an open run waits for more steps, if neither its start nor its workflow's SLA says otherwise.
 OPEN_DEFAULT, OPEN_MAX = timedelta(days=7), timedelta(days=366)
 
 
 class StartRequest(Struct, frozen=True):
     """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
-    ``run_id`` is given where another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
-    ``shaped`` are the marks of those who shaped the input besides who requests (``runtime.engine.contributors``);
-    ``inherited`` are the channels of that run of which this one gets a copy, ``origins`` where that and the input came
-    from. An ``open`` run waits for more steps when
-    its own are done, ``until`` then at the latest.
+    ``run_id`` is given if another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
+    ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.contributors``);
+    ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
+    came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``.
     """
 
     tenant_id: str
@@ -70,7 +69,7 @@ class StartRequest(Struct, frozen=True):
 class Started:
     """The run; ``created`` is False when the same trigger had started it before.
 
-    ``waiting_for`` names the cap of its workflow for which its start waits.
+    ``waiting_for`` names the cap that holds up its start.
     """
 
     run_id: UUID
@@ -82,19 +81,19 @@ class Started:
 async def start_named(
     at: Connection | Database, definitions: Definitions, name: str, version: int | None, request: StartRequest
 ) -> Started:
-    """Start a run of this version, or of the newest that is not retired. One exchange, if the version is known here.
+    """Start a run of this version, or of the newest that is not retired. One round trip, if the version is known here.
 
-    On a connection it is in the caller's transaction; given the database it may share one with other requests.
+    Given a connection, it joins the caller's transaction; given the database, it may share one with other requests.
 
-    A trigger that has started its run finds it, whatever has become of the workflow since: retired, or so changed that
-    it would not take this input any more. A crash before the append leaves nothing, and the sender repeats.
+    If the trigger has started a run before, that run is returned, even if the workflow was retired since, or would not
+    take this input any more. A crash before the append leaves nothing, and the sender repeats.
     """
     refuse_start(name, request.trigger_type)
     place = (request.tenant_id, name, version)
     known = definitions.startable.known(place)
     if known is not None and known[1].age() < CLOCK_SECONDS_MAX:
         workflow, clock = known
-        with suppress(InputError):  # what this version refuses is looked at again, as it is published now
+        with suppress(InputError):  # if this version refuses the input, read what is published now
             opened = await _open(at, workflow, request, clock.now(), pinned=version is not None)
             if opened is not None:
                 definitions.startable.put(place, (workflow, opened[1]))
@@ -114,7 +113,7 @@ async def start_named(
 
 
 async def _told(at: Connection | Database, workflow: Workflow, tenant: str, started: Started) -> Started:
-    """The answer, with the cap for which the start waits. A workflow whose starts are not metered costs no look."""
+    """The answer, with the cap that holds up the start. Costs no query if the workflow's starts are not capped."""
     if workflow.max_runs_per_min is None:
         return started
     async with within(at, tenant) as connection:
@@ -189,7 +188,7 @@ async def _open(
 async def _written(
     at: Connection | Database, transition: Transition, new_run: NewRun, workflow: Workflow, error: JsonObject | None
 ) -> datetime | None:
-    """The time at which the run was opened. One that ends where it begins is written as a whole, or not at all."""
+    """Write the run; return the time at which it was opened. A run that ends at once is written in one transaction."""
     if transition.run.state.open:
         return await faces.open_run(at, transition.commit(), new_run)
     async with within(at, transition.view.tenant_id) as connection:
@@ -265,7 +264,7 @@ def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
 async def _end_at_once(
     connection: Connection, opened: Transition, workflow: Workflow, error: JsonObject | None
 ) -> None:
-    """A run in which no step was to be taken: every condition was false, or the first one could not be evaluated."""
+    """End a run that has no step to run: every condition was false, or the first one could not be evaluated."""
     transition = Transition(opened.after(), workflow.graph)
     transition.tell(RunStarted())
     begun = await faces.append(connection, transition.commit())

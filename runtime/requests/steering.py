@@ -112,7 +112,7 @@ def _ids(workflow: Workflow) -> set[str]:
 async def close_run(
     connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
 ) -> RunState:
-    """Let an open run wait for no more steps, inside the caller's transaction; its status afterwards.
+    """Let an open run wait for no more steps, inside the caller's transaction; return its status afterwards.
 
     ``ConsistencyError`` if it is not open, or has just moved on.
     """
@@ -128,7 +128,7 @@ async def close_run(
 async def cancel_run(
     connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
 ) -> RunState:
-    """Cancel a run inside the caller's transaction; its status afterwards (running while an action is under way).
+    """Cancel a run inside the caller's transaction; return its status (running while an action is under way).
 
     ``ConsistencyError`` if it is over, or has just moved on.
     """

@@ -1,4 +1,4 @@
-"""Completing tasks: one verb for every face. Who may is read when the completion arrives (X-9, P-12)."""
+"""Completes tasks: one verb for every face. The right to do so is read when the completion arrives (X-9, P-12)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def _refused(connection: Connection, task: StoredTask, person_id: str, cha
 
 
 def _over(task: StoredTask, person_id: str, value: JsonObject) -> TaskAnswer:
-    """A repeated submission is answered as the first one was."""
+    """The answer for a task that is over. A repeated submission is answered as the first one was."""
     if task.view.state is TaskState.COMPLETED:
         same = task.by == f"person:{person_id}" and canonical_bytes(task.value) == canonical_bytes(value)
         completed = TaskAnswer(False, "completed", f"{task.view.completed_by} has completed this task already.")

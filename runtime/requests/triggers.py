@@ -41,7 +41,7 @@ class Unstarted(Struct, frozen=True):
 async def start_from_servicenow(
     connection: Connection, definitions: Definitions, tenant: str, workspace: str, endpoint: str, event: JsonObject
 ) -> tuple[list[Started], list[Unstarted]]:
-    """Start what listens to this event, in the caller's transaction; the runs, those started before included.
+    """Start all workflows that listen to this event, in the caller's transaction; return their runs, old ones too.
 
     The inbox row is written first, under the event's own content: the same delivery again finds it, and the runs' own
     uniqueness makes the rest idempotent. A crash before the commit leaves nothing, and ServiceNow sends it again.
@@ -79,7 +79,7 @@ async def start_from_servicenow(
             # All of this is found before anything is written of the run. ValueError: a declaration of another release.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
             unstarted.append(Unstarted(stored.name, stored.version, str(error)))
-    # The tenant's row is locked last: whoever starts a run may wait for another who starts the same.
+    # The tenant's row is locked last, because starting a run may wait for another request that starts the same.
     for one in unstarted:
         failed: JsonObject = {"name": one.workflow, "version": one.version, "event": notification}
         await audit.record(connection, tenant, EventType.WORKFLOW_UNSTARTED, request.actor, failed)
@@ -89,7 +89,7 @@ async def start_from_servicenow(
 
 
 def _changed_by(event: JsonObject, requester: str) -> tuple[str, ...]:
-    """The mark of who changed the record, and so shaped all that comes of it, where that is not who requests anyway."""
+    """The mark of the person who changed the record, and so shaped the input; none if that is the requester."""
     changed_by = event.get("sys_updated_by")
     if not isinstance(changed_by, str) or not changed_by.strip():
         return ()
@@ -117,7 +117,7 @@ def _rendered(template: Template, key: str, workflow: str, event: JsonObject) ->
 
 
 def _bounded(reference: str) -> str:
-    """A text that an index holds. A long one is told apart by its digest: cut, it would swallow others."""
+    """Bound a text to what an index holds. A long one ends with its digest, so that two with one beginning differ."""
     if len(reference) <= REFERENCE_CHARACTERS_MAX:
         return reference
     return f"{reference[: REFERENCE_CHARACTERS_MAX - 65]}:{sha256_hex(reference.encode())}"

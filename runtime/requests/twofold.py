@@ -14,14 +14,14 @@ _KINDS = {"person": Kind.PERSON, "token": Kind.BEARER, "service_account": Kind.P
 
 
 def approvers(people: Directory) -> set[str]:
-    """The ids of those who may change the policy, two at a time; none where one person may."""
+    """The ids of those who may change the policy, two at a time; none if one person may."""
     return {entry.id for entry in people.entries.values() if entry.active and POLICY_APPROVERS in entry.groups}
 
 
 async def member(connection: Connection, tenant: str, actor: Actor) -> str | None:
-    """The person of ``POLICY_APPROVERS`` who acts; None where the directory has no such group, and one person may.
+    """The person of ``POLICY_APPROVERS`` who acts; None if the directory has no such group, so that one person may.
 
-    ``AuthorizationError`` for somebody who is not of the group: with it nothing of the caller's transaction is done.
+    ``AuthorizationError`` for somebody who is not of the group: it rolls the caller's transaction back.
     """
     people = await tenants.directory(connection, tenant)
     members = approvers(people)
@@ -40,7 +40,7 @@ async def member(connection: Connection, tenant: str, actor: Actor) -> str | Non
 async def first_of_two(
     connection: Connection, tenant: str, events: tuple[EventType, ...], data: JsonObject, actor: Actor
 ) -> str | None:
-    """The person of ``POLICY_APPROVERS`` who proposed this before; "" where nobody has to. None if this is the first.
+    """The person of ``POLICY_APPROVERS`` who proposed this before; "" if nobody has to. None if this is the first.
 
     ``events`` are the one that proposes, and those that put an end to proposals of its kind. A proposal is an audit
     event, and is good until something else of its kind is put in force. Errors as ``member``.

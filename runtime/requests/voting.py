@@ -1,8 +1,8 @@
-"""Taking a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
+"""Takes a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
 
-A vote is one read and one guarded append. It commutes with what is told of other steps. One that meets another word on
-its question, or something of the run that does not commute, is judged again on what that left, at last with the run's
-row locked; so the same click ten times, or two people at once, is one decision.
+A vote is one read and one guarded append. It commutes with what is told of other steps. If another vote on its question
+comes first, or anything else that does not commute, the vote is judged again on the new state, in the end with the
+run's row locked. So the same click ten times, or two people at once, is one decision.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ASKED_ANEW = (
     "What this asks has changed since the card was made, so your answer does not count. "
     "A new card asks it as it is now; please look at that one."
 )
-# Refusals that say something about who tried what; a second click on a decided card says nothing.
+# Refusals that the audit records, because they tell who tried what; a second click on a decided card tells nothing.
 _TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
@@ -60,7 +60,7 @@ class AnswerTo(Struct, frozen=True):
 
 
 class VoteRequest(Struct, frozen=True):
-    """One person's answer, as a face received it. ``nonce`` and ``digest`` must match where they are given.
+    """One person's answer, as a face received it. ``nonce`` and ``digest`` must match if they are given.
 
     ``person_id`` is a principal, or a name in any kind: the directory says whose it is.
     """
@@ -87,7 +87,7 @@ class VoteAnswer:
     run_id: UUID
 
 
-# Appends what a vote does to its run, and gives the answer; None if what it was decided on has moved on.
+# Appends what a vote does to its run, and gives the answer; None if the run has moved on since the decision.
 _Decided: TypeAlias = "Callable[[Connection | Database], Awaitable[VoteAnswer | None]]"
 
 
@@ -104,7 +104,7 @@ class Voting(Struct, frozen=True):
         slack, governs = None, False
         for attempt in range(CONFLICTS_MAX):
             lock = governs or attempt > 1
-            # What locks the run keeps it until its append: in a transaction, on the one connection that it has.
+            # With the lock, read and append are one transaction, on one connection.
             reached = self.database.transaction(request.tenant_id) if lock else self.database.connection()
             try:
                 async with reached as connection:
@@ -116,11 +116,11 @@ class Voting(Struct, frozen=True):
                         continue
                     if lock and callable(answer):
                         answer = await answer(connection)
-                # It may wait for others, which need a connection: none is held meanwhile.
+                # The append may wait for others, which need a connection: hold none meanwhile.
                 if callable(answer):
                     answer = await answer(self.database)
             except asyncpg.TransactionRollbackError:
-                continue  # PostgreSQL chose this vote to end a deadlock
+                continue  # PostgreSQL aborted us as a deadlock victim
             if answer is not None:
                 return answer
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
@@ -150,7 +150,7 @@ class Voting(Struct, frozen=True):
 async def _judge(
     definitions: Definitions, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
 ) -> tuple[StoredApproval, Entry | None, VoteAnswer | _Decided | None]:
-    """The approval and who votes, and the answer or what is to be appended; not where Slack has to be asked."""
+    """The approval, the voter, and the answer or what is to be appended; None for that if Slack must be asked first."""
     named = (request.tenant_id, request.approval_id)
     stored, view = await approvals.read_to_decide(connection, *named, definitions.graphs, lock=lock)
     people = await definitions.directory(connection, request.tenant_id, stored.directory_digest)
@@ -185,7 +185,7 @@ async def _judge(
 
 
 async def vote_within(connection: Connection, definitions: Definitions, request: VoteRequest) -> VoteAnswer:
-    """Judge and record a vote in the caller's transaction, which holds the tenant's documents; no Slack group votes."""
+    """Judge and record a vote in the caller's transaction, which holds the tenant's lock. Slack is not asked here."""
     _, _, answer = await _judge(definitions, connection, request, None, lock=True)
     if callable(answer):
         answer = await answer(connection)
@@ -221,9 +221,9 @@ async def _refuse(
 def _ask_anew(
     transition: Transition, request: VoteRequest, stored: StoredApproval, actor: Actor, wait: WaitRow
 ) -> _Decided:
-    """The gate would ask something else now: the vote does not count, and whoever claims the step puts that question.
+    """Refuse a vote on a gate that would ask something else now; the worker that claims the step asks that.
 
-    One guarded commit: after a crash before it everything is as it was, after it the step is ready to ask again.
+    One guarded commit: a crash before it leaves everything as it was; after it, the step is ready to ask again.
     """
     approval = stored.approval
     step = transition.view.run.steps[approval.step_key]

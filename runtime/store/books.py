@@ -94,7 +94,7 @@ async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
 
 
 async def aside(lines: int, work: Callable[[], Answer]) -> Answer:
-    """Do work on so many lines: at once, or in a thread if they are many."""
+    """Do work on this many lines: at once, or in a thread if they are many."""
     return work() if lines <= _LONG else await asyncio.to_thread(work)
 
 

@@ -1,4 +1,4 @@
-"""The texts that a bundle holds besides the run's book, and remembering where a bundle is."""
+"""Reads the texts that a bundle holds besides the run's book, and remembers where a bundle is."""
 
 from __future__ import annotations
 

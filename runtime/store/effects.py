@@ -17,7 +17,7 @@ from runtime.engine.told import Diverged
 from runtime.store import retention
 from runtime.store.views import Graphs, Purged, load
 
-# Only where to look. What became of the attempt is told by the book of its run, or by what retention left.
+# Says only where to look. The book of its run, or what retention left of it, tells what became of the attempt.
 _BY_KEY = "SELECT run_id, receipt_id, status, holder, wait_id FROM effects WHERE tenant_id = $1 AND key = $2"
 _SHARING = """
 SELECT w.run_id, w.step_key, w.wait_id, w.status = 'waiting' AS waiting FROM waits w JOIN runs r USING (run_id)

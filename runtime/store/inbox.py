@@ -83,8 +83,7 @@ kept AS (
   SELECT * FROM (SELECT * FROM awaited UNION ALL SELECT * FROM outlived) i
   ORDER BY row_number() OVER (PARTITION BY i.tenant_id ORDER BY i.received_at), i.received_at LIMIT {{most}})"""
 
-# By tenant, because that is how waits are indexed. The keys of durable operations are derived, so one wait matches at
-# most.
+# By tenant, because that is how waits are indexed. The keys of durable operations are derived: at most one matches.
 _TENANT_OF = """
 SELECT t.tenant_id FROM tenants t WHERE EXISTS (
   SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""

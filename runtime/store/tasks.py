@@ -70,7 +70,7 @@ async def read(connection: Connection, task_id: UUID, person_id: str = "") -> St
 async def page(
     connection: Connection, tenant: str, limit: int, after: UUID, *, state: TaskState | None, group: str | None
 ) -> list[StoredTask]:
-    """Tasks in the order of their ids; in this state and of this group, where they are given."""
+    """Tasks in the order of their ids; in this state and of this group, if they are given."""
     status = next((status for status, known in _STATES.items() if known is state), None)
     return [_task(row) for row in await connection.fetch(_PAGE, tenant, after, status, group, limit)]
 

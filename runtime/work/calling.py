@@ -248,7 +248,7 @@ class Calling:
             try:
                 whole = await load(connection, view.run_id, tools.definitions.graphs, lock=True, whole=True)
             except Purged:
-                facts = {"run": str(view.run_id), **parts(event)[0]}  # no values: the book is gone
+                facts = {"run": str(view.run_id), **parts(event)[0]}  # facts only: the run is purged
                 await audit.record(connection, view.tenant_id, EventType.ACTION_LATE, self._actor, facts)
                 return
             transition = Transition(late.without_rows(whole), NO_GRAPH)

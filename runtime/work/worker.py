@@ -128,7 +128,7 @@ class Worker:
         return records
 
     async def _drive(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
-        """Drive one step. Whatever goes wrong, the lease expires and the sweeper brings the step back."""
+        """Drive one step. If anything goes wrong, the lease runs out, and the sweeper makes the step ready again."""
         try:
             await drive.run(record, began)
         except Exception as error:
