@@ -174,7 +174,7 @@ def _of_agent(run: Run, told: Told, graph: Graph, book: Replay) -> str | None:
     step, key = told.step or "", agent_of(told.step or "")
     node, agent = graph.leaf(key), run.state.agents.get(key)
     if not isinstance(node, AgentNode):
-        return "is told of as an agent, and is none"
+        return "has the event of an agent, but its step is no agent"
     if isinstance(told.event, e.AgentBegan):
         seen = seen_by(run, graph, book.constants, key)
         if beginning(node, seen) != replace(told.event, sources=None):

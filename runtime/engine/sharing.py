@@ -43,7 +43,7 @@ _UNKNOWN = StepError(
     "output_unknown",
     "A person said that this had happened. Nobody knows its output, so nothing can go on with it.",
 )
-_GIVEN_UP = StepError(ErrorClass.CONSISTENCY, "effect_failed", "The step that did this for all who share it failed.")
+_GIVEN_UP = StepError(ErrorClass.CONSISTENCY, "effect_failed", "The step that performed this shared effect failed.")
 
 
 def recall(p: Proposal, receipt: ReceiptRow) -> Next:
