@@ -61,7 +61,7 @@ async def measure(stage: Stage) -> list[Figure]:
 
 
 async def _measure(world: World, wal_runs: int) -> list[Figure]:
-    """Warm up, then count. The warm-up compiles, and prepares the statements of every connection."""
+    """Warm up, then count. The warm-up compiles, prepares statements and touches every page after the checkpoint."""
     for _ in range(WARM_UP):
         await w1(world)
         await w2(world)

@@ -151,7 +151,7 @@ class World:
         return (await start_named(self.faces, self.definitions, workflow, None, request)).run_id
 
     async def drive(self) -> bool:
-        """Claim the next ready step and drive its run until it waits or ends. Returns False if no step was ready."""
+        """Claim the fairest ready step and drive its run until it waits or ends. Returns False if none was ready."""
         began = Lease.now()
         async with self.engine.connection() as connection:
             records = await claims.claim_next(connection, self.tools.owner, self.tools.lease)
