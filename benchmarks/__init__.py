@@ -1,1 +1,1 @@
-"""Measurements against the budgets of docs/running.md. They print; no test depends on a time that they find."""
+"""Measurements against the budgets of docs/running.md. They only print; no test depends on a measured time."""

@@ -1,8 +1,8 @@
 """The command ``python -m benchmarks`` (``make bench``): every budget of this release in one table.
 
-Counted figures (transactions, statements, WAL, rows) hold anywhere; timed ones are this machine's, under the load that
-it has now. Nothing fails on a figure: tests assert the counted ones. Takes about six minutes; with PEERS=1 in the
-environment the other engines are measured first, which takes a quarter of an hour more.
+Counted figures (transactions, statements, WAL, rows) hold on any machine; timed ones hold for this machine under its
+present load. No figure makes the command fail: tests assert the counted ones. It takes about six minutes; with PEERS=1
+in the environment it measures the other engines first, which takes a quarter of an hour more.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _report() -> str | None:
-    """Write the newest table into the document; what stands against it, or None."""
+    """Write the newest table into the document. Returns the reason if that is impossible, or None."""
     try:
         report.write(*read())
     except OSError:
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> None:
     about = _about(stage) | {"seconds": time.perf_counter() - begun}
     show(figures)
     path = RESULTS
-    if options.quick or options.only:  # what is not the whole is no result to report
+    if options.quick or options.only:  # a partial measurement must not overwrite the result
         path = FOLDER / ("quick.json" if options.quick else "partial.json")
     save(figures, about, path)
     for curve in stage.curves:
@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _compare() -> None:
-    """The other engines first: some budgets are multiples of the fastest of them. Imported here, as it is rare."""
+    """Measure the other engines, because some budgets are multiples of the fastest of them."""
     from benchmarks.peers import compare, reporting
 
     found = compare()
@@ -113,8 +113,8 @@ def _compare() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, save; the exit code."""
-    # Faults of what is measured belong on stderr; the table alone is the output.
+    """Measure, print, save. Returns the exit code."""
+    # Errors of the measured code go to stderr; only the table goes to stdout.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -1,9 +1,8 @@
-"""Runs by the hundred thousand: copies of a few that the product itself made, written by PostgreSQL.
+"""Runs by the hundred thousand: PostgreSQL writes copies of a few runs that the product itself made.
 
-A copy has ids, keys and times of its own in every row, also where they stand inside a text, so that each index gets as
-large as it would be. It is there to be in the way, not to go on: its audit's lines and other long texts are empty, and
-the engine derives some ids from others by hashes, which PostgreSQL does not do here. What the schema holds is asked of
-the catalogue, so a new column or table is copied as well.
+A copy has its own ids, keys and times in every row, also inside texts, so each index becomes as large as with real
+runs. A copy only fills the tables; it cannot go on: its audit lines and other long texts are empty, and ids that the
+engine derives by hashes are not derived here. Tables and columns come from the catalogue, so new ones are copied too.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ FROM information_schema.columns c JOIN information_schema.tables t USING (table_
 WHERE c.table_schema = 'public' AND t.table_type = 'BASE TABLE'
 GROUP BY c.table_name ORDER BY c.table_name"""
 
-# The time in the id is moved, as that of the row is; what follows it is the model's, which no other model shares.
+# The time in the id is moved like the row's times. The rest of the id is the model's, which is unique to the model.
 _FUNCTION = """
 CREATE FUNCTION pg_temp.copied(id uuid, milliseconds bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
   SELECT (lpad(to_hex(milliseconds), 12, '0') || right(replace(id::text, '-', ''), 20))::uuid $$"""
 
-# Texts that are unique, or secret, and name no id: a copy gets one as random and as long as its model's.
+# Unique or secret texts without an id in them. A copy gets a random text of the same length.
 _OWN_TEXT = frozenset({"idempotency_key", "key", "nonce", "token"})
 _NUMBERED = frozenset({"trigger_ref", "reference"})
 _DUE = frozenset({"due_at", "expires_at", "deadline_at", "purge_at"})
 _TEXTS = ("text", "jsonb", "json")
 
-# What is long and stands in no index is cut in copies, so that a million of them fit on a disk.
+# Long values that are in no index are emptied in copies, so that a million copies fit on a disk.
 _CUT = {
     ("journal", "lines"): "''::bytea",
     ("journal", "vals"): "NULL::bytea",
@@ -47,9 +46,9 @@ _CUT = {
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Copies ``first`` up to ``last`` of a run: each was ``apart`` milliseconds earlier than the one before it.
+    """Copies ``first`` up to ``last`` of a run; each is ``apart`` milliseconds older than the copy before it.
 
-    What is due stays due when it was: a parked copy waits as long as its model does.
+    Due times are not moved: a parked copy waits as long as its model.
     """
 
     model: UUID
@@ -63,7 +62,7 @@ class Copies:
 
 
 async def load(url: str, copies: Sequence[Copies]) -> None:
-    """Write all copies, then let PostgreSQL settle: statistics, visibility and a checkpoint are not measured."""
+    """Write all copies, then vacuum, analyze and checkpoint, so that this work is not measured later."""
     turns = [(one, chunk) for one in copies for chunk in one.chunks()]
     turns.sort(key=lambda turn: turn[1])
     async with put_aside(url), asyncio.TaskGroup() as group:
@@ -81,7 +80,7 @@ async def load(url: str, copies: Sequence[Copies]) -> None:
 async def _write(url: str, turns: Sequence[tuple[Copies, tuple[int, int]]]) -> None:
     connection = await asyncpg.connect(url)
     try:
-        # Rows that the product made have been checked once; their copies need no look-up of their foreign keys.
+        # The models' foreign keys were checked once; skip the checks for their copies.
         await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
         await connection.execute(_FUNCTION)
         models: dict[UUID, list[str]] = {}
@@ -96,7 +95,7 @@ async def _write(url: str, turns: Sequence[tuple[Copies, tuple[int, int]]]) -> N
 
 
 async def _statements(connection: asyncpg.Connection[asyncpg.Record], copies: Copies, prefix: str) -> list[str]:
-    """One INSERT per table that knows the model; $1 and $2 are the first and the last number."""
+    """One INSERT per table with rows of the model; $1 and $2 are the first and the last number of a copy."""
     tables = await connection.fetch(_TABLES)
     kept = [await _keep_model(connection, table, copies.model, prefix) for table in tables]
     found = [(table, rows) for table, rows in zip(tables, kept, strict=True) if rows]
@@ -110,7 +109,7 @@ async def _statements(connection: asyncpg.Connection[asyncpg.Record], copies: Co
 async def _keep_model(
     connection: asyncpg.Connection[asyncpg.Record], table: asyncpg.Record, model: UUID, prefix: str
 ) -> list[asyncpg.Record]:
-    """Set the model's rows of one table aside, because a copy is made of them and nothing else."""
+    """Save the model's rows of one table in a temporary table, from which copies are made."""
     owners = {"run_id": "= $1", "stream_id": "= $1", "approval_id": "IN (SELECT approval_id FROM approvals a "}
     owners["approval_id"] += "WHERE a.run_id = $1)"
     column = next((name for name in owners if name in table["columns"]), None)
@@ -138,12 +137,12 @@ def _insert(
 
 
 def _ids_in(rows: list[asyncpg.Record], column: str, kind: str, ids: list[str]) -> list[str]:
-    """List the model's ids that stand inside the texts of this column."""
+    """List the model's ids that occur inside the texts of this column."""
     return [id_ for id_ in ids if any(id_ in str(row[column]) for row in rows)] if kind in _TEXTS else []
 
 
 def _value(column: str, kind: str, ids: list[str], base: int, copies: Copies) -> str:
-    """The value of the copy ``g.n`` in this column."""
+    """The SQL for the value of copy ``g.n`` in this column."""
     cell, moved = f't."{column}"', f"({base}::bigint - {copies.apart} * g.n)"
     if kind == "uuid":
         return f"pg_temp.copied({cell}, {moved})"

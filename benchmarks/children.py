@@ -1,4 +1,4 @@
-"""Processes that a measurement starts, asks, and ends."""
+"""Child processes that a measurement starts, queries and stops."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SLACK_TOKEN = "xoxb-benchmark"
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process. ``said`` is its first line."""
+    """One process. ``said`` is its first line, parsed."""
 
     process: asyncio.subprocess.Process
     said: dict[str, Any]
     log: Path
 
     async def ask(self) -> dict[str, float]:
-        """Ask a child for what it has used so far: see ``benchmarks.process``."""
+        """Ask a child for its resource use so far: see ``benchmarks.process``."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         await self.process.stdin.drain()
@@ -42,7 +42,7 @@ class Child:
 
 
 def environment(world: World, **more: str) -> dict[str, str]:
-    """The settings of a process on this world's database; nothing of the developer's own."""
+    """The settings of a process on this world's database, without the developer's own settings."""
     definitions = world.folder / "definitions"
     (definitions / "operations").mkdir(parents=True, exist_ok=True)
     (definitions / "operations" / "bench.yaml").write_text(texts.OPERATIONS, encoding="utf-8")
@@ -56,7 +56,7 @@ def environment(world: World, **more: str) -> dict[str, str]:
         "COUNTERSEAL_SLACK_BOT_TOKEN": SLACK_TOKEN,
         "COUNTERSEAL_SLACK_SIGNING_SECRET": SIGNING_SECRET,
         "COUNTERSEAL_SLACK_CHANNEL": "C0BENCH",
-        # Nobody listens there: most of what is measured does not call Slack.
+        # Nobody listens at this address: most measurements do not call Slack.
         "COUNTERSEAL_SLACK_API_URL": "http://127.0.0.1:9/api/",
         **more,
     }
@@ -71,7 +71,7 @@ def clean_environment() -> dict[str, str]:
 async def child(
     arguments: Sequence[str], environment: Mapping[str, str], log: Path, *, folder: Path = ROOT
 ) -> AsyncIterator[Child]:
-    """Start ``python ARGUMENTS`` and wait for its first line, a JSON object; at the end, end it."""
+    """Start ``python ARGUMENTS`` and wait for its first line, a JSON object; stop it at the end."""
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -100,7 +100,7 @@ async def working(world: World, concurrency: int) -> AsyncIterator[Child]:
 
 
 async def end_process(process: asyncio.subprocess.Process) -> None:
-    """SIGTERM, and SIGKILL if that does not help."""
+    """Send SIGTERM, and SIGKILL if the process does not stop."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):

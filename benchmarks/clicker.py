@@ -1,8 +1,8 @@
 """People who click: `python -m benchmarks.clicker URL FILE RATE` sends one signed click per line of FILE, at that rate.
 
-The load is open: a click is sent when it is due, whether or not those before it were answered, and its time counts from
-when it was due, so that a server that falls behind cannot hide it. Slack's side of HTTP/1.1 is spoken on bare streams,
-with kept connections, to cost the machine little. Prints one line of JSON.
+The load is open: a click is sent when it is due, even if earlier clicks have no answer yet. Latency counts from the due
+time, so a server that falls behind cannot hide it. The client speaks HTTP/1.1 on bare streams with keep-alive, to cost
+the machine little. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANSWER_SECONDS = 30.0
 
 @dataclass
 class Clicker:
-    """Sends prepared requests to one server, over as many connections as are needed at once."""
+    """Sends prepared requests to one server, over as many connections as needed."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Clicker:
     _free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=list)
 
     async def send(self, request: bytes) -> int:
-        """One request; the status of its answer, or 0 where there was none."""
+        """Send one request. Returns the status of the answer, or 0 if there is none."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reader, writer = self._kept() or await self._open()
@@ -57,7 +57,7 @@ class Clicker:
         return status
 
     def _kept(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """A connection that the server has not closed meanwhile, as it does with those that are idle for seconds."""
+        """A free connection that the server has not closed; it closes idle ones after some seconds."""
         while self._free:
             reader, writer = self._free.pop()
             if not reader.at_eof():
@@ -75,14 +75,14 @@ class Clicker:
 
 
 def _read_head(head: bytes) -> tuple[int, int, bool]:
-    """Status, length of the body, and whether the connection is kept."""
+    """The status, the length of the body, and True if the connection is kept alive."""
     first, *lines = head.decode("latin-1").split("\r\n")
     fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if value}
     return int(first.split()[1]), int(fields.get("content-length", "0")), fields.get("connection") != "close"
 
 
 def signed(host: str, approval: str, nonce: str, at: int) -> bytes:
-    """The request that Slack makes when Ana presses Approve on this card."""
+    """The signed request that Slack sends when Ana presses Approve on this card."""
     payload = {
         "type": "block_actions",
         "user": {"id": SLACK_USER, "team_id": TEAM_ID},
@@ -108,7 +108,7 @@ def signed(host: str, approval: str, nonce: str, at: int) -> bytes:
 
 
 async def click(url: str, cards: Sequence[tuple[str, str]], rate: float) -> dict[str, object]:
-    """Press all buttons, ``rate`` a second; milliseconds and status of each, in order."""
+    """Press all buttons, ``rate`` per second. Returns milliseconds and status of each, in order."""
     where = urlsplit(url)
     assert where.hostname is not None
     assert where.port is not None

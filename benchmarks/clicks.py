@@ -1,7 +1,7 @@
-"""Answers to Slack under many clicks: 200 signed clicks a second on the real HTTP application, and their latency.
+"""Latency of answers to Slack under 200 signed clicks per second on the real HTTP application.
 
-The application is a process of its own, and so are the people. Each click is a vote that decides, on a card of a run
-that the product parked; afterwards each card must be decided exactly once.
+The application runs in its own process, and the clicker in another. Each click is a deciding vote on the card of a run
+that the product parked; in the end each card must be decided exactly once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def measure(stage: Stage) -> list[Figure]:
         await world.plain.execute("VACUUM (ANALYZE)")
         await world.plain.execute("CHECKPOINT")
         serve = ["-m", "benchmarks.process", "serve"]
-        # Whose clicks count is asked of Slack; what it says is remembered, so that this is not what is measured.
+        # The application asks Slack who clicked and caches the answer, so the warm-up keeps this out of the figures.
         slack = LoopbackServer(Slack(SlackConfig(bot_token=SLACK_TOKEN)).app)
         asked = {**environment(world), "COUNTERSEAL_SLACK_API_URL": f"{slack.url}/api/"}
         async with slack, child(serve, asked, world.folder / "serve.log") as served:
@@ -60,7 +60,7 @@ async def measure(stage: Stage) -> list[Figure]:
 
 
 async def park(world: World, runs: int) -> list[tuple[str, str]]:
-    """So many runs that each wait for a vote: their approvals and the nonces of their buttons."""
+    """Start runs that each wait for a vote. Returns their approvals and the nonces of their buttons."""
     gate = asyncio.Semaphore(CONCURRENCY // 2)
 
     async def start() -> None:
@@ -78,7 +78,7 @@ async def park(world: World, runs: int) -> list[tuple[str, str]]:
 
 
 async def _processors(world: World, served: Child) -> tuple[float, float]:
-    """Processor seconds of the application and of PostgreSQL."""
+    """The processor seconds of the application and of PostgreSQL."""
     return (await served.ask())["cpu_seconds"], await processor_seconds(world.plain)
 
 

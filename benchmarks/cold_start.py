@@ -1,4 +1,4 @@
-"""The first minute of somebody new: `counterseal demo --auto` in a fresh folder, until the first card is in Slack."""
+"""The cold start of a new user: `counterseal demo --auto` in a fresh folder, until the first card is in Slack."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from benchmarks.stage import Stage
 ROUNDS = 3
 LIMIT_SECONDS = 120.0
 LOOK_SECONDS = 0.05
-# The demo says where its Slack is; the channel of the cards is the end of that address.
+# The demo prints the address of its Slack; the address ends with the channel of the cards.
 SLACK = re.compile(r"Slack \(stand-in\)\s+(http://\S+)/c/(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Seconds until the first card, and until the demo had shown everything and verified its evidence."""
+    """The seconds until the first card, and until the end of the demo, with its evidence verified."""
 
     first_card: float
     end: float
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Each round begins with nothing: no database, no key, no state. What pip installed is there."""
+    """Measure. Each round begins with no database, no key and no state; only the installed packages are there."""
     starts = [await start() for _ in range(stage.size(ROUNDS, 1))]
     cards, ends = [one.first_card for one in starts], [one.end for one in starts]
     return [
@@ -43,7 +43,7 @@ async def measure(stage: Stage) -> list[Figure]:
 
 
 async def start() -> Start:
-    """One demo from its start to its end, which has to be a good one."""
+    """Run one demo to its end. Raises RuntimeError if it fails."""
     with tempfile.TemporaryDirectory(prefix="counterseal-cold-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         await asyncio.to_thread(shutil.copytree, ROOT / "examples", folder / "examples")
@@ -77,7 +77,7 @@ async def _slack(process: asyncio.subprocess.Process) -> tuple[str, str]:
 
 
 async def _first_card(url: str, channel: str) -> None:
-    """Look into the channel as its page does."""
+    """Poll the channel as its page does, until a message is there."""
     async with httpx.AsyncClient(trust_env=False) as client:
         while True:
             answer = await client.get(f"{url}/_sandbox/messages", params={"channel": channel})

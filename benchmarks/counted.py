@@ -1,4 +1,4 @@
-"""Counted figures: flushed commits, exchanges, WAL and rows. They do not depend on how fast the machine is."""
+"""Counted figures: flushed commits, exchanges, WAL and rows. They do not depend on the machine's speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAL = "SELECT pg_current_wal_insert_lsn()::text"
 
 
 async def w1(world: World) -> Counts:
-    """One run of W1, and what it sent."""
+    """Run W1 once. Returns the counts of what it sent."""
     before = await world.counter.read()
     await world.start("w1")
     assert await world.drive()
@@ -29,7 +29,7 @@ async def w1(world: World) -> Counts:
 
 
 async def w2(world: World) -> Counts:
-    """One run of W2, and what it sent."""
+    """Run W2 once. Returns the counts of what it sent."""
     before = await world.counter.read()
     await world.start("w2")
     assert await world.drive()
@@ -37,9 +37,9 @@ async def w2(world: World) -> Counts:
 
 
 async def w1_delivered(world: World) -> tuple[Counts, int]:
-    """One run of W1 with its card, the card's updates and its bundle; the second is the number of messages.
+    """Run W1 once with its card, the card's updates and its bundle. Returns the counts and the number of messages.
 
-    A look that finds nothing more to deliver is one statement; it belongs to no run and is not counted.
+    A look for messages that finds none is one statement; it belongs to no run and is subtracted.
     """
     dispatcher = world.dispatcher()
     before = await world.counter.read()
@@ -55,7 +55,7 @@ async def w1_delivered(world: World) -> tuple[Counts, int]:
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Count in a database of its own."""
+    """Count in a database that nothing else uses."""
     async with stage.world() as world:
         return await _measure(world, stage.size(WAL_RUNS, 10))
 
@@ -79,7 +79,7 @@ async def _measure(world: World, wal_runs: int) -> list[Figure]:
 
 
 async def wal(world: World, runs: int = WAL_RUNS) -> list[Figure]:
-    """WAL per run, and its rows at rest. A checkpoint in between would write every page whole once more."""
+    """Measure the WAL per run. It starts with a checkpoint: one in between would write every page whole once more."""
     await world.plain.execute("CHECKPOINT")
     for _ in range(runs):
         await w1(world)

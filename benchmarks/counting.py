@@ -1,4 +1,4 @@
-"""Counting what is sent to PostgreSQL, at the driver, on every connection of the hot path."""
+"""Counts statements sent to PostgreSQL, at the driver, on every connection of the hot path."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ENDS = ("COMMIT", "ROLLBACK")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Everything sent: transactions, statements, and the BEGINs and COMMITs that delimit some of the transactions.
+    """Counts of transactions, statements, and the BEGINs and COMMITs that delimit some of the transactions.
 
-    A statement outside of BEGIN and COMMIT is a transaction of its own. ``flushes`` are the transactions whose end
-    waits for the disk.
+    A statement outside of BEGIN and COMMIT is one transaction. ``flushes`` are the transactions whose commit waits for
+    the disk.
     """
 
     transactions: int = 0
@@ -31,7 +31,7 @@ class Counts:
 
     @property
     def exchanges(self) -> int:
-        """The number of times that somebody waited for an answer."""
+        """The number of round trips."""
         return self.statements + self.delimiters
 
     def __sub__(self, other: Counts) -> Counts:
@@ -48,7 +48,7 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b|\b(append|append_to_run|open_r
 
 @lru_cache(maxsize=4096)  # a statement of several calls is long, and there are few of them
 def writes(query: str) -> bool:
-    """True if the end of a statement waits for the disk: it changes or locks something, and is no claim."""
+    """True if a statement's commit waits for the disk: it writes, and it is no claim (asynchronous commit)."""
     return _WRITES.search(query) is not None and "'synchronous_commit', 'off'" not in query
 
 
@@ -78,13 +78,13 @@ class Counter:
         return logged
 
     async def read(self) -> Counts:
-        """The counts so far. The driver reports a query in the turn of the loop after its end."""
+        """The counts so far. The driver reports a query one turn of the loop after its end, so wait one turn."""
         await asyncio.sleep(0)
         return Counts(*self._counts)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Measure the measuring not."""
+        """Count nothing meanwhile, for the benchmark's own queries."""
         self._paused = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""A database that is no longer empty: finished and parked runs, made by the product, and copies of them."""
+"""A filled database: finished and parked runs that the product made, and copies of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from uuid import UUID
 from benchmarks.bulk import Copies, load
 from benchmarks.world import World
 
-# Of so many finished runs one is W1, with its human decision; the others are one effect each.
+# One in so many finished runs is W1, with its human decision; the others have one effect each.
 W1_AMONG = 50
 PARKED_APART_MILLISECONDS = 10
 
 
 @dataclass
 class Crowd:
-    """The copies of each model: how many there are so far."""
+    """A database that grows by copies of ``models``: so far ``finished`` and ``parked`` ones."""
 
     world: World
     models: dict[str, UUID]
@@ -23,7 +23,7 @@ class Crowd:
     parked: int = 0
 
     async def grow(self, *, finished: int, parked: int) -> None:
-        """Up to so many finished and so many parked runs."""
+        """Add copies until there are so many finished and so many parked runs."""
         copies: list[Copies] = []
         for name, now, then, apart in (
             ("one", self._ones(self.finished), self._ones(finished), 1000),
@@ -40,12 +40,12 @@ class Crowd:
         return finished - finished // W1_AMONG
 
     async def gigabytes(self) -> float:
-        """The size of the database on the disk, without the log."""
+        """The size of the database on disk, without WAL."""
         return float(await self.world.plain.fetchval("SELECT pg_database_size(current_database())")) / 1e9
 
 
 async def begin(world: World) -> Crowd:
-    """One run of each kind, with its card and its evidence delivered, for copies to be made of."""
+    """Make one run of each kind as a model, with its card and its evidence delivered."""
     models = {}
     for name in ("one", "w1", "parked"):
         models[name] = await world.start(name)

@@ -1,4 +1,4 @@
-"""Curves: how a figure moves as something grows, drawn as SVG."""
+"""Curves of a figure against a growing size, drawn as SVG."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One picture. ``panels`` maps the label of a vertical axis to its lines, each a value per point of ``x``.
+    """One picture. ``panels`` maps the label of a vertical axis to its lines, each with a value per point of ``x``.
 
-    ``logarithmic`` is said of the horizontal axis; points that are names are not numbers, and stand at equal distances.
+    ``logarithmic`` is about the horizontal axis. Points that are texts are drawn at equal distances.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The operations, workflows and policies that are measured: the effect does nothing, so what is left is us."""
+"""The measured operations, workflows and policies. The effect does nothing, so only our own cost is measured."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ MATCHES = ("{operation: bench.record.update}", "{operation: bench.*}", '{operati
 
 
 def policy(rules: int, *, counting: bool = True) -> str:
-    """A policy whose rules all match: one allows, one asks people for what sets a priority, the others stay silent.
+    """A policy whose rules all match: one allows, one asks people if a priority is set, the others never fire.
 
-    ``counting`` says that some of them read how many writes the run has made.
+    With ``counting``, some of them read the number of writes of the run.
     """
     lines = ["policy: benchmark", f"version: {1 if counting else 2}", "rules:"]
     usual = "counters.writes_in_run < 100000" if counting else "action.risk != 'high'"
@@ -73,7 +73,7 @@ def policy(rules: int, *, counting: bool = True) -> str:
 
 
 def sequence(name: str, effects: int, ask_at: int | None = None) -> str:
-    """A workflow of so many effects in a row; the one at ``ask_at`` (from 1) waits for a person."""
+    """A workflow of ``effects`` effects in sequence; the one at ``ask_at`` (from 1) waits for a person."""
     lines = [f"workflow: {name}", "version: 1", "channels: {notes: {reduce: append, keep: 20}}", "steps:"]
     for n in range(1, effects + 1):
         priority = ', priority: "urgent"' if n == ask_at else ""

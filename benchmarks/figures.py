@@ -29,9 +29,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: what was measured, its budget and the verdict in words, and the numbers behind it.
+    """One row: the name of the figure, its budget and verdict in words, and the numbers behind it.
 
-    ``measured`` is the median of the rounds, ``spread`` their smallest and largest; counted figures have none.
+    ``measured`` is the median of the rounds, ``spread`` their smallest and largest; counted figures have no spread.
     """
 
     what: str
@@ -48,26 +48,26 @@ class Figure:
 
 
 def at_most(what: str, limit: float, found: float, unit: str, *, spread: str = "", **numbers: Number) -> Figure:
-    """A figure that is to be small. ``numbers`` are further ones, shown in the JSON only."""
+    """A figure with an upper limit. ``numbers`` are further ones, shown in the JSON only."""
     verdict = Verdict.WITHIN if found <= limit else Verdict.OVER
     measured = f"{short(found)} {unit}"
     return Figure(what, f"≤ {limit:g} {unit}", measured, verdict, {"value": found, **numbers}, spread)
 
 
 def at_least(what: str, limit: float, found: float, unit: str, *, spread: str = "", **numbers: Number) -> Figure:
-    """A figure that is to be large."""
+    """A figure with a lower limit."""
     verdict = Verdict.WITHIN if found >= limit else Verdict.OVER
     measured = f"{short(found)} {unit}"
     return Figure(what, f"≥ {limit:,.10g} {unit}", measured, verdict, {"value": found, **numbers}, spread)
 
 
 def plain(what: str, found: str, *, spread: str = "", **numbers: Number) -> Figure:
-    """A figure without a budget, for whoever reads the others."""
+    """A figure without a budget, for information."""
     return Figure(what, "", found, Verdict.NO_BUDGET, dict(numbers), spread)
 
 
 def unmeasured(what: str, budget: str, measured: str = "", *, spread: str = "", **numbers: Number) -> Figure:
-    """A budget that nothing here can be held against."""
+    """A figure whose budget cannot be checked here."""
     return Figure(what, budget, measured, Verdict.NOT_MEASURED, dict(numbers), spread)
 
 
@@ -76,7 +76,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], hundredth: int) -> float:
-    """The percentile of some values; of one value, that value."""
+    """The percentile of some values; a single value is its own percentile."""
     if len(values) == 1:
         return float(values[0])
     return float(statistics.quantiles(values, n=100, method="inclusive")[hundredth - 1])
@@ -95,7 +95,7 @@ def short(value: float) -> str:
 
 
 def show(figures: Sequence[Figure]) -> None:
-    """One table: for people on a terminal, tab-separated otherwise."""
+    """Print one table: formatted on a terminal, tab-separated otherwise."""
     if not sys.stdout.isatty():
         print("\t".join(COLUMNS))
         for figure in figures:

@@ -1,6 +1,6 @@
 """The cost of waiting: transactions per second and memory of a worker and a keeper over many parked runs.
 
-Both are processes of their own, with every task that `counterseal work` and `counterseal keep` run.
+Both are real processes, with every task that `counterseal work` and `counterseal keep` run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROWTH_MIB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """All processes together, since their start."""
+    """The use of all processes together since their start."""
 
     transactions: float
     cpu_seconds: float
@@ -32,7 +32,7 @@ class _Used:
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Load the parked runs, start the processes, and look at what they do while nothing happens."""
+    """Load the parked runs, start the processes, and measure their use while nothing happens."""
     parked, seconds = stage.size(PARKED, 200), stage.size(SECONDS, 1.0)
     async with stage.world() as world:
         tell(f"loading {parked:,} parked runs")

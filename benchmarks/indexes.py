@@ -1,4 +1,4 @@
-"""Indexes and constraints put aside while a database is filled: building one is faster than keeping it up to date."""
+"""Drops indexes and constraints while a database is filled: building them at the end is faster than updating them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDER BY pg_relation_size(i.indrelid) DESC"""
 
 @asynccontextmanager
 async def put_aside(url: str) -> AsyncIterator[None]:
-    """Drop every index of the database, and build them all again at the end, or when something fails."""
+    """Drop every index and constraint of the database, and create them all again at the end, also after an error."""
     connection = await asyncpg.connect(url)
     try:
         constraints = await connection.fetch(_CONSTRAINTS)
@@ -42,7 +42,7 @@ async def put_aside(url: str) -> AsyncIterator[None]:
     finally:
         keys = [_added(row) for row in constraints if not row["foreign_key"]]
         await _in_parallel(url, keys + [str(row["definition"]) for row in indexes])
-        # What was there has been checked; what comes is checked from now on.
+        # NOT VALID: the copied rows need no check, and later rows are checked all the same.
         await _in_parallel(url, [f"{_added(row)} NOT VALID" for row in constraints if row["foreign_key"]], builders=1)
 
 
@@ -68,7 +68,7 @@ async def _in_parallel(url: str, statements: Sequence[str], builders: int = _BUI
 
 
 async def _patiently(connection: asyncpg.Connection[asyncpg.Record], statement: str) -> None:
-    """Adding a key locks its table, and two builders may want the same two: one of them is told to begin again."""
+    """Run a statement; retry it as a deadlock victim. Two builders may lock the same tables in another order."""
     while True:
         try:
             await connection.execute(statement, timeout=600)

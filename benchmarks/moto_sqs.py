@@ -1,4 +1,4 @@
-"""SQS as moto's server plays it, in a process of its own: what it costs there says nothing of AWS's own latency."""
+"""SQS simulated by moto's server, in its own process. Its cost says nothing about AWS's own latency."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark"}
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """The server's address, a client that makes queues there, and the id of its process."""
+    """The server's address, a client that creates queues there, and the id of the server's process."""
 
     url: str
     client: Any
     pid: int
 
     def settings(self, name: str) -> dict[str, str]:
-        """A fresh queue, as settings of a process that uses it."""
+        """Create a queue. Returns the settings of a process that uses it."""
         made = self.client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "60"})
         return {
             "COUNTERSEAL_SQS_QUEUE_URL": made["QueueUrl"],
@@ -41,7 +41,7 @@ class Queues:
 
 @asynccontextmanager
 async def queues(folder: Path) -> AsyncIterator[Queues]:
-    """Start the server, and end it."""
+    """Start the server, and stop it at the end."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with (folder / "moto.log").open("ab") as log:

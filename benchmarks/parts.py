@@ -1,4 +1,4 @@
-"""Parts of the benchmark, by name: each is one line of `make bench`, and one word of `--only`."""
+"""The parts of the benchmark by name: `make bench` runs them, and `--only` selects among them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from benchmarks.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A measurement. ``asked`` is one that runs only when it is named."""
+    """A measurement. If ``asked``, it runs only when it is named."""
 
     name: str
     says: str
@@ -34,7 +34,7 @@ class Part:
 
 
 class UnknownPartError(ValueError):
-    """A name that is no part; its text says which there are."""
+    """A name that is no part; the text lists the parts."""
 
 
 async def _policy(stage: Stage) -> list[Figure]:
@@ -62,7 +62,7 @@ PARTS = (
 
 
 def chosen(only: Sequence[str] | None) -> list[Part]:
-    """The parts of these names, in their own order; without names, all that need not be asked for."""
+    """The parts with these names, in the order of ``PARTS``; without names, all but those marked ``asked``."""
     if only is None:
         return [part for part in PARTS if not part.asked]
     known = [part.name for part in PARTS]

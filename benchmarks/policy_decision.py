@@ -24,7 +24,7 @@ ROUNDS = 3
 
 
 def measure(decisions: int = DECISIONS) -> Figure:
-    """Facts and decision, as the worker does them for each action."""
+    """Measure building the facts and deciding, as the worker does for each action."""
     catalog = load_catalog([Source("bench.yaml", OPERATIONS)])
     rules = PolicySet.of(Definitions(catalog).compile_policy(policy(RULES), "benchmark.yaml"))
     action = build_action(catalog.get(OPERATION), {"name": "INC1", "category": "network", "note": "x" * 200})

@@ -7,7 +7,7 @@ import psutil
 
 
 async def processor_seconds(connection: asyncpg.Connection[asyncpg.Record]) -> float:
-    """Sum up the whole server: its processes, and those that have ended and were its own."""
+    """The processor seconds of the whole server, with its child processes, also those that have ended."""
     backend = psutil.Process(await connection.fetchval("SELECT pg_backend_pid()"))
     server = backend.parent()
     assert server is not None
@@ -16,7 +16,7 @@ async def processor_seconds(connection: asyncpg.Connection[asyncpg.Record]) -> f
     for process in server.children(recursive=True):
         try:
             times = process.cpu_times()
-        except psutil.NoSuchProcess:  # it has ended just now, and is counted among the server's from the next time on
+        except psutil.NoSuchProcess:  # it has just ended; the server's own times include it from the next call on
             continue
         total += times.user + times.system
     return float(total)

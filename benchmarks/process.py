@@ -1,7 +1,7 @@
 """One process of the product: `python -m benchmarks.process work|keep|serve [...]`.
 
-It is composed as `counterseal` composes it, from the same environment; only the outside does nothing, and connections
-count. Each line on stdin is answered with one of JSON on stdout: what this process has used so far.
+It is wired as `counterseal` wires it, from the same environment; only the outside system does nothing, and connections
+count statements. It answers each line on stdin with a line of JSON on stdout: its resource use so far.
 """
 
 from __future__ import annotations

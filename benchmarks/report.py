@@ -23,7 +23,7 @@ class MarkersMissingError(ValueError):
 
 
 def markdown(figures: Sequence[Figure], about: dict[str, str | float]) -> str:
-    """The table, and a line that says of what."""
+    """The table, and a line about the circumstances of the measurement."""
     rows = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
     rows += ["| " + " | ".join(_cell(cell) for cell in figure.cells) + " |" for figure in figures]
     facts = [f"{about[name]:g}" if isinstance(about[name], float) else str(about[name]) for name in _named(about)]
@@ -32,7 +32,7 @@ def markdown(figures: Sequence[Figure], about: dict[str, str | float]) -> str:
 
 
 def write(figures: Sequence[Figure], about: dict[str, str | float], path: Path = DOCUMENT) -> None:
-    """Put the table between the markers; the rest stays. A document that is not there is begun with them alone."""
+    """Write the table between the markers of the document; a missing document is created with only the markers."""
     text = path.read_text(encoding="utf-8") if path.exists() else f"# Performance\n\n{BEGIN}\n{END}\n"
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -1,4 +1,4 @@
-"""Budgets that are multiples of what the fastest other engine does: known only where `PEERS=1` measured those."""
+"""Budgets that are multiples of the fastest other engine's rate; they exist only if `PEERS=1` measured the engines."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RATES = {"w1": "runs_per_second", "w2": "steps_per_second"}
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The fastest peer of one workload, and its median per second."""
+    """The fastest peer of one workload, and its median rate per second."""
 
     name: str
     rate: float
 
 
 def against(what: str, factor: float, workload: str, found: Sequence[float], unit: str, path: Path = PEERS) -> Figure:
-    """Hold our rounds against the fastest peer's median."""
+    """The figure of our rounds, with ``factor`` times the fastest peer's median as its budget."""
     value, spread, numbers = median(found), spread_of(found), {"value": median(found), "factor": factor}
     rival = fastest(workload, path)
     if rival is None:
@@ -52,7 +52,7 @@ def as_quick(what: str, factor: float, found: Sequence[float], path: Path = PEER
 
 
 def fastest(workload: str, path: Path = PEERS) -> Rival | None:
-    """From what `python -m benchmarks.peers` wrote, with the disk as it is; None where it measured nothing of this."""
+    """The fastest peer in the result of `python -m benchmarks.peers`, without commit delay; None if there is none."""
     found = [
         Rival(engine["name"], median(rates))
         for key, engine in _engines(path).items()

@@ -1,7 +1,7 @@
-"""The cost of one step's commit as its run gets longer: statements, rows and WAL, which are counted, and time.
+"""The cost of one step's commit as its run gets longer: statements, rows and WAL (counted), and time.
 
-The run is a loop, driven by one worker on one connection; between two effects lies the commit that ends the one step
-and begins the next.
+The run is a loop, driven by one worker on one connection. Between two effects is one commit, which ends a step and
+begins the next.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from connectors.port import Call
 
 POINTS = (10, 100, 1_000, 10_000)
 QUICK_POINTS = (10, 100, 300)
-# So many commits from each point on are counted together: now and then a page is split, and a loop's items are read a
+# The number of commits from each point on that are averaged: sometimes a page splits, and a loop reads its items a
 # hundred at a time.
 WINDOW = 100
 LOOP_ITEMS_MAX = 6_000
@@ -35,7 +35,7 @@ _ROWS = "SELECT sum(n_tup_ins), sum(n_tup_upd), sum(n_tup_del) FROM pg_stat_user
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One commit, on average: statements, rows, bytes of WAL; and the median of milliseconds."""
+    """The average cost of one commit in statements, rows and bytes of WAL; and the median of milliseconds."""
 
     statements: float
     rows: float
@@ -45,7 +45,7 @@ class Cost:
 
 @dataclass
 class Watch:
-    """Looks on between the commits of one run: counts at the driver, rows as PostgreSQL's statistics count them."""
+    """Observes one run between its commits: counts at the driver, and rows in PostgreSQL's statistics."""
 
     world: World
     points: tuple[int, ...]
@@ -62,7 +62,7 @@ class Watch:
             self.wal[self.seen] = int(await self.world.plain.fetchval(_WAL))
 
     async def _rows(self) -> int:
-        """Statistics reach others when a connection reports them, so the product's only connection is told to."""
+        """The rows written so far. Forces the product's only connection to report its statistics first."""
         with self.world.counter.paused():
             async with self.world.engine.connection() as connection:
                 await connection.execute("SELECT pg_stat_force_next_flush()")
@@ -72,11 +72,11 @@ class Watch:
         return sum(int(value or 0) for value in row)
 
     def cost(self, point: int) -> Cost:
-        """The commits from the one that ended this step on."""
+        """The average cost of the ``WINDOW`` commits from the one that ended step ``point`` on."""
         last = point + WINDOW
         (counts, rows), (counts_after, rows_after) = self.counts[point], self.counts[last]
         wal = self.wal[last] - self.wal[point]
-        # What looking on took lies between the first two.
+        # Skip the interval after ``point``: it includes the time of the observation.
         taken = [self.times[n] for n in range(point + 1, last + 1)]
         each = median([(later - earlier) * 1000 for earlier, later in pairwise(taken)])
         statements = (counts_after - counts).statements
@@ -84,13 +84,13 @@ class Watch:
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """A run as long as the last point, measured at each."""
+    """Drive a run as long as the last point, and measure it at each point."""
     points = stage.size(POINTS, QUICK_POINTS)
     async with stage.world(connections=1) as world:
         await world.start("loop", {"items": list(range(20)), "more": []})
         assert await world.drive()
         watch = Watch(world, points)
-        # A page that is written whole because of a checkpoint says nothing of the commit, nor does a vacuum.
+        # Full-page writes after a checkpoint and vacuum are no cost of the commit, so switch them off.
         async with world.server_set(full_page_writes="off", autovacuum="off"):
             steps = points[-1] + WINDOW + 2
             first = min(steps, LOOP_ITEMS_MAX)

@@ -1,7 +1,7 @@
-"""Throughput against worker processes and keepers on one PostgreSQL, with its own queue and with SQS as moto plays it.
+"""Throughput against worker processes and keepers on one PostgreSQL, with its own queue and with moto's SQS.
 
-Beside each figure stands what it used: seconds of processor time of the workers, the keepers and PostgreSQL per run,
-connections and the log, so that the next limit can be named. Who measures also starts the runs and approves them.
+Each figure comes with its resource use: processor time of the workers, the keepers and PostgreSQL per run, connections
+and WAL, to identify the next bottleneck. The measuring process also starts the runs and approves them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_da
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The number of processes, and the way in which steps reach them."""
+    """The numbers of processes, and the queue by which steps reach them."""
 
     queue: str
     workers: int
@@ -47,7 +47,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Seconds of processor time of the workers, the keepers, PostgreSQL and SQS, and bytes of log."""
+    """Seconds of processor time of the workers, the keepers, PostgreSQL and SQS, and bytes of WAL."""
 
     workers: float
     keepers: float
@@ -64,7 +64,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Rates per round; what one W1 run used; connections; MB of log a second."""
+    """Rates per round; the use of one W1 run; connections; MB of WAL per second."""
 
     w1: list[float]
     w2: list[float]
@@ -78,7 +78,7 @@ def _number(count: int, what: str) -> str:
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Every setting in a database of its own."""
+    """Measure every setting in a new database."""
     workers, keepers = stage.size((WORKERS, KEEPERS), ((1, 2), (1,)))
     found: dict[Setting, Found] = {}
     async with queues(stage.folder) as sqs:

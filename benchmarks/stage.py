@@ -1,4 +1,4 @@
-"""The stage of every measurement, and what it leaves: a server, a size, and the curves that it found."""
+"""The environment of every measurement: a server, the sizes, and a place for its curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Size = TypeVar("Size")
 
 @dataclass
 class Stage:
-    """A PostgreSQL server at ``url``, a temporary ``folder``, and whether the sizes are small (``quick``)."""
+    """A PostgreSQL server at ``url``, a temporary ``folder``, and ``quick`` for small sizes."""
 
     url: str
     folder: Path
@@ -29,10 +29,10 @@ class Stage:
         return new_world(self.url, self.folder, connections=connections)
 
     def size(self, full: Size, small: Size) -> Size:
-        """The size of a measurement: the real one, or the one that only shows that it works."""
+        """The size of a measurement: ``full``, or ``small`` if it only has to show that it works."""
         return small if self.quick else full
 
 
 def tell(what: str) -> None:
-    """Say on stderr what is going on."""
+    """Print progress on stderr."""
     print(f"{what} ...", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 """Throughput as the tables fill.
 
-It is measured beside an empty database on the same server, round by round, so that both meet the same machine. The
-database grows from level to level; PostgreSQL's statistics are made anew after each.
+An empty database on the same server is measured in alternate rounds, so the machine's load affects both alike. The
+database grows from level to level; PostgreSQL's statistics are renewed after each.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from benchmarks.world import World
 ROUNDS = 3
 RUNS = 100
 FLOOR = 0.9
-# What a finished run takes on the disk while it is loaded: its rows, the log of them, and an index being sorted.
+# The disk space of a finished run while it is loaded: its rows, their WAL, and the sort of an index.
 FREE_BYTES_PER_RUN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The filling of the database."""
+    """The numbers of finished and parked runs in the database."""
 
     finished: int
     parked: int
@@ -47,7 +47,7 @@ class Rates:
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Each level against empty."""
+    """Measure each level against an empty database."""
     levels = stage.size(LEVELS, QUICK_LEVELS)
     last = levels[-1]
     if (free := shutil.disk_usage(stage.folder).free) < FREE_BYTES_PER_RUN * last.finished:
@@ -83,7 +83,7 @@ async def _rates(world: World, runs: int) -> Rates:
 
 
 def _figure(level: Level, empty: list[Rates], full: list[Rates]) -> Figure:
-    """The smaller of the two ratios is held against the budget."""
+    """The figure of one level: the smaller of the W1 and W2 ratios to the empty database."""
     w1 = median([rates.w1 for rates in full]) / median([rates.w1 for rates in empty])
     w2 = median([rates.w2 for rates in full]) / median([rates.w2 for rates in empty])
     rounds = [min(ours.w1 / theirs.w1, ours.w2 / theirs.w2) for ours, theirs in zip(full, empty, strict=True)]

@@ -1,4 +1,4 @@
-"""Throughput and the latency of a decision: medians of rounds; they depend on the machine and on what else it does."""
+"""Throughput and the latency of a decision: medians of rounds; they depend on the machine and its other load."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ RUNS = 100
 LATENCY_RUNS = 100
 LATENCY_WARM_UP = 5
 COMMIT_DELAY_MICROSECONDS = 2000
-# So often the load looks who waits for a vote: looking at every commit would be a good part of what is measured.
+# The load's interval for polling open approvals. Polling at every commit would be a large part of the measured cost.
 LOOK_SECONDS = 0.01
 
 
 @dataclass
 class Machine:
-    """One worker process's worth of tasks: the worker, and the line on which PostgreSQL wakes it."""
+    """The tasks of one worker process: the worker, and the LISTEN connection by which PostgreSQL wakes it."""
 
     queue: PostgresQueue
     noticed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -46,7 +46,7 @@ class Machine:
         self.noticed.set()
 
     async def notice(self, seconds: float) -> None:
-        """Wait until something was committed, at most so long."""
+        """Wait until something is committed, at most ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 await self.noticed.wait()
@@ -58,13 +58,13 @@ class Machine:
 
 @asynccontextmanager
 async def machine(world: World, concurrency: int = CONCURRENCY) -> AsyncIterator[Machine]:
-    """A worker in this process; with a concurrency of 0 others work, and this one only listens."""
+    """Run a worker in this process. With a concurrency of 0 it only listens, and other processes work."""
     keep_for_good()
     running = Machine(PostgresQueue())
     stop = asyncio.Event()
     async with world.engine.listening((STEPS_CHANNEL, MESSAGES_CHANNEL), running.notify), asyncio.TaskGroup() as group:
         if concurrency:
-            # The queue hands out more special deliveries than the port asks for, which mypy takes for a difference.
+            # The queue's deliveries are a subtype of the port's, which mypy does not accept here.
             group.create_task(world.worker(cast("WorkQueue", running.queue), concurrency).run(stop))
         try:
             yield running
@@ -73,7 +73,7 @@ async def machine(world: World, concurrency: int = CONCURRENCY) -> AsyncIterator
 
 
 class Load:
-    """Keeps ``IN_FLIGHT`` runs going, and approves whatever asks. It looks at no run but its own."""
+    """Keeps ``IN_FLIGHT`` runs going, and approves every question of its own runs."""
 
     def __init__(self, world: World, running: Machine, workflow: str) -> None:
         self._world = world
@@ -82,7 +82,7 @@ class Load:
         self._gate = asyncio.Semaphore(CONCURRENCY // 2)
 
     async def run(self, runs: int) -> float:
-        """Seconds from the first start to the last end."""
+        """Complete ``runs`` runs. Returns the seconds from the first start to the last end."""
         begun, since = time.perf_counter(), this_moment()
         started = ended = 0
         approved: set[UUID] = set()
@@ -130,7 +130,7 @@ class Used:
 
 
 async def throughput(stage: Stage) -> list[Figure]:
-    """Runs and steps per second with 50 in flight and one worker process, and how a slow disk would change that."""
+    """Measure runs and steps per second with 50 in flight and one worker process, also with a simulated slow disk."""
     runs = stage.size(RUNS, 20)
     async with stage.world() as world, working(world, CONCURRENCY) as worker, machine(world, concurrency=0) as running:
         one, ten = Load(world, running, "w1"), Load(world, running, "w2")
@@ -140,7 +140,7 @@ async def throughput(stage: Stage) -> list[Figure]:
         w1 = [runs / await one.run(runs) for _ in range(ROUNDS)]
         used = (await Used.by_now(world, worker)).since(before, runs * ROUNDS)
         w2 = [10 * runs / await ten.run(runs) for _ in range(ROUNDS)]
-        # Every commit waits 2 ms before it is flushed, so that commits that come meanwhile go with it.
+        # Every commit waits 2 ms before its flush; commits that arrive meanwhile share the flush.
         async with world.server_set(commit_delay=COMMIT_DELAY_MICROSECONDS, commit_siblings=0):
             await one.run(stage.size(IN_FLIGHT, 5))
             slow = [runs / await one.run(runs) for _ in range(ROUNDS)]
@@ -165,7 +165,7 @@ async def throughput(stage: Stage) -> list[Figure]:
 
 
 class Finish:
-    """Knows how many effects of the one run under way have been performed."""
+    """Counts the performed effects of the one run in progress."""
 
     def __init__(self) -> None:
         self.effects = 0
@@ -175,7 +175,7 @@ class Finish:
 
 
 async def decided(world: World, running: Machine, finish: Finish) -> float:
-    """One run of W1, alone: milliseconds from the vote to the commit that closes the run, two effects later."""
+    """Run W1 alone. Returns milliseconds from the vote to the commit that closes the run, two effects later."""
     finish.effects = 0
     since = this_moment()
     await world.start("w1")
@@ -191,7 +191,7 @@ async def decided(world: World, running: Machine, finish: Finish) -> float:
 
 
 async def latency(stage: Stage) -> list[Figure]:
-    """One run at a time: from the decision to the end of the run."""
+    """Measure the time from the decision to the end of the run, one run at a time."""
     runs, finish = stage.size(LATENCY_RUNS, 10), Finish()
     async with stage.world() as world, machine(world, concurrency=2) as running:
         world.outside.on_effect = finish

@@ -1,4 +1,4 @@
-"""The speed at which a bundle is verified, and its memory as the run gets longer."""
+"""The speed of verifying a bundle, and its memory as the run gets longer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def measure(folder: Path, events: int = EVENTS) -> list[Figure]:
-    """Events per second of the whole verification, and the peak of memory for a tenth of the events and for all."""
+    """Measure events per second of a whole verification, and peak memory for a tenth of the events and for all."""
     small, large = _bundle(folder, events // 10), _bundle(folder, events)
     rates = []
     for _ in range(ROUNDS):
@@ -46,7 +46,7 @@ def measure(folder: Path, events: int = EVENTS) -> list[Figure]:
 
 
 def _bundle(folder: Path, events: int) -> Path:
-    """A long run without effects: started and succeeded, over and over."""
+    """Build the bundle of a long run without effects: step.started and step.succeeded, repeated."""
     workflow = DocumentText("long", 1, "workflow: long\nversion: 1\n")
     named: JsonObject = {"name": workflow.name, "version": 1, "digest": workflow.digest}
     actor = Actor("worker", "bench:1:abcdef")
@@ -70,7 +70,7 @@ def _bundle(folder: Path, events: int) -> Path:
 
 
 def _peak(path: Path) -> float:
-    """The largest amount of memory that Python held during a verification, in MiB."""
+    """The peak of Python's memory during a verification, in MiB."""
     tracemalloc.start()
     try:
         verify_bundle(path)

@@ -18,14 +18,14 @@ STEPS = 1_000
 IN_FLIGHT = 16
 ROUNDS = 3
 PROCESSES = {1: 0.2, 2: 0.3, 4: 0.6}
-"""By the number of processes: how many appends a step may cost."""
+"""The budget of appends per step, by the number of processes."""
 
 _DONE = "SELECT version FROM runs WHERE run_id = $1 AND status = 'succeeded'"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rounds: steps a second and appends a step of each; and the steps a second of W2 beside it."""
+    """Steps per second of each round, the median of appends per step, and W2's steps per second for comparison."""
 
     rates: list[float]
     appends: float
@@ -33,7 +33,7 @@ class Found:
 
 
 async def measure(stage: Stage) -> list[Figure]:
-    """Every number of processes in a database of its own."""
+    """Measure every number of processes, each in a new database."""
     found = {processes: await _one(stage, processes) for processes in PROCESSES}
     return [figure for processes, one in found.items() for figure in _figures(processes, one)]
 
@@ -42,7 +42,7 @@ async def _one(stage: Stage, processes: int) -> Found:
     steps = stage.size(STEPS, 100)
     async with stage.world() as world, AsyncExitStack() as stack:
         async with world.faces.transaction(texts.TENANT) as connection:
-            # A rule that counts the run's writes must have seen all of them, so such decisions do not commute.
+            # Decisions by a rule that counts the run's writes do not commute, so parallel steps would have to wait.
             policy = texts.policy(50, counting=False)
             await publish_policy(connection, world.definitions, texts.TENANT, policy, "policy.yaml", ACTOR)
         for _ in range(processes):
@@ -58,7 +58,7 @@ async def _one(stage: Stage, processes: int) -> Found:
 
 
 async def run(world: World, running: Machine, steps: int) -> tuple[float, float]:
-    """One run of so many parallel steps: steps a second, and appends a step."""
+    """Run so many parallel steps in one run. Returns steps per second, and appends per step."""
     run_id, begun = await world.start("w3", {"items": [*range(steps)]}), time.perf_counter()
     while (version := await world.plain.fetchval(_DONE, run_id)) is None:
         await running.notice(0.05)

@@ -1,4 +1,4 @@
-"""A whole runtime in this process, on a PostgreSQL of its own, with an outside system that does nothing."""
+"""A whole runtime in this process, on its own PostgreSQL, with an outside system that does nothing."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ groups: {{{texts.GROUP}: [{texts.PERSON}]}}
 
 
 def this_moment() -> UUID:
-    """An id that is smaller than all that are made from now on, and larger than those of a millisecond ago."""
+    """An id that is smaller than all new ids from now on, and larger than those of a millisecond ago."""
     return UUID(int=new_id().int >> TAIL_BITS << TAIL_BITS)
 
 
 @dataclass
 class NoOp:
-    """The outside system. ``on_effect`` is awaited before each effect."""
+    """The outside system. It awaits ``on_effect`` in each effect."""
 
     effects: int = 0
     target: str = ""
@@ -88,7 +88,7 @@ class NoOp:
 
 
 class Silent:
-    """A messenger that shows nothing and says that it did."""
+    """A messenger that posts nothing and reports success."""
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         return Posted(MessageRef(channel, "1.0"))
@@ -114,7 +114,7 @@ class Silent:
 
 @dataclass
 class World:
-    """The parts. ``plain`` is a connection that is not counted and belongs to the server's superuser."""
+    """The parts of a runtime. ``plain`` is an uncounted connection of the server's superuser."""
 
     url: str
     engine: CountingDatabase
@@ -151,7 +151,7 @@ class World:
         return (await start_named(self.faces, self.definitions, workflow, None, request)).run_id
 
     async def drive(self) -> bool:
-        """Claim the fairest ready step and go on until its run waits or ends."""
+        """Claim the fairest ready step and drive its run until it waits or ends. Returns False if none was ready."""
         began = Lease.now()
         async with self.engine.connection() as connection:
             records = await claims.claim_next(connection, self.tools.owner, self.tools.lease)
@@ -160,24 +160,24 @@ class World:
         return bool(records)
 
     async def open_approvals(self, since: UUID = EVER) -> list[UUID]:
-        """List what waits for a vote, of runs that were started since (see ``this_moment``)."""
+        """List the open approvals of runs that were started since (see ``this_moment``)."""
         query = "SELECT approval_id FROM approvals WHERE tenant_id = $1 AND status = 'requested' AND approval_id > $2"
         return [row["approval_id"] for row in await self.plain.fetch(query, texts.TENANT, since)]
 
     async def approve(self, approval: UUID) -> None:
-        """One vote, which decides."""
+        """Give the one vote that decides."""
         request = VoteRequest(texts.TENANT, approval, texts.PERSON, Choice.APPROVE, "", VoteChannel.CLI)
         answer = await Voting(self.faces, self.definitions).vote(request)
         assert answer.counted, answer.sentence
 
     async def finished(self, since: UUID = EVER) -> int:
-        """Count the runs that have ended and were started since (see ``this_moment``)."""
+        """Count the ended runs that were started since (see ``this_moment``)."""
         query = "SELECT count(*) FROM runs WHERE run_id > $1 AND finished_at IS NOT NULL"
         return int(await self.plain.fetchval(query, since))
 
     @asynccontextmanager
     async def server_set(self, **settings: str | int) -> AsyncIterator[None]:
-        """Settings of the whole server, for as long as this is open."""
+        """Change settings of the whole server, and reset them at the end."""
         try:
             for name, value in settings.items():
                 await self.plain.execute(f"ALTER SYSTEM SET {name} = '{value}'")
@@ -214,7 +214,7 @@ async def new_world(url: str, folder: Path, *, connections: int = 16) -> AsyncIt
 
 @asynccontextmanager
 async def database(url: str) -> AsyncIterator[tuple[str, str]]:
-    """The name and the DSN of a new database."""
+    """Create a database, and drop it at the end. Yields its name and its DSN."""
     name = f"bench_{new_id().hex}"
     await _execute(url, f'CREATE DATABASE "{name}"')
     try:
@@ -242,7 +242,7 @@ async def _publish(world: World) -> None:
 
 @asynccontextmanager
 async def new_server(*, durable: bool = True) -> AsyncIterator[tuple[str, Path]]:
-    """An embedded PostgreSQL in a temporary folder: its DSN, and the folder."""
+    """Start an embedded PostgreSQL in a temporary folder. Yields its DSN and the folder."""
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-", ignore_cleanup_errors=True) as folder:
         server = EmbeddedPostgres(Path(folder) / "postgres", durable=durable)
         url = await asyncio.to_thread(server.start)

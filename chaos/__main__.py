@@ -15,7 +15,7 @@ from chaos.story import Plan, Report, run
 
 
 def main() -> int:
-    """Run, print the report, write it as JSON where ``--report`` says."""
+    """Run, print the report, and write it as JSON to ``--report``."""
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=3.0)

@@ -1,4 +1,4 @@
-"""Agents in the hostile world: what their model says, and what has to hold of what it was asked and told."""
+"""Agents in the chaos test: the script of their model, and the checks of its requests and of the calls' results."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import orjson
 from chaos.eyes import Eyes
 from runtime.engine.agent_state import is_turn
 
-# Two calls in the first turn: people are asked about the first, and nobody can look up if the second one happened.
+# Two calls in the first turn: people are asked about the first; the second has no probe if it is in doubt.
 _TURNS = (("set_priority", "tell"), ("note",))
 _ENDED = ("step.succeeded", "step.failed", "step.canceled")
 
 
 def turns() -> list[dict[str, Any]]:
-    """The messages of every agent's model, one a turn. What is different between runs is fixed by the workflow."""
+    """The messages of every agent's model, one per turn. The workflow fixes everything that differs between runs."""
     made = [{"content": None, "tool_calls": [_call(name) for name in names]} for names in _TURNS]
     return [*made, {"content": "Done."}]
 
@@ -28,7 +28,7 @@ def _call(name: str) -> dict[str, Any]:
 
 
 async def misled(eyes: Eyes, asked: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Say of each agent whose model was asked once too often, and of each call that has not exactly one result.
+    """List each agent whose model was asked too often, and each call that does not have exactly one result.
 
     ``asked`` are the requests that the model has answered.
     """
@@ -48,14 +48,14 @@ async def misled(eyes: Eyes, asked: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _turn_of(request: Mapping[str, Any]) -> tuple[str, int]:
-    """The reference of the run that has asked, and the number of the turn."""
+    """The reference of the run that made the request, and the number of the turn."""
     said: list[Any] = list(request["messages"])
     own = next(str(one["content"]) for one in said if one["role"] == "user")
     return own.rpartition(" ")[2], 1 + sum(one["role"] == "assistant" for one in said)
 
 
 def broken(ref: str, lines: list[Any], requests: Counter[tuple[str, int]]) -> Iterable[str]:
-    """Say what of this run's lines, and of the requests by run and turn, cannot be."""
+    """Yield the contradictions in this run's lines and in the requests by run and turn."""
     begun, ended, recorded = Counter[str](), Counter[str](), set[str]()
     calls: dict[str, int] = {}
     for line in lines:
@@ -84,7 +84,7 @@ def broken(ref: str, lines: list[Any], requests: Counter[tuple[str, int]]) -> It
 
 
 def workflow() -> str:
-    """The workflow of these agents. Their tools have no argument that a model could choose."""
+    """The workflow of these agents. The workflow fixes every argument of their tools."""
     sys_id, ref = "${{ trigger.sys_id }}", "${{ trigger.ref }}"
     tools = [
         ("servicenow.problem.set", "set_priority", {"sys_id": sys_id, "fields": {"priority": "1"}}),

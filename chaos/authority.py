@@ -1,6 +1,6 @@
-"""By what each action went out, counted anew from the lines alone: an allow, or the votes of those who could give them.
+"""Recounts the authority of each action from the audit lines alone: an allow, or enough votes of entitled people.
 
-Nothing of the product's own judgement is used: not its decision that a question is answered, nor its quorum.
+It uses none of the product's own judgement: neither its decision of a question nor its quorum.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-# How many owners have to agree, by the rule that asked for them; its policy's name may stand before it.
+# The number of owners who must agree, by the rule that asks for them (without its policy's name).
 PEOPLE = {"priority": 1, "urgency": 2, "nobody": 1, "tone": 1}
 
 
 def unauthorised(lines: Iterable[bytes], owned: Callable[[str, float], bool]) -> list[str]:
-    """Say of each intent that nothing let out what it was; ``owned`` says who was an owner when."""
+    """List each intent without authority; ``owned`` says if a person was an owner at a time."""
     found = []
     decided: dict[str, dict[str, Any]] = {}
     asked: dict[str, str] = {}

@@ -1,10 +1,10 @@
-"""Steps that executed at the same time, at every instant, by the audit alone: no cap may ever be exceeded.
+"""Counts the steps that executed at the same time, from the audit alone: no cap may ever be exceeded.
 
-An execution opens with ``step.started`` and closes with the event that says how the lease ended. The chain of a run
-has the order of its events; between runs their times decide, all of which come from the one database's clock. An
-execution's first event is stamped after its slot was taken. Its last one may be stamped later than it was, by as much
-as the database's time was not known: so an execution counts only that long after its first event (``blur``), and what
-overlaps then overlapped in truth. Where an end and a beginning bear the same time, the end was first: a slot handed on.
+An execution opens with ``step.started`` and closes with the event that ends its lease. A run's chain orders its own
+events; between runs we compare times, which all come from the one database's clock. The first event of an execution is
+stamped after its slot was taken. The last event may be stamped too late, by up to the error of the clock. So an
+execution counts only from ``blur`` after its first event; executions that overlap then did overlap. If an end and a
+beginning have the same time, the end came first: the slot was handed on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLOSES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One lease of one step. ``closed`` is None while it goes on."""
+    """One lease of one step. ``closed`` is None while it executes."""
 
     tenant: str
     workflow: str
@@ -48,7 +48,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The most that executed at once: how many, since when, and which."""
+    """The most executions at one time: their number, since when, and which."""
 
     count: int
     at: datetime | None
@@ -58,7 +58,7 @@ class Crowd:
 def executions(tenant: str, run: UUID, lines: Iterable[bytes]) -> list[Execution]:
     """Every execution of a run, from the lines of its chain in their order.
 
-    A step that ends because its run is being canceled has no event of its own: it ends with the last one that names it.
+    A step that ends because its run is canceled has no end event: it ends with the last event that names it.
     """
     found: list[Execution] = []
     workflow, canceled = "", False
@@ -89,7 +89,7 @@ def executions(tenant: str, run: UUID, lines: Iterable[bytes]) -> list[Execution
 
 
 def most_at_once(found: Iterable[Execution], blur: timedelta = timedelta(0)) -> Crowd:
-    """The fullest instant. ``blur``: an execution counts only that long after its first event."""
+    """The instant with the most executions. An execution counts only from ``blur`` after its first event."""
     moves: list[tuple[datetime, int, int]] = []
     known = list(found)
     for number, one in enumerate(known):
@@ -117,7 +117,7 @@ def exceeded(
     key: Callable[[Execution], Any] = lambda one: one.tenant,
     blur: timedelta = timedelta(0),
 ) -> list[str]:
-    """Every cap that was exceeded at any instant, in words; ``key`` says which cap an execution is under, if any."""
+    """Every cap that was exceeded at any instant, in words; ``key`` gives the cap that an execution is under."""
     words = []
     for name, cap in caps.items():
         crowd = most_at_once((one for one in found if key(one) == name), blur)
@@ -128,12 +128,12 @@ def exceeded(
 
 
 def turns(found: Iterable[Execution]) -> list[Execution]:
-    """The executions in the order in which they began."""
+    """The executions, ordered by their beginning."""
     return sorted(found, key=lambda one: one.opened)
 
 
 async def recorded(database: Database, runs: Iterable[tuple[str, UUID]]) -> list[Execution]:
-    """Every execution of these runs (tenant and id), by their audit. Under the engine's role."""
+    """Every execution of these runs (tenant and id), from their audit. Needs the engine's role."""
     found: list[Execution] = []
     for tenant, run in runs:
         async with database.transaction() as connection:

@@ -1,4 +1,4 @@
-"""The cases that Counterseal is given, and what has to have come of each in the outside world in the end."""
+"""The cases that Counterseal gets, and the effects that each must have in the outside world in the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ KINDS = (
     "expired", "extended", "shared", "retried", "agent", "agent",
 )  # fmt: skip
 TENANT, OTHER = "default", "second"
-# What Slack, a webhook or the BPMN engine tells is the first tenant's; the second one's people use HTTP.
+# Slack, webhooks and the BPMN engine belong to the first tenant. People of the second tenant use HTTP, so only these
+# kinds can be runs of the second tenant.
 ANYBODY = frozenset(
     {"rejected", "two", "loop", "child", "canceled", "wide", "mark", "expired", "extended", "retried", "agent"}
 )
@@ -27,8 +28,8 @@ SHARERS = 3
 
 @dataclass
 class Case:
-    """One run, or ``runs`` of one reference that share effects. ``effects``: what has to happen outside, exactly once
-    each, and nothing else may.
+    """One run, or ``runs`` of one reference that share effects. Each of ``effects`` must happen exactly once outside,
+    and nothing else may happen.
     """
 
     kind: str
@@ -43,12 +44,12 @@ class Case:
 
     @property
     def started(self) -> bool:
-        """Every run of it was acknowledged."""
+        """True if every run of the case was acknowledged."""
         return len(set(self.acknowledged)) >= self.runs
 
 
 def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
-    """A case with its records in the stand-in; for ``webhook`` that is what starts it."""
+    """Make a case and its records in the stand-in. For ``webhook`` the new record starts the run."""
     ref = f"{kind}-{number}"
     state = world.servicenow.state
     if kind == "webhook":
@@ -87,7 +88,7 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
 
 
 def happened(world: World) -> Counter[str]:
-    """Every effect that took place outside, under the names that ``Case.effects`` uses."""
+    """Count every effect that happened outside, under the names of ``Case.effects``."""
     found: Counter[str] = Counter()
     for effect in world.servicenow.state.effects:
         if effect.user != INTEGRATION:
@@ -106,7 +107,7 @@ def happened(world: World) -> Counter[str]:
 
 
 def unexpected(cases: Iterable[Case], world: World) -> list[str]:
-    """Each effect that is missing, or that there is one too many of."""
+    """List each effect that is missing or happened too often."""
     wanted: Counter[str] = Counter()
     for case in cases:
         if case.acknowledged:
@@ -117,7 +118,7 @@ def unexpected(cases: Iterable[Case], world: World) -> list[str]:
 
 
 def took_place(world: World, action: dict[str, Any]) -> bool:
-    """True if a person who looks for the effect of an action in doubt finds it."""
+    """True if the effect of an action in doubt is there for a person who looks."""
     found = happened(world)
     given = action.get("input", action)
     text = json.dumps(given)

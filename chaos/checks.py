@@ -1,4 +1,4 @@
-"""Everything that has to hold in the end: by the outside world, by the database, by the evidence."""
+"""The final checks: in the outside world, in the database, in the evidence."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ NEVER = {
 
 
 async def left(eyes: Eyes) -> dict[str, int]:
-    """Count what is not over yet, by name; empty when all is."""
+    """Count the unfinished things, by name; empty if the system has settled."""
     counts = {name: await eyes.one(sql) for name, sql in LEFT.items()}
     return {name: count for name, count in counts.items() if count}
 
 
 async def executed(eyes: Eyes, url: str) -> list[Execution]:
-    """Every execution of every step, by the audit."""
+    """Every execution of every step, from the audit."""
     runs = [(row["tenant_id"], row["run_id"]) for row in await eyes.all("SELECT tenant_id, run_id FROM runs")]
     async with Database(url, ENGINE_ROLE, connections=1) as database:
         return await recorded(database, runs)
@@ -71,7 +71,7 @@ async def violations(people: People, world: World, home: Path, executions: list[
     found += _cards(world)
     found += await asyncio.to_thread(_bundles, home)
     tenants = await eyes.all("SELECT tenant_id, max_concurrency FROM tenants")
-    # The times are bounds: an end may be stamped so much later than it was.
+    # An end may be stamped too late, by up to the error of the clock.
     blur = CLOCK_ERROR_MAX
     found += exceeded(executions, {row["tenant_id"]: row["max_concurrency"] for row in tenants}, blur=blur)
     assert world.bpmn is not None
@@ -82,7 +82,7 @@ async def violations(people: People, world: World, home: Path, executions: list[
 
 
 async def read_again(eyes: Eyes, url: str, office: Office, figures: dict[str, int]) -> list[str]:
-    """Replay every run, and count anew by what each of its actions went out. What was done is added to ``figures``."""
+    """Replay every run, and recount the authority of each action. Adds counts to ``figures``."""
     found: list[str] = []
     runs = await eyes.all("SELECT tenant_id, run_id FROM runs ORDER BY created_at")
     async with Database(url, ENGINE_ROLE, connections=1) as database, Database(url, FACES_ROLE) as faces:
@@ -99,12 +99,12 @@ async def read_again(eyes: Eyes, url: str, office: Office, figures: dict[str, in
 
 
 def crowd(executions: list[Execution]) -> dict[str, int]:
-    """The number of executions for the report, and how many there were at the fullest instant."""
+    """The number of executions and the most at one time, for the report."""
     return {"executions of steps": len(executions), "most steps at once": most_at_once(executions).count}
 
 
 def complaints(home: Path) -> Counter[str]:
-    """Count the errors in the logs of processes: no broken promise by itself, but somebody would be woken up."""
+    """Count the errors in the processes' logs: no broken promise by themselves, but they would page somebody."""
     found: Counter[str] = Counter()
     for path in home.glob("*.log"):
         for line in path.read_text(errors="replace").splitlines():
@@ -139,7 +139,7 @@ async def _runs(people: People) -> list[str]:
 
 
 async def _clicks(people: People) -> list[str]:
-    """A vote that was acknowledged is there; a click that was has an answer for the person, counted or not."""
+    """Check that every acknowledged vote is stored, and every acknowledged click has an answer, counted or not."""
     rows = await people.eyes.all("SELECT approval_id::text AS approval, person_id FROM votes")
     voted = {(row["approval"], row["person_id"]) for row in rows}
     notes = await people.eyes.all(

@@ -1,4 +1,4 @@
-"""Published documents: workflows of every shape, a policy, the people, and operations that are patient."""
+"""The published documents: workflows of every shape, policies, people, and operations with many retries."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ rules:
     expires: PT6S
 """
 
-# Beside the first, for messages alone: it is in force now and then, and asks now and then.
+# A second policy, for messages only. ``Office`` publishes and retires it in turn, and in one edition it asks people.
 TONE = """
 policy: tone
 version: 1

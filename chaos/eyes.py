@@ -1,4 +1,4 @@
-"""Looking into the database of the hostile world, from outside."""
+"""Reads the database of the chaos test from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FROM run_lines l, CAST(convert_from(l.line, 'UTF8') AS json) AS t(line)
 WHERE l.type IN ('action.intended', 'action.succeeded', 'action.failed', 'action.in_doubt', 'action.doubt_resolved') {0}
 ORDER BY run_id, receipt, l.seq DESC"""
 _UNDER_WAY = "AND l.run_id IN (SELECT r.run_id FROM runs r WHERE r.finished_at IS NULL)"
-# Those in doubt of runs that go on, with the values of the first intent of each, which tell what was to be done.
+# The actions in doubt of unfinished runs, each with the values of its first intent, which hold the proposed action.
 DOUBTS = f"""
 SELECT d.run_id, d.step, d.receipt, i.vals, i.number FROM ({RECEIPTS.format(_UNDER_WAY)}) d
 CROSS JOIN LATERAL (
@@ -24,7 +24,7 @@ CROSS JOIN LATERAL (
   WHERE l.run_id = d.run_id AND l.type = 'action.intended' AND position(d.receipt IN convert_from(l.line, 'UTF8')) > 0
   ORDER BY l.seq LIMIT 1) i
 WHERE d.type = 'action.in_doubt'"""
-# What kind of question each approval is, by the line that asked it.
+# The kind of each approval's question, from the line that asked it.
 KINDS = """
 SELECT l.run_id, t.line->'data'->>'approval' AS approval, t.line->'data'->>'kind' AS kind
 FROM run_lines l, CAST(convert_from(l.line, 'UTF8') AS json) AS t(line) WHERE l.type = 'approval.requested'"""
@@ -37,7 +37,7 @@ def proposed(doubt: asyncpg.Record) -> Any:
 
 
 class Eyes:
-    """Looks into the database as its owner, by one connection that is made again when it is lost."""
+    """Reads the database as its owner, over one connection that is reopened if it is lost."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -45,7 +45,7 @@ class Eyes:
         self._lock = asyncio.Lock()
 
     async def all(self, sql: str, *parameters: Any) -> list[asyncpg.Record]:
-        """The rows. Raises one of ``AWAY`` while the database is away."""
+        """The rows. Raises one of ``AWAY`` while the database is unavailable."""
         async with self._lock:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await asyncpg.connect(self._url, timeout=5)

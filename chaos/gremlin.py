@@ -1,7 +1,7 @@
-"""SQS as moto plays it, and a second consumer of the queue that does to messages what SQS may do, and worse.
+"""SQS simulated by moto, and a second consumer of the queue that duplicates, delays, reorders and loses messages.
 
-SQS delivers at least once, in any order, late; it does not lose messages, but whoever purges a queue does. What is
-received a few times and not taken off goes to the dead letters; among them are messages that are none of ours.
+SQS delivers at least once, in any order, and late. It does not lose messages, but purging a queue does. A message that
+is received a few times and not deleted goes to the dead letters, including foreign messages, which nobody can read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HABITS = {"duplicated": 40, "delayed": 30, "held back (reordered)": 35, "lost":
 
 @dataclass
 class Gremlin:
-    """A second consumer of the queue, which does harm. ``did``: what befell how many messages."""
+    """A second consumer of the queue, which does harm. ``did`` counts messages by what happened to them."""
 
     client: Any
     url: str
@@ -35,7 +35,7 @@ class Gremlin:
     did: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> None:
-        """Meddle for ever, at as many places as there are workers, or those would always be faster."""
+        """Consume messages forever, with as many tasks as there are workers, so the workers are not always faster."""
         async with asyncio.TaskGroup() as group:
             for _ in range(PLACES):
                 group.create_task(self._at_one_place())
@@ -52,7 +52,7 @@ class Gremlin:
             self.did[f"SQS messages {habit}"] += 1
 
     def dead_letters(self) -> int:
-        """The number of dead letters that nobody has looked after yet."""
+        """The number of dead letters that are not handled yet."""
         name = "ApproximateNumberOfMessages"
         answer = self.client.get_queue_attributes(QueueUrl=self.dead, AttributeNames=[name])
         return int(answer["Attributes"][name])
@@ -75,7 +75,7 @@ class Gremlin:
 
 @contextmanager
 def sqs(chance: random.Random) -> Iterator[tuple[Gremlin, dict[str, str]]]:
-    """A queue, the gremlin in it, and the settings by which Counterseal finds it."""
+    """A queue: yields its gremlin and the settings with which Counterseal finds the queue."""
     import boto3
     from moto.server import ThreadedMotoServer
 

@@ -1,4 +1,4 @@
-"""The processes: started, killed, paused and restarted as a supervisor would, and PostgreSQL likewise."""
+"""Starts, kills, pauses and restarts the processes as a supervisor would, and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESTART_SECONDS = 0.5
 
 @dataclass
 class Machine:
-    """One place where a process runs, whatever becomes of it. ``skew``: how wrong its clock is, in seconds."""
+    """One place where a process runs and is restarted. ``skew`` is the error of its wall clock in seconds."""
 
     name: str
     part: str
@@ -29,7 +29,7 @@ class Machine:
 
 @dataclass
 class Machines:
-    """Three workers, two keepers, one face. Each is started again when it ends, until ``close``."""
+    """Three workers, two keepers, one face. Each is restarted when it ends, until ``close``."""
 
     home: Path
     environment: dict[str, str]
@@ -39,7 +39,7 @@ class Machines:
     _expected: set[int] = field(default_factory=set)
 
     async def start(self) -> None:
-        """Start all, each under its supervisor."""
+        """Start all machines, each under its own supervisor."""
         for name, part, skew in (
             ("worker-1", "work", 0.0),
             ("worker-2", "work", 5 * 3600.0),
@@ -66,7 +66,7 @@ class Machines:
         return True
 
     async def pause(self, machine: Machine, seconds: float) -> bool:
-        """SIGSTOP, and SIGCONT after some seconds. Whoever is paused cannot be killed meanwhile."""
+        """Send SIGSTOP, and SIGCONT after some seconds. False if there is no process to pause."""
         if machine.paused or machine.process is None or machine.process.returncode is not None:
             return False
         process = machine.process
@@ -99,7 +99,7 @@ class Machines:
             )
 
     async def close(self) -> None:
-        """Stop supervising, and end what runs."""
+        """Stop the supervisors and kill the processes."""
         for task in self._supervisors:
             task.cancel()
         await asyncio.gather(*self._supervisors, return_exceptions=True)
@@ -111,7 +111,7 @@ class Machines:
 
 
 class Postgres:
-    """The embedded server, which is ours alone here, so that it can be treated badly."""
+    """An embedded server that nobody else uses, so that it can be crashed."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True)
@@ -120,17 +120,17 @@ class Postgres:
         self._lock = asyncio.Lock()
 
     async def start(self) -> str:
-        """Start it; its DSN, which stays the same."""
+        """Start the server. Returns its DSN, which never changes."""
         await asyncio.to_thread(self._cluster.launch)
         return self._cluster.dsn()
 
     async def stop(self) -> None:
-        """Stop it for good."""
+        """Stop the server for good."""
         async with self._lock:
             await asyncio.to_thread(self._cluster.stop)
 
     async def restart(self, *, immediate: bool) -> None:
-        """Stop it, in order or by SIGQUIT, which is what a crash looks like; then start it again."""
+        """Stop the server cleanly, or by SIGQUIT, which acts like a crash; then start it again."""
         async with self._lock:
             if immediate:
                 pid = int((self._root / "cluster" / "data" / "postmaster.pid").read_text().splitlines()[0])

@@ -1,5 +1,5 @@
-"""Those outside: they start runs, click, fill in forms, send signals and upload papers, and try again until they are
-answered. What was answered is remembered, to be held against Counterseal."""
+"""People and systems outside: they start runs, click, fill in forms, send signals and upload papers, and retry until
+Counterseal answers. The acknowledged requests are recorded and checked in the end."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sandbox.world import World
 
 CHANNEL = "C0OPS"
 SLACK_USERS = {"U0ANA": "ana.lee", "U0BEN": "ben.ortiz", "U0CARA": "cara.diaz"}
-REQUESTER = "raj.quist"  # who asks for something has no say in it
+REQUESTER = "raj.quist"  # not an owner, because a requester must not vote
 LOOKERS = ("ana.lee", "ben.ortiz")
 LOOK_SECONDS = 0.25
 
 
 @dataclass
 class People:
-    """People outside. Acknowledged: ``clicks`` in Slack by (approval, account), ``votes`` by (approval, person)."""
+    """People outside. Acknowledged are ``clicks`` in Slack as (approval, account), ``votes`` as (approval, person)."""
 
     world: World
     eyes: Eyes
@@ -44,11 +44,11 @@ class People:
     _client: httpx.AsyncClient = field(default_factory=lambda: httpx.AsyncClient(timeout=15, trust_env=False))
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Release connections."""
         await self._client.aclose()
 
     async def until_served(self) -> None:
-        """Wait until somebody answers at all."""
+        """Wait until the face answers."""
         async with asyncio.timeout(180):
             while True:
                 with contextlib.suppress(httpx.TransportError):
@@ -57,7 +57,7 @@ class People:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def start_runs(self, stop: asyncio.Event, pause: tuple[float, float], most: int) -> None:
-        """Begin one case after the other until ``stop``."""
+        """Start one case after the other until ``stop``."""
         async with asyncio.TaskGroup() as group:
             while not stop.is_set() and len(self.cases) < most:
                 case = cases.make(self.chance.choice(cases.KINDS), len(self.cases), self.world, self.chance)
@@ -70,7 +70,7 @@ class People:
                         await stop.wait()
 
     async def _start(self, case: Case, number: int) -> None:
-        """Ask until it is acknowledged; sometimes once more, with the same key."""
+        """Request the run until it is acknowledged; sometimes once more, with the same idempotency key."""
         body = {"workflow": case.kind, "input": {**case.input, "n": number}, "idempotency_key": f"{case.ref}:{number}"}
         again, known = self.chance.random() < 0.3, False
         while not known or again:
@@ -83,7 +83,7 @@ class People:
                 await asyncio.sleep(LOOK_SECONDS * 2)
 
     async def go_on(self) -> None:
-        """Look what waits for people and answer it, for ever."""
+        """Answer everything that waits for people, forever."""
         while True:
             with _tolerating(self.done):
                 self._note_webhooks()
@@ -98,7 +98,7 @@ class People:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _note_webhooks(self) -> None:
-        """ServiceNow gives up after a few tries; whoever looks after it sends the event again."""
+        """Record acknowledged webhooks. Send the others again, because ServiceNow gives up after a few tries."""
         by_id = {case.records[0]: case for case in self.cases if case.kind == "webhook"}
         for delivery in self.world.servicenow.webhooks.deliveries:
             case = next((by_id[one] for one in by_id if one.encode() in delivery.body), None)
@@ -126,14 +126,14 @@ class People:
         tenant = row["tenant_id"]
         if row["kind"] == "in_doubt":
             true = cases.took_place(self.world, proposed(row))
-            # As many as the action itself needs have to say so.
+            # As many people must answer as the action itself needs approvers.
             await asyncio.gather(
                 *(self._vote(approval, one, "happened" if true else "again", tenant) for one in LOOKERS)
             )
         elif row["workflow"] == "rejected" or (row["workflow"] == "retried" and not row["reopened"]):
             await self._vote(approval, "ben.ortiz", "reject", tenant)
         elif row["workflow"] == "expired":
-            return  # nobody looks
+            return  # nobody votes, so that it expires
         elif tenant != TENANT or self.chance.random() < 0.2:
             people = list(SLACK_USERS.values())[: 2 if row["workflow"] == "two" else 1]
             await asyncio.gather(*(self._vote(approval, person, "approve", tenant) for person in people))
@@ -143,7 +143,7 @@ class People:
             await asyncio.gather(*(self._click(approval, cards[-1], user) for user in clicks))
 
     def _cards_of(self, approval: str) -> list[str]:
-        """Find the cards of this approval in Slack, also those that Counterseal does not know of yet."""
+        """The cards of this approval in Slack, including those that Counterseal does not know of yet."""
         messages = self.world.slack.state.messages(CHANNEL)
         return [one.ts for one in messages if approval in str(one.metadata) and not one.thread_ts]
 
@@ -173,7 +173,7 @@ class People:
                     self.done["tasks completed, acknowledged"] += 1
 
     async def _signal(self) -> None:
-        """Signals come before anybody waits for them as well as after, and some twice."""
+        """Send signals, some before their wait exists and some twice."""
         for case in self.cases:
             if case.kind == "child" and case.ref not in self._told and self.chance.random() < 0.1:
                 answer = await self._post(
@@ -185,7 +185,7 @@ class People:
                         self._told[case.ref] = 1.0
 
     async def _cancel(self) -> None:
-        """Cancel, as an operator, a run that waits for something that will never come."""
+        """Cancel, as an operator, each run that waits for a signal that never comes."""
         waiting = await self.eyes.all(
             "SELECT run_id, w.tenant_id FROM runs JOIN waits w USING (run_id) WHERE workflow = 'canceled' "
             "AND finished_at IS NULL AND w.kind = 'signal' AND w.status = 'waiting'"
@@ -198,7 +198,7 @@ class People:
                 self.done["cancellations acknowledged"] += 1
 
     async def _retry(self) -> None:
-        """Go on, as somebody who then has no say in it, with a run that was rejected."""
+        """Retry each rejected run, as a person who then may not vote on it."""
         failed = await self.eyes.all(
             "SELECT run_id, tenant_id FROM runs WHERE workflow = 'retried' AND status = 'failed_terminal' LIMIT 20"
         )
@@ -209,7 +209,7 @@ class People:
                 self.done["retries of failed runs acknowledged"] += 1
 
     async def _extend(self) -> None:
-        """An agent adds a step to a run that waits for it, then lets the run go on."""
+        """Add a step to each run that waits for it, then signal the run to go on."""
         waiting = await self.eyes.all(
             "SELECT r.run_id, r.tenant_id, r.reference, r.version, r.extensions FROM runs r JOIN waits w USING (run_id)"
             " WHERE workflow = 'extended' AND finished_at IS NULL AND w.kind = 'signal' AND w.status = 'waiting'"
@@ -227,7 +227,7 @@ class People:
                 self.done["extensions acknowledged"] += 1
 
     async def _edit(self) -> None:
-        """Edit the very record whose change is in doubt, so that a probe may not be able to tell."""
+        """Edit a record whose change is in doubt, so that a probe may answer *cannot tell*."""
         for row in await self.eyes.all(f"{DOUBTS} LIMIT 20"):
             given = proposed(row).get("input", {})
             receipt = row["receipt"]
@@ -239,7 +239,7 @@ class People:
             self._told[receipt] = 1.0
 
     def _upload(self) -> None:
-        """The client answers, except those who are late."""
+        """Complete the clients' user tasks, except in the ``late`` cases."""
         assert self.world.bpmn is not None
         for instance in list(self.world.bpmn.state.running()):
             if str(instance.execution.variables["client"]).startswith(("durable", "shared")):
@@ -263,7 +263,7 @@ class People:
         return answer
 
     def _due(self, approval: str) -> bool:
-        """People look at a card for a moment, and again after a while if it is still open."""
+        """True if people answer this card now: after up to two seconds, then every two seconds while it is open."""
         now = asyncio.get_running_loop().time()
         first = self._told.setdefault(approval, now + self.chance.uniform(0.0, 2.0))
         if now < first:

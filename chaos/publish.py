@@ -1,4 +1,4 @@
-"""The installation that is made hostile: its schema, its documents, its people's tokens."""
+"""The installation under test: its schema, its documents, its people's tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROLES = frozenset({Role.APPROVER, Role.OPERATOR, Role.TRIGGER})
 
 
 CHANGE_SECONDS = 8.0
-# A directory that PostgreSQL was away for stays as it was until the next change.
+# If PostgreSQL is away during a change, the directory stays as it was until the next change.
 UNCERTAIN_SECONDS = 12.0
 _OWNERS = [*SLACK_USERS.values()]
 
@@ -38,7 +38,7 @@ def definitions_in(folder: Path) -> Definitions:
 
 
 async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, str], str]:
-    """Everything, as ``counterseal`` publishes it; the operations go to ``folder``. A token for each person."""
+    """Publish everything as ``counterseal`` does; operations go to ``folder``. Returns a token for each person."""
     (folder / "operations").mkdir(parents=True)
     (folder / "operations" / "chaos.yaml").write_text(documents.OPERATIONS)
     await storage.upgrade(url)
@@ -50,7 +50,7 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
                 await publish_directory(connection, tenant, documents.DIRECTORY, "directory.yaml", _ACTOR)
                 for policy in (documents.POLICY, documents.TONE):
                     await publish_policy(connection, definitions, tenant, policy, "policy.yaml", _ACTOR)
-                # A workflow is published after those that it runs.
+                # A workflow is published after its child workflows.
                 for name in sorted(documents.WORKFLOWS, key=lambda name: name != "inner"):
                     await publish_workflow(connection, definitions, tenant, documents.WORKFLOWS[name], name, _ACTOR)
         return {
@@ -62,9 +62,9 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
 
 @dataclass
 class Office:
-    """Changes policies and directory again and again. ``owners`` are the members of that group, each set since when.
+    """Changes policies and directory repeatedly. ``owners`` are the sets of owners, each with the time since when.
 
-    Cara Diaz is an owner only now and then. A change whose answer was lost counts from before it was tried.
+    Cara Diaz is an owner in every second edition. A change counts from before it was tried, as its answer may be lost.
     """
 
     url: str
@@ -73,7 +73,7 @@ class Office:
     done: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Change them until ``stop``."""
+        """Make changes until ``stop``."""
         async with Database(self.url, FACES_ROLE, connections=1) as database:
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):
@@ -99,7 +99,7 @@ class Office:
                 await publish_directory(connection, tenant, directory, "directory.yaml", _ACTOR)
 
     async def _change_tone(self, connection: Connection, tenant: str, edition: int) -> None:
-        """Retire the second policy, publish it anew, or publish one that asks, in turn."""
+        """Retire the second policy, publish the edition that asks people, or publish the plain one, in turn."""
         if edition % 3 == 0:
             await retire_policy(connection, self.definitions, tenant, "tone", _ACTOR)
             return
@@ -108,9 +108,9 @@ class Office:
         await publish_policy(connection, self.definitions, tenant, text, "tone.yaml", _ACTOR)
 
     def owned(self, person: str, at: float) -> bool:
-        """True if the person may have been an owner when a vote was judged that was recorded then.
+        """True if the person may have been an owner when the vote recorded at ``at`` was judged.
 
-        The changes of the moment before are uncertain: they may not have arrived, or not in time for that vote.
+        Changes shortly before are uncertain: they may have failed, or come too late for that vote.
         """
         until = [members for since, members in self.owners if since <= at - UNCERTAIN_SECONDS][-1:]
         around = [members for since, members in self.owners if at - UNCERTAIN_SECONDS < since <= at]

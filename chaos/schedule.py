@@ -1,7 +1,7 @@
 """The schedule of faults: drawn from a seed before anything starts. Pure.
 
-The same seed gives the same faults at the same seconds. It does not give the same interleaving: what a process is doing
-in the microsecond in which it is killed is up to the machine.
+The same seed gives the same faults at the same seconds. It does not give the same interleaving: the instruction at
+which a process is killed depends on the machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WEIGHTS = {
     Kind.BPMN: 4,
     Kind.WEBHOOKS: 4,
 }
-# How an outside system fails: fault kind, whether the effect took place, status. A 429 comes before any effect.
+# The failures of an outside system: fault kind, did the effect happen, status. A 429 always comes before the effect.
 FAILURES = (
     ("status", "lost", 429),
     ("status", "lost", 500),
@@ -71,7 +71,7 @@ READS = {
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One fault: at ``at`` seconds, against the ``which``-th of its kind, for ``seconds``; ``failure`` of FAILURES."""
+    """One fault: after ``at`` seconds, against the ``which``-th target, for ``seconds``; ``failure`` is of FAILURES."""
 
     at: float
     kind: Kind
@@ -83,7 +83,7 @@ class Trouble:
 
 
 def plan(seed: int, seconds: float, *, kinds: tuple[Kind, ...] = tuple(Kind)) -> list[Trouble]:
-    """The schedule of a seed: about one fault every one and a half seconds, after a start in peace."""
+    """The schedule of a seed: about one fault every one and a half seconds, after three seconds without faults."""
     chance = random.Random(seed)
     found: list[Trouble] = []
     at = 3.0

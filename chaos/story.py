@@ -1,4 +1,4 @@
-"""One run of the hostile world, from an empty folder to a verdict."""
+"""One chaos test, from an empty folder to a verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTLE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a storm. ``kinds``: what may go wrong. ``pause``: the fewest and most seconds between two starts."""
+    """The plan of a storm. ``kinds`` are the possible faults, ``pause`` the range of seconds between two starts."""
 
     seed: int
     seconds: float
@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """The result of a storm: what was done, what was seen, and every promise that was broken."""
+    """The result of a storm: counts of faults and observations, and every broken promise."""
 
     seed: int
     seconds: float
@@ -65,7 +65,7 @@ class Report:
 
 
 async def run(plan_: Plan, say: Any) -> Report:
-    """Carry the plan out. ``say`` gets a line now and then."""
+    """Carry out the plan. ``say`` gets progress lines."""
     report = Report(plan_.seed, plan_.seconds, plan_.queue)
     async with _stage(plan_) as (machines, people, maker, world, gremlin):
         url = machines.environment["COUNTERSEAL_DATABASE_URL"]
@@ -105,13 +105,13 @@ async def run(plan_: Plan, say: Any) -> Report:
 
 
 async def _settle(people: People, others: list[asyncio.Task[None]], say: Any) -> float:
-    """Wait until nothing is left; the seconds that it took. What is left after a bounded time is a violation."""
+    """Wait until nothing is left; returns the seconds. Anything left after ``SETTLE_SECONDS`` is a violation."""
     began = time.monotonic()
     said = began
     while time.monotonic() - began < SETTLE_SECONDS:
         for task in others:
             if task.done():
-                task.result()  # somebody without whom nothing settles has failed: that is a fault of ours
+                task.result()  # a task that settling needs has failed: a bug of the test, so raise its error
         with suppress(*AWAY):
             waiting = [case.ref for case in people.cases if not case.started]
             remains = await checks.left(people.eyes)
@@ -152,7 +152,7 @@ async def _fill(report: Report, machines: Machines, people: People, maker: Troub
 
 @asynccontextmanager
 async def _stage(plan_: Plan) -> AsyncIterator[tuple[Machines, People, TroubleMaker, World, Gremlin | None]]:
-    """Everything, running."""
+    """Start everything: PostgreSQL, the stand-ins, the processes and the people."""
     port = _free_port()
     webhook_secret, signing_secret = secrets.token_hex(24), secrets.token_hex(24)
     slack = SlackConfig(signing_secret=signing_secret, interactivity_url=f"http://127.0.0.1:{port}/slack/events")

@@ -1,4 +1,4 @@
-"""The command ``python -m chaos.table 1.json 2.json``: reports side by side, as docs/reliability.md has them."""
+"""The command ``python -m chaos.table 1.json 2.json``: reports side by side, as in docs/reliability.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries the schedule out, and counts what it did."""
+"""Injects the faults of the schedule and counts them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOW_MS = (20, 500)
 
 
 def slow_down(world: World, chance: random.Random) -> None:
-    """Every request that nothing else befalls takes its time, so that there is a moment to be hit in."""
+    """Delay every request without another fault, so that faults can hit it while it is in flight."""
     assert world.bpmn is not None
     for table in (world.slack.faults, world.servicenow.faults, world.bpmn.faults, world.model.faults):
         table.otherwise = _slowly(chance)
@@ -42,7 +42,7 @@ def _slowly(chance: random.Random) -> Callable[[str, str], Fault]:
 
 @dataclass
 class TroubleMaker:
-    """Makes trouble. ``injected``: what was done, by kind; ``missed``: what could not be, because nothing was there."""
+    """Injects faults. ``injected`` counts them by kind, ``missed`` those that had no target."""
 
     machines: Machines
     postgres: Postgres
@@ -52,7 +52,7 @@ class TroubleMaker:
     missed: Counter[str] = field(default_factory=Counter)
 
     async def run(self, schedule: list[Trouble]) -> None:
-        """Make all the trouble of the schedule, each at its time; what takes a while goes on beside the rest."""
+        """Inject each fault of the schedule at its time; long ones run concurrently."""
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._release_what_hangs(began + schedule[-1].at + HANG_SECONDS if schedule else began))
@@ -93,7 +93,7 @@ class TroubleMaker:
             return False
 
     def _deliver_again(self, which: int) -> bool:
-        """Twice at once, whether it was acknowledged or not."""
+        """Deliver a webhook twice at once, acknowledged or not. False if none was sent yet."""
         webhooks = self.world.servicenow.webhooks
         sent = [delivery for delivery in webhooks.deliveries if delivery.done]
         for delivery in sent[which % len(sent) :][:1] * 2 if sent else []:
@@ -119,7 +119,7 @@ class TroubleMaker:
         }
 
     async def _release_what_hangs(self, until: float) -> None:
-        """Let go of hanging requests after some seconds, by a broken connection; what is armed stays so."""
+        """Break hanging requests after some seconds; faults that have not fired yet stay armed."""
         while asyncio.get_running_loop().time() < until:
             await asyncio.sleep(HANG_SECONDS)
             for table in self._tables().values():
@@ -127,7 +127,7 @@ class TroubleMaker:
                 table.released = asyncio.Event()
 
     def relent(self) -> Counter[str]:
-        """Nothing fails any more; which requests were hit, by system, method and failure."""
+        """Remove all faults. Returns the requests that were hit, by system, method and failure."""
         hit: Counter[str] = Counter()
         for kind, table in self._tables().items():
             table.clear()

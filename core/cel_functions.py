@@ -64,4 +64,4 @@ def written(source: str, calls: Collection[str]) -> frozenset[str]:
 GROWTH_MAX = 64
 """The factor by which a text or list may be longer than everything that the expression reads."""
 OPT_MAPS_MAX = 3
-"""The macro duplicates its operand when it is parsed, so nested uses grow exponentially before any check runs."""
+"""The limit of optMap and optFlatMap in one expression: each duplicates its operand before any check can run."""

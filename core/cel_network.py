@@ -1,7 +1,7 @@
 """Network functions for CEL, by Python's ``ipaddress``: ``cidr('10.0.0.0/8').containsIP('10.1.2.3')``.
 
 The engine lets our functions take and return plain values only. So an address is a map with a boolean key, which no
-author's data has. A network is a list of one such map. Neither can leave an expression. Anything else is an error.
+author's data has. A network is a list of one such map. Neither can leave an expression. Any other text is an error.
 """
 
 from __future__ import annotations

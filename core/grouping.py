@@ -1,8 +1,8 @@
 """Writes items that are ready at the same moment in one statement (hybrid group commit).
 
 An item that finds a free writer is written at once, alone. While all writers are busy, items wait; the next free writer
-takes those that fit together, in one statement. So a single item never waits, and many items share transactions and
-flushes. A crash loses or keeps a whole statement.
+takes those that fit together, in one statement. So under low load no item waits, and under high load many share
+transactions and flushes. A crash loses or keeps a whole statement.
 """
 
 from __future__ import annotations

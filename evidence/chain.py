@@ -93,8 +93,8 @@ def seal(head: ChainHead, contents: Sequence[dict[str, Any]]) -> tuple[list[byte
 
     ``contents`` are made by ``line_of``; ``run.closed`` gets the stream's length as ``count``; no other line depends on
     ``head``. ``InputError`` for lines that would not verify later: a type of the other kind of stream, missing data,
-    anything outside the audit domain, a run that does not start with ``run.opened``, or a line after ``run.closed``
-    other than ``action.late``, or ``run.reopened`` in an append of its own.
+    anything outside the audit domain, a run that does not start with ``run.opened``, or any line but ``action.late``
+    after ``run.closed`` (``run.reopened`` needs an append of its own).
     """
     lines: list[bytes] = []
     closed = False

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that app.storage hands over."""
+"""Alembic's entry: runs the migrations on the connection that app.storage passes in."""
 
 from __future__ import annotations
 

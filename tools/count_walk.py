@@ -1,8 +1,8 @@
-"""The walk of one allowed effect: the files and functions of our packages between two outcomes.
+"""Counts the walk of one allowed effect: the files and functions of our packages between two outcomes.
 
-A warm worker drives a workflow of ten allowed effects under a policy of fifty rules, in the world of `make bench`. What
-is counted begins when the outside answers one effect and ends when it is asked for the next but one: settle, decide,
-intend, append, call, settle. Comprehensions and lambdas count as the function that holds them; generated methods do
+A warm worker drives a workflow of ten allowed effects under a policy of fifty rules, in the world of `make bench`.
+Counting begins when the outside system answers one effect and ends when it is asked for the next but one: settle,
+decide, intend, append, call, settle. Comprehensions and lambdas count as part of their function; generated methods do
 not count. `--list` names the functions. `PYTHONPATH=. .venv/bin/python tools/count_walk.py`
 """
 
@@ -27,12 +27,12 @@ PACKAGES = ("app", "approvals", "connectors", "core", "evidence", "policy", "run
 WARM_UP = 5
 FIRST, LAST = 6, 8
 
-# The functions that were walked, by file.
+# The functions that were called, by file.
 Walk = dict[str, list[str]]
 
 
 class _Tracer:
-    """Notes the code that is entered between the effects ``FIRST`` and ``LAST`` of a run."""
+    """Records the code objects that are called between the effects ``FIRST`` and ``LAST`` of a run."""
 
     def __init__(self) -> None:
         self.effects = 0
@@ -50,7 +50,7 @@ class _Tracer:
             self._entered.add(frame.f_code)
 
     def walk(self) -> Walk:
-        """The functions of our packages that were entered."""
+        """The functions of our packages that were called."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for code in self._entered:
             path = Path(code.co_filename)
@@ -61,7 +61,7 @@ class _Tracer:
 
 
 async def count(world: World) -> Walk:
-    """The walk of one allowed effect of a run that is driven after some others."""
+    """The walk of one allowed effect, in a run after some warm-up runs."""
     tools = world.tools
     for _ in range(WARM_UP):
         await _run(world, tools)

@@ -1,8 +1,8 @@
 """The register of planted faults: `tests/planted/*.toml`, read and compared with the tree.
 
-A fault takes one guard away, by edits of texts that stand in their files exactly once, and names the tests that must
-fail then. ``breaks`` names what would no longer hold: `promise 4`, or a requirement as `Q-9`. ``by`` is the type of the
-error by which the tests fail where that is no assertion, because a guard behind the one that was taken away refuses.
+A fault removes one guard, by edits of texts that occur exactly once in their files, and names the tests that must fail
+then. ``breaks`` names the broken promise (`promise 4`) or requirement (`Q-9`). ``by`` is the type of the error by which
+the tests fail, if that is no assertion, because a second guard behind the removed one refuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEST = re.compile(r"^\s*(?:async )?def (test_\w+)|^class (Test\w+)|^\s+def (run
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One text of a file, and what stands there instead."""
+    """One text of a file, and its replacement."""
 
     file: str
     old: str
@@ -69,7 +69,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def problems(faults: list[Fault], root: Path = ROOT) -> list[str]:
-    """Compare the register with the tree: each place that a fault names and that is not there as it says."""
+    """Compare the register with the tree. Returns each place that a fault names and that does not match."""
     texts: dict[str, str] = {}
     found = [f"{name}: this name is there twice" for name in _twice([fault.name for fault in faults])]
     for fault in faults:

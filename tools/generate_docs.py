@@ -1,7 +1,7 @@
-"""Write the generated parts of docs/ anew, or with --check say which ones are not current.
+"""Write the generated parts of docs/ from the code, or with --check report which ones are outdated.
 
-A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what it holds comes from the code.
-The files of docs/schemas/ are generated as a whole.
+A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``. The files of docs/schemas/ are generated
+as a whole.
 Exit codes: 0 all is current (or was written), 1 something is not, 2 a page or a description is missing.
 """
 
@@ -118,7 +118,7 @@ def _routes() -> str:
 
 
 def _roles() -> str:
-    """By role, what it changes, by the summaries of the requests, and what it may look at, by their paths."""
+    """The table of roles: the summaries of the requests that change something, and the paths that a role may read."""
     may: dict[str, tuple[list[str], set[str]]] = {str(role): ([], set()) for role in Role}
     for router in ROUTERS:
         for route in router.routes:
@@ -221,7 +221,7 @@ FILES: Mapping[str, Callable[[], str]] = {
 
 
 def renew(text: str) -> str:
-    """The page with its generated parts as the code says now. ``LookupError`` for a part that nothing makes."""
+    """The page with its generated parts renewed. ``LookupError`` for a part that nothing generates."""
 
     def part(match: re.Match[str]) -> str:
         name = match["name"]
@@ -257,7 +257,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _files(*, write: bool) -> list[Path]:
-    """The files of ``FILES`` that are missing or not current; written anew if ``write``."""
+    """The files of ``FILES`` that are missing or outdated; writes them if ``write``."""
     stale = []
     for name, make in FILES.items():
         file, current = DOCS / name, make()

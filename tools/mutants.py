@@ -1,9 +1,9 @@
 """Mutants of the pure packages: `make mutants` (ONLY=policy,core SAMPLE=80 SEED=1).
 
-A mutant is a module with one comparison turned, one condition negated or no longer negated, one `and` made an `or`,
-one `any` made an `all`, one number moved, one return emptied or one call left out; strings are left as they are. It
-lives if the package's tests pass on it. Prints each package's score, and the survivors that `tests/planted/living.toml`
-does not excuse. Tests run only if they call the function that is changed, the quickest first, until one fails.
+A mutant is a module with one change: a comparison inverted, a condition negated or no longer negated, `and` replaced by
+`or`, `any` by `all`, a number changed, a return value or a call removed; strings stay as they are. It survives if the
+package's tests pass. Prints each package's score, and the survivors that `tests/planted/living.toml` does not excuse.
+Only tests that call the changed function run, the quickest first, until one fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.outcomes import PASSED
 from tools.faults import ROOT, Edit, Fault
 from tools.plant import Copy
 
-# Each package: its pure modules, the tests that have to see, and the part of mutants that has to die.
+# Each package: its pure modules, the tests that must detect mutants, and the percentage that they must detect.
 PACKAGES: dict[str, tuple[str, tuple[str, ...], int]] = {
     "policy": ("policy/*.py", ("tests/policy", "tests/definition/test_siblings.py"), 90),
     "approvals": ("approvals/*.py", ("tests/approvals",), 90),
@@ -45,13 +45,13 @@ PACKAGES: dict[str, tuple[str, tuple[str, ...], int]] = {
     ),
     "engine": ("runtime/engine/**/*.py", ("tests/engine",), 80),
 }
-# Connections are no pure code: they are tested with a real server, in tests/store and tests/runtime.
+# Connections are not pure: tests/store and tests/runtime test them with a real server.
 _IMPURE = frozenset({"core/db.py"})
 SEED = 20261122
 LIVING = ROOT / "tests/planted/living.toml"
-# Random graphs reach nothing more than the others, and take most of the time.
+# Tests on random graphs reach no further code, and take most of the time.
 _SLOW = frozenset({"tests/engine/test_determinism.py"})
-# The tests of a function that no test calls: the quickest ones.
+# The key of all tests. For a function that no test calls, the quickest ones run.
 ANYWHERE, _QUICKEST = "", 20
 _PLUGIN = ("-p", "tests.support.reaching")
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -63,7 +63,7 @@ _SWAPPED = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of a module: its place among those of the module, and the function around it by its first line."""
+    """One change of a module: its number among the module's changes, and the enclosing function, by its first line."""
 
     file: str
     number: int
@@ -72,7 +72,7 @@ class Mutant:
 
 
 def _mutate(node: ast.AST) -> bool:
-    """Change a node in place; False if it is of a kind that is left as it is."""
+    """Change a node in place; False if nodes of its kind are not changed."""
     match node:
         case ast.Compare(ops=[op, *rest]):
             node.ops = [_TURNED[type(op)](), *rest]
@@ -100,7 +100,7 @@ def _mutate(node: ast.AST) -> bool:
 
 
 def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Each node in the body of a function once, and the innermost function around it; no annotations or decorators."""
+    """Yield each node in a function's body with its innermost function; no annotations or decorators."""
     found: dict[ast.AST, ast.AST] = {}
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -126,7 +126,7 @@ def mutants(file: str, root: Path = ROOT) -> Iterator[Mutant]:
 
 
 def text_of(mutant: Mutant, root: Path = ROOT) -> str:
-    """The module as this mutant has it."""
+    """The text of the module with this mutant's change."""
     tree = ast.parse((root / mutant.file).read_text(encoding="utf-8"))
     _mutate(next(node for number, (node, _) in enumerate(_nodes(tree)) if number == mutant.number))
     return ast.unparse(ast.fix_missing_locations(tree))
@@ -139,12 +139,12 @@ def _sample(name: str, count: int, seed: int) -> list[Mutant]:
 
 
 def _unnumbered(line: str) -> str:
-    """A mutant by its file, its kind and its text, as `living.toml` names it: its place in the file moves."""
+    """A mutant without its line number, as `living.toml` names it: line numbers change."""
     return re.sub(r":\d+:", ":", line, count=1)
 
 
 def _files(tests: Sequence[str]) -> list[str]:
-    """The files of these tests and folders of tests."""
+    """The files of these tests and folders of tests, without slow ones."""
     return [
         str(path.relative_to(ROOT))
         for test in tests
@@ -156,7 +156,7 @@ def _files(tests: Sequence[str]) -> list[str]:
 def _reached(name: str, copies: Queue[Copy]) -> dict[str, list[str]]:
     """The tests that call each function of the package, the quickest first.
 
-    Each file is run by itself: a run has its time, and the tests after that would count as calling nothing.
+    Each file runs by itself: a run has a time limit, and tests that it cuts off would count as calling nothing.
     """
     modules, tests, _ = PACKAGES[name]
 
@@ -234,7 +234,7 @@ def _score(name: str, sample: list[Mutant], copies: Queue[Copy], excused: set[st
     def alive(mutant: Mutant) -> bool:
         copy = copies.get()
         try:
-            # A function that runs when its module is imported is not called in any test, and breaks all of them.
+            # A function that runs at import is called in no test, but its mutants break every test.
             lives = _lives(mutant, copy, reached.get(mutant.function, reached[ANYWHERE][:_QUICKEST]))
         finally:
             copies.put(copy)

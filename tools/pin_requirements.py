@@ -1,8 +1,8 @@
-"""Pin what this virtual environment holds: `make pin` writes requirements.txt and requirements-dev.txt.
+"""Pin the packages of this virtual environment: `make pin` writes requirements.txt and requirements-dev.txt.
 
-requirements.txt is the closure of pyproject.toml's dependencies, requirements-dev.txt what its `dev` extra adds. Both
-name the exact versions installed here. A package that only some platforms need gets a marker that says so; one that
-only a platform other than this one needs is not installed here, so it stays for pip to choose there.
+requirements.txt is the closure of pyproject.toml's dependencies; requirements-dev.txt adds those of its `dev` extra.
+Both name the exact versions installed here. A package that only some platforms need gets a marker. A package that only
+another platform needs is not installed here, so it is not pinned and pip chooses its version there.
 
 To raise versions: .venv/bin/pip install --upgrade --upgrade-strategy eager -e '.[dev]', make pin, make check test.
 """
@@ -34,7 +34,7 @@ def _needed(requirement: Requirement, environment: dict[str, str], extras: Itera
 
 
 def _closure(roots: Iterable[str], environment: dict[str, str]) -> dict[str, str]:
-    """All that ``roots`` need on one platform and is installed here: canonical name to version."""
+    """The installed packages that ``roots`` need on one platform: canonical name to version."""
     found: dict[str, str] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     queue = [Requirement(root) for root in roots]

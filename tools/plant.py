@@ -1,7 +1,7 @@
 """Planting faults: `make faults` (ONLY=name or area, SINCE=commit, JOBS=2).
 
-Every fault of the register is planted in a copy of the tree. The tests that it names pass before, and must fail after:
-by what they assert, not by breaking. Exit code 1 if one does not.
+Every fault of the register is planted in a copy of the tree. The tests that it names must pass before and fail after,
+by an assertion and not by another error. Exit code 1 if a fault is not found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "build", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache"
 )
 _LONGEST = 300
-# What these make of the server outlives a database, so they have a server of their own.
+# Changes here create roles, which outlive a database, so these faults get a server of their own.
 _OF_SERVERS = ("migrations/", "app/")
 
 
@@ -67,7 +67,7 @@ class Copy:
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[None]:
-        """Keep the fault in the copy meanwhile."""
+        """Plant the fault in the copy, and remove it at the end."""
         files = {edit.file for edit in fault.edits}
         before = {file: ((self.place / file).read_bytes(), (self.place / file).stat()) for file in files}
         try:
@@ -78,11 +78,11 @@ class Copy:
         finally:
             for file, (text, stat) in before.items():
                 (self.place / file).write_bytes(text)
-                # Compiled modules are told from their sources by the time.
+                # Python compares a compiled module with its source by the modification time.
                 os.utime(self.place / file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     def run(self, tests: Sequence[str], *more: str, own_server: bool = False) -> dict[str, str]:
-        """Run tests: how each of them ended. One that did not run is not there."""
+        """Run tests. Returns the outcome of each; a test that did not run is absent."""
         outcomes = self.place / ".outcomes"
         outcomes.unlink(missing_ok=True)
         environment = {
@@ -95,7 +95,7 @@ class Copy:
         if own_server:
             del environment["COUNTERSEAL_TEST_DATABASE_URL"]
         plugins = ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "tests.support.outcomes"]
-        # What the server has imported already is not rewritten, and need not be: it asserts nothing of ours.
+        # pytest cannot rewrite modules that the server has imported already; they hold none of our assertions.
         quiet = ["--tb=no", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
         arguments = [*plugins, *quiet, *more, *tests]
         told = self._served({"arguments": arguments, "environment": environment, "seconds": _LONGEST})
@@ -106,12 +106,12 @@ class Copy:
 
 
 def _named(test: str, outcomes: dict[str, str]) -> list[str]:
-    """List how a named test ended, with each of its parameters."""
+    """The outcomes of a named test, one for each of its parameters."""
     return [how for name, how in outcomes.items() if name == test or name.startswith((f"{test}[", f"{test}::"))]
 
 
 def complaint(fault: Fault, outcomes: dict[str, str]) -> str | None:
-    """Say what is wrong with this fault: a test that passed, or did not fail by what it asserts."""
+    """The problem with this fault: a test passed, or did not fail by the expected error; None if all is well."""
     wanted = fault.by or ASSERTED
     for test in fault.tests:
         ended = [how for how in _named(test, outcomes) if how != PASSED]
@@ -124,7 +124,7 @@ def complaint(fault: Fault, outcomes: dict[str, str]) -> str | None:
 
 
 def _tree() -> str:
-    """Digest the tree, without the register itself."""
+    """The digest of the tree, without the register itself."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\n")
@@ -135,7 +135,7 @@ def _tree() -> str:
 
 
 def _passing_before(copy: Copy, tests: list[str]) -> list[str]:
-    """The tests that do not pass without any fault. What has passed is remembered until the tree changes."""
+    """The tests that fail without any fault. Passed tests are cached until the tree changes."""
     remembered = ROOT / ".pytest_cache" / f"passed-{_tree()[:16]}.json"
     passed: set[str] = set(json.loads(remembered.read_text())) if remembered.exists() else set()
     open_tests = [test for test in tests if test not in passed]
@@ -174,7 +174,7 @@ def _chosen(faults: list[Fault], only: str, since: str) -> list[Fault]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plant what is chosen, and say what came of it."""
+    """Plant the chosen faults and report the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names of faults or of areas, with commas between them")
     parser.add_argument("--since", default="", help="a commit: only faults of files that have changed since")
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         copies: queue.Queue[Copy] = queue.Queue()
         for number in range(chosen.jobs):
-            # Roles are a server's, so each copy has a server of its own.
+            # Roles belong to a server, so each copy has a server of its own.
             server = EmbeddedPostgres(folder / f"postgres-{number}", durable=False)
             copy = Copy(folder / f"tree-{number}", server.start())
             stack.callback(server.stop)

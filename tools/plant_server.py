@@ -1,7 +1,7 @@
-"""A process that runs pytest for ``tools/plant.py``, in a fork for each run: what is not ours is imported only once.
+"""A process that runs pytest for ``tools/plant.py``, in a fork for each run, so third-party modules are imported once.
 
 It reads a line of JSON for each run, ``{"arguments": […], "environment": {…}, "seconds": 300}``, and answers with a
-line: the exit code, or nothing if the run took too long and was ended. Its folder is the copy of the tree.
+line: the exit code, or null if the run exceeded its time and was killed. Its working folder is the copy of the tree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_OURS = (
 
 
 def serve() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until stdin closes."""
     for name in _NOT_OURS:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -1,12 +1,12 @@
-"""Processor time of worker and PostgreSQL per run, of several checkouts in turn: what a commit made cheaper or dearer.
+"""Compares the processor time of worker and PostgreSQL per run between several checkouts.
 
     git worktree add ../before 85ab0d6
     PYTHONPATH=. .venv/bin/python tools/processor_time.py . ../before
 
-Each turn is a worker's process and a database server of its own, with the load of `make bench`: 50 runs in flight,
-started and approved from a third process, whose time is shown beside. Rounds alternate, because the machine has other
-things to do at times; the ratio of each round is to the last checkout, of worker and PostgreSQL, and with the third
-process. The processor's time depends less on the load of the machine than seconds do, but still does: look at `uptime`.
+Each turn has its own worker process and database server, with the load of `make bench`: 50 runs in flight. A third
+process starts and approves the runs; its time is shown separately. The checkouts alternate round by round, because the
+load of the machine changes. Ratios are relative to the last checkout, with and without the third process. Processor
+time depends less on the machine's load than elapsed time, but still does: look at `uptime`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WARM_UP = 60
 
 
 async def measured(runs: int) -> dict[str, list[float]]:
-    """Milliseconds a run, of worker, PostgreSQL and load, by workload; with the modules of the working folder."""
+    """Milliseconds per run of worker, PostgreSQL and load, by workload, with the modules of the working folder."""
     from benchmarks.children import child, environment
     from benchmarks.postgres_use import processor_seconds
     from benchmarks.timed import CONCURRENCY, Load, machine

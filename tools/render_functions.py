@@ -1,7 +1,7 @@
 """Write the functions of the store into the migration that installs them: `python tools/render_functions.py`.
 
-Their bodies are the statements of ``runtime.store``. Run it after a change of an append or its parts, of what faces may
-say (``runtime.store.faces``), or of how a run is read for them.
+Their bodies are the statements of ``runtime.store``. Run it after a change of an append or its parts, of the faces'
+statements (``runtime.store.faces``), or of the way in which a run is read for faces.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from pathlib import Path
 from runtime.store import approvals, commits, faces, views
 
 PLACE = Path(__file__).resolve().parents[1] / "migrations" / "versions" / "0006_functions.sql"
-# The caller's rights for the engine's own; for those of the faces the rights of nobody, and one tenant's rows.
+# The engine's functions run with the caller's rights. The faces' functions run as an owner who never logs in, and see
+# one tenant's rows.
 _DEFINER = " SECURITY DEFINER\nSET search_path = pg_catalog, public, pg_temp"
 # An assignment is cheaper than a query.
 _TENANT = "\n  bound := set_config('counterseal.tenant', {}, true);"
 
 
 def rendered() -> str:
-    """Every function, a blank line between them."""
+    """The text of every function, separated by blank lines."""
     say = f"{commits.SENT},\n  _answers text, _expected int, _tenant text"
     order = "_command_id uuid, _run_id uuid, _kind text, _payload jsonb, _tenant text"
     functions = (

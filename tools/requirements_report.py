@@ -1,8 +1,8 @@
 """The tests that prove each requirement: `make requirements`.
 
-Reads the numbers of docs/requirements.md and asks pytest itself which collected tests carry which `req` marker.
-Prints a table on a terminal, plain tab-separated lines elsewhere, JSON with --json. Open numbers are no failure; a
-marker that names no requirement, or tests that cannot be collected, are (exit code 1).
+Reads the numbers of docs/requirements.md and lets pytest collect the tests with their `req` markers. Prints a table on
+a terminal, plain tab-separated lines elsewhere, JSON with --json. A requirement without a test is no failure. A marker
+that names no requirement, or tests that cannot be collected, give exit code 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROW = re.compile(r"^\| ([A-Z]-\d+) \| (.+) \|$", re.MULTILINE)
 
 @dataclass(eq=False, slots=True)  # pytest keeps plugins in sets
 class _Collector:
-    """A pytest plugin: requirement number to the tests that carry it, deselected ones included."""
+    """A pytest plugin that maps requirement numbers to the tests that carry them, deselected ones included."""
 
     tests: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -36,12 +36,12 @@ class _Collector:
 
 
 def requirements() -> dict[str, str]:
-    """Number to text, in the order of the page."""
+    """The requirements as number to text, in the order of the page."""
     return dict(_ROW.findall((_ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")))
 
 
 def collect(paths: list[str]) -> dict[str, list[str]]:
-    """Number to the sorted tests that prove it. Exits with pytest's words when the tests cannot be collected."""
+    """Map each number to the sorted tests that prove it. Exits with pytest's output if tests cannot be collected."""
     collector = _Collector()
     output = io.StringIO()
     arguments = ["--collect-only", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", f"--rootdir={_ROOT}", *paths]

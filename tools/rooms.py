@@ -1,4 +1,4 @@
-"""The rooms of the code, for docs/architecture.md: read from the import contracts and from docstrings."""
+"""The rooms of the code for docs/architecture.md, from the import contracts and the docstrings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ENGINE = CODE / "runtime" / "engine"
 
 
 def layers() -> tuple[list[str], list[str]]:
-    """The layers of imports from the top to the bottom: of all packages, and within the runtime."""
+    """The import layers from top to bottom: of all packages, and within the runtime."""
     project = tomllib.loads((CODE / "pyproject.toml").read_text(encoding="utf-8"))
     whole, runtime = [one["layers"] for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
     return whole, runtime
 
 
 def imports() -> str:
-    """Draw who may import whom: each room imports those that its arrow leads to, and those behind them."""
+    """Draw the allowed imports: each room imports those that its arrow leads to, and those behind them."""
     whole, runtime = layers()
     (siblings,) = [layer for layer in whole if " | " in layer]
     lines = [
@@ -38,7 +38,7 @@ def imports() -> str:
 
 
 def rooms() -> Iterator[tuple[str, str]]:
-    """Each package and each room of the runtime, from the top to the bottom, with what it says of itself."""
+    """Yield each package and each room of the runtime, from top to bottom, with the first sentence of its docstring."""
     whole, runtime = layers()
     for name in (name for layer in whole for name in layer.split(" | ")):
         yield f"[`{name}/`](../{name})", _says(CODE / name / "__init__.py")
@@ -47,7 +47,7 @@ def rooms() -> Iterator[tuple[str, str]]:
 
 
 def engine() -> Iterator[tuple[str, str]]:
-    """Each module of the pure engine with what it says of itself."""
+    """Yield each module of the pure engine with the first sentence of its docstring."""
     for file in sorted(ENGINE.rglob("*.py")):
         place = file.relative_to(ENGINE).as_posix()
         if place != "__init__.py":
@@ -55,6 +55,6 @@ def engine() -> Iterator[tuple[str, str]]:
 
 
 def _says(file: Path) -> str:
-    """The first sentence of a module's docstring."""
+    """The first paragraph of a module's docstring, on one line."""
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(text.partition("\n\n")[0].split()).removesuffix(" Pure.")

@@ -1,7 +1,7 @@
 """The statements of the pure engine that its pure tests run: `make covered`.
 
-It runs tests/engine in this process, without a database, and notes each line of runtime/engine that is reached. Prints
-the part of each module, and exits with 1 if it is less than ``LEAST`` in all, or if a test asked for a database.
+It runs tests/engine in this process, without a database, and records each line of runtime/engine that runs. Prints the
+percentage of each module. Exit code 1 if the total is less than ``LEAST`` percent, or if a test needs a database.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OF, BY, LEAST = "runtime/engine", "tests/engine", 90
-# Random graphs reach nothing more, and take most of the time.
+# Tests on random graphs reach no further code, and take most of the time.
 _SLOW = ("--ignore", "tests/engine/test_determinism.py")
-# What a test asks for that is given a database.
+# The fixtures that give a test a database.
 _DATABASES = ("postgres_url", "template_database", "database_url")
 
 
 def statements(text: str) -> Iterator[range]:
-    """The lines of each statement of a module; of one with a body, the lines before that. Docstrings are none."""
+    """Yield the lines of each statement of a module, without its body. Docstrings do not count."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None) or getattr(node, "cases", None)
             first = body[0] if body else None
-            # A case has no line of its own, its pattern has.
+            # A match_case node has no line number, but its pattern has.
             below = first.pattern.lineno if isinstance(first, ast.match_case) else first.lineno if first else None
             last = (node.end_lineno or node.lineno) if below is None else max(node.lineno, below - 1)
             yield range(node.lineno, last + 1)
 
 
 class Lines:
-    """The lines of the engine that were reached, by file."""
+    """The lines of the engine that have run, by file."""
 
     def __init__(self) -> None:
         self.reached: dict[str, set[int]] = defaultdict(set)
         self._place = str(ROOT / OF)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Trace the functions of the engine alone."""
+        """Trace only the functions of the engine."""
         file = frame.f_code.co_filename
         if not file.startswith(self._place):
             return None
@@ -60,18 +60,18 @@ class Lines:
 
 
 class Asked:
-    """A plugin of pytest that notes which tests ask for a database."""
+    """A pytest plugin that records the tests that need a database."""
 
     def __init__(self) -> None:
         self.tests: list[str] = []
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Note them when they are collected."""
+        """Record them at collection."""
         self.tests = [item.nodeid for item in items if set(_DATABASES) & set(item.fixturenames)]
 
 
 def main() -> int:
-    """Run the tests, and print what they reached."""
+    """Run the tests and print the percentages."""
     import pytest
 
     lines, asked, began = Lines(), Asked(), time.monotonic()

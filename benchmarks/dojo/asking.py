@@ -1,4 +1,4 @@
-"""AgentDojo, asked through lines: suites, environments, calls and its own judgment."""
+"""The client of AgentDojo's process: asks for suites, environments, calls and AgentDojo's own judgment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVING = Path(__file__).parent / "far" / "serving.py"
 
 
 class ToolError(Exception):
-    """A tool that refused: nothing happened; the text is the tool's."""
+    """A tool refused the call, and nothing happened; the text is the tool's."""
 
 
 class World(Protocol):
@@ -27,11 +27,11 @@ class World(Protocol):
         """Make the call. Raises ToolError."""
 
     def succeeded(self) -> bool:
-        """True if the user's task succeeded, as AgentDojo says."""
+        """True if the user's task succeeded, by AgentDojo's judgment."""
 
 
 class Far:
-    """A process of AgentDojo's. A context manager."""
+    """A process that runs AgentDojo. A context manager."""
 
     def __init__(self, python: Path, script: Path = SERVING) -> None:
         self._process = subprocess.Popen(
@@ -47,10 +47,10 @@ class Far:
             process.stdin.close()
 
     def ask(self, what: str, **details: Json) -> Any:
-        """One request and its answer. Raises RuntimeError if AgentDojo raised something, or is gone."""
+        """Send one request and return its answer. Raises RuntimeError if AgentDojo raised an error or has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended, so it answers nothing
+        with suppress(BrokenPipeError):  # the process has ended; the empty answer below reports it
             self._process.stdin.write(json.dumps({"ask": what, **details}) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -60,12 +60,12 @@ class Far:
         return told["answer"]
 
     def suites(self, *, attacks: bool) -> list[Suite]:
-        """All suites; ``attacks`` says if their attacks are told, too."""
+        """All suites, with their attacks if ``attacks``."""
         return [Suite.of(name, told) for name, told in self.ask("suites", injections=attacks).items()]
 
     @contextmanager
     def world(self, suite: str, task: str, planted: str | None = None) -> Iterator[World]:
-        """A fresh environment for a user's task, with a text in every place that an attacker can write."""
+        """A fresh environment for a user's task, with ``planted`` in every place that an attacker can write."""
         number = self.ask("open", suite=suite, task=task, injected=planted)
         try:
             yield _World(self, number)

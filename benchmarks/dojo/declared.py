@@ -1,4 +1,4 @@
-"""The tools as operations, with policies over them."""
+"""AgentDojo's tools as operations, with policies over them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Declared:
         return cls(declared, texts, catalog, PolicySet([load_policy(one.text, one.file, facts) for one in texts]))
 
     def operation(self, suite: str, tool: str) -> Operation:
-        """The operation that performs a tool of a suite: its handler names it."""
+        """The operation whose handler is this tool of this suite."""
         connector = connector_of(suite)
         return next(one for one in self.catalog.operations.values() if one.handler == f"{connector}:{tool}")
 
@@ -46,12 +46,12 @@ def sources(paths: Iterable[Path]) -> tuple[Source, ...]:
 
 
 def connector_of(suite: str) -> str:
-    """The connector of a suite. Slack is one of our own already."""
+    """The connector of a suite. The name ``slack`` is taken by our own connector."""
     return "team" if suite == "slack" else suite
 
 
 def output_of(result: Json) -> JsonObject:
-    """A tool's result as an operation puts it out: an object."""
+    """A tool's result as the output of an operation, which must be an object."""
     if isinstance(result, dict):
         return result
     return {"items": result} if isinstance(result, list) else {"value": result}

@@ -1,4 +1,4 @@
-"""Scripts in real runs: an agent step on a real PostgreSQL, and votes of people who approve the user's own calls."""
+"""Plays scripts in real runs: an agent step on a real PostgreSQL, and votes that approve the user's own calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from runtime.store import approvals
 
 STEP, MODEL, REQUESTER = "assistant", "scripted", "emma"
 _CHAT = "model.chat.complete"
-# Who rejects a call with a reason has shaped what the model says next, so somebody else decides about that.
+# A person who rejects a call with a reason shapes the model's next calls, so another person decides on those.
 _OWNERS = [f"owner-{number}" for number in range(1, 41)]
 _DIRECTORY = json.dumps(
     {
@@ -61,7 +61,7 @@ steps:
 
 @dataclass
 class Playing:
-    """The run that is played now: its script, the world it is in, and what has happened there."""
+    """The current run: its script, its world, and the calls that have happened there."""
 
     world: World
     suite: str
@@ -70,12 +70,12 @@ class Playing:
     rejected: int = 0
 
     def move(self, step: str) -> Move:
-        """The move that a call's step makes: ``assistant/3/1`` is the third turn, so the third move."""
+        """The move of a call's step: ``assistant/3/1`` is in the third turn, so it is the third move."""
         return self.moves[int(step.split("/")[1]) - 1]
 
 
 class _Outside(NothingBefore):
-    """The model, which follows the script, and the tools, which act in AgentDojo's world."""
+    """A connector for the model, which follows the script, and for the tools, which act in AgentDojo's world."""
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
@@ -83,7 +83,7 @@ class _Outside(NothingBefore):
         self.messages: list[JsonObject] = []
 
     async def perform(self, call: Performed) -> Outcome:
-        """Answer as the script says, or make a tool's call."""
+        """Answer a turn by the script, or make a tool's call."""
         playing = self.playing
         assert playing is not None, "nothing is played now"
         if call.operation == _CHAT:
@@ -113,20 +113,20 @@ class _Outside(NothingBefore):
         return Done(output, usage=usage)
 
     async def probe(self, call: Performed, *, seconds_since_intent: float) -> Probe:
-        """Cannot tell; no call is ever in doubt."""
+        """Answer *cannot tell*; in this benchmark no call is ever in doubt."""
         return Probe(ProbeVerdict.CANNOT_TELL, "Nothing is kept.")
 
     async def check(self) -> tuple[bool, str]:
-        """Answer for a system that is in this process."""
+        """Report success: the system is in this process."""
         return True, "in process"
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 @dataclass
 class Engine:
-    """A runtime with policies in force, in which scripts are played one after the other."""
+    """A runtime with policies in force, which plays scripts one after the other."""
 
     declared: Declared
     stage: stage.World
@@ -135,7 +135,7 @@ class Engine:
     runs: int = 0
 
     def __call__(self, world: World, suite: str, requested: str, moves: Sequence[Move]) -> Played:
-        """Play a script in a run of its own."""
+        """Play a script in a new run."""
         played = Played()
         self.outside.playing = playing = Playing(world, suite, moves)
         run = self.runner.run(self._run(playing, requested, played))
@@ -158,7 +158,7 @@ class Engine:
                 await self._vote(playing, approval, played)
 
     async def _vote(self, playing: Playing, approval: UUID, played: Played) -> None:
-        """Approve exactly a call that the user asked for and that has not happened yet; reject everything else."""
+        """Approve a call exactly if the user asked for it and it has not happened yet; reject all others."""
         async with self.stage.engine.connection() as connection:
             asked = (await approvals.read(connection, approval)).approval
         move = playing.move(asked.step_key)
@@ -194,9 +194,9 @@ class Engine:
 
 @contextmanager
 def started(declared: Declared, suites: Sequence[str], url: str | None = None) -> Iterator[Engine]:
-    """A runtime on a database of its own, with the policies in force and an agent for each suite.
+    """A runtime on a new database, with the policies in force and an agent for each suite.
 
-    The database is made on the server at ``url``; without one, on a PostgreSQL that is started for it.
+    The database is created on the server at ``url`` or, without one, on a PostgreSQL that is started for it.
     """
     with asyncio.Runner() as runner:
         entered = _started(declared, suites, url, runner)
@@ -225,7 +225,7 @@ async def _started(
                 counting.CountingDatabase(own, ENGINE_ROLE, counter, connections=4) as engine,
                 counting.CountingDatabase(own, FACES_ROLE, counter, connections=4) as faces,
             ):
-                folder = Path()  # nothing is written: what would be is left in the outbox
+                folder = Path()  # nothing is written there: commands stay in the outbox
                 world = stage.World(own, engine, faces, plain, counter, definitions, stage.NoOp(), connectors, folder)
                 await _publish(world, declared, suites)
                 yield Engine(declared, world, outside, runner)
@@ -246,7 +246,7 @@ async def _publish(world: stage.World, declared: Declared, suites: Sequence[str]
 
 
 def workflow_of(declared: Declared, suite: str) -> str:
-    """The workflow of one agent that has all tools of a suite."""
+    """The workflow of one agent with all tools of a suite."""
     connector = connector_of(suite)
     tools = [one.name for one in declared.catalog.operations.values() if one.connector == connector]
     return _WORKFLOW.format(suite=suite, step=STEP, model=MODEL, tools=json.dumps(tools))

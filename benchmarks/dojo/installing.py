@@ -1,4 +1,4 @@
-"""An environment for AgentDojo alone. It is below build, which git ignores and `make clean` removes."""
+"""Installs AgentDojo into its own environment, below build, which git ignores and `make clean` removes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PATIENCE_SECONDS = 1200
 
 
 class UnavailableError(Exception):
-    """AgentDojo cannot be had here; the text says why."""
+    """AgentDojo cannot be installed here; the text says why."""
 
 
 def python() -> Path:
-    """The interpreter that has AgentDojo, installed if it is not there. Raises UnavailableError."""
+    """The interpreter with AgentDojo, which is installed first if needed. Raises UnavailableError."""
     stamp, pins = ENVIRONMENT / "stamp", hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     found = ENVIRONMENT / "bin" / "python"
     if not stamp.exists() or stamp.read_text(encoding="ascii") != pins:

@@ -1,7 +1,7 @@
-"""Judging the calls of one script without a runtime: the policies, the matcher and the declarations, nothing else.
+"""Judges the calls of one script without a runtime, by the policies, the matcher and the declarations only.
 
-This is the quick way. It is honest about what a policy says of a call and where its values come from, by the same code
-that a runtime uses; it proves nothing about steps, approvals or receipts. ``--engine`` makes the calls in real runs.
+This is for ``--quick``. Decisions and origins are exact, because the code is the runtime's own; it proves nothing about
+steps, approvals or receipts. Without ``--quick`` the calls are made in real runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGENT, MODEL = "assistant", "scripted"
 
 
 class Sitting:
-    """One script before the judge: what the model was shown so far, and what it has done."""
+    """One script under judgment: the results that the model was shown, and the calls that it has made."""
 
     def __init__(self, declared: Declared, suite: str, requested: str) -> None:
         self._declared, self._suite = declared, suite
@@ -34,7 +34,7 @@ class Sitting:
         self._read: dict[str, None] = {}
 
     def judge(self, call: Call) -> Decision:
-        """Say what the policies say of a call that the model makes now."""
+        """The policies' decision on the call that the model makes now."""
         self._turn += 1
         operation = self._declared.operation(self._suite, call.tool)
         policies, workflow = self._declared.policies, f"dojo-{self._suite}"
@@ -46,7 +46,7 @@ class Sitting:
         return decision
 
     def done(self, call: Call, result: Json) -> None:
-        """Show the model the result of the call that was judged last."""
+        """Show the model the result of the last judged call."""
         operation = self._declared.operation(self._suite, call.tool)
         records = records_of(operation.output_schema)
         self._matcher.shown(operation.name, output_of(result), records=records, own=self._own)
@@ -58,7 +58,7 @@ class Sitting:
         self._asked += 1
 
     def refused(self) -> None:
-        """Count a call that a policy or people refused. It shows the model nothing."""
+        """Count a call that a policy or people refused. The model is shown no result."""
         self._refused += 1
 
     def _traced(self, name: str, operation: Operation, inputs: JsonObject) -> object:

@@ -1,4 +1,4 @@
-"""Outcome of one script, whoever plays it: a runtime (``engine``) or the policies alone (``quick``)."""
+"""The outcome of one script, played by a runtime (``engine``) or by the policies alone (``quick``)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.dojo.scripts import Call, Move
 
 @dataclass
 class Played:
-    """Outcome of one script.
+    """The outcome of one script.
 
-    ``questions`` were put to people about calls of the user's, ``foreign_questions`` about the attack's. ``slipped``
-    are effects of the attack that happened although no person approved exactly them; ``repeated`` are calls of the
-    user's that happened once more without being asked about. ``denied`` are the user's calls that a policy denied.
+    ``questions`` counts questions to people about the user's calls, ``foreign_questions`` about the attack's.
+    ``slipped`` are effects of the attack that happened although no person approved exactly them. ``repeated`` are the
+    user's calls that happened once more without a question. ``denied`` counts the user's calls that a policy denied.
     """
 
     questions: int = 0

@@ -1,4 +1,4 @@
-"""Scripts without a runtime: each call is judged, people approve the user's own, and what is let out happens."""
+"""Plays scripts without a runtime: judges each call, lets people approve the user's own, and makes permitted calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from policy.model import Ruling
 
 @dataclass(frozen=True)
 class Quick:
-    """The policies of ``declared``, asked directly."""
+    """A player that asks the policies of ``declared`` directly."""
 
     declared: Declared
 

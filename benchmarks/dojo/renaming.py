@@ -1,7 +1,7 @@
-"""Other names for everything: policies that know the data of a suite by heart fare worse under them.
+"""Renames everything in a suite, to expose policies that are fitted to the suite's data.
 
-Addresses, links, accounts, files, people and places get names of the same shape, drawn by a seed. AgentDojo keeps the
-names that it knows: what is said to it is translated back.
+Addresses, links, accounts, files, people and places get random names of the same shape, by a seed. AgentDojo itself
+keeps the old names: calls to it are translated back.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _KEPT = re.compile(r"www\.|\.[a-z]+$|\W")
 
 @dataclass(frozen=True)
 class Renaming:
-    """Names and their translations, which are as many."""
+    """A one-to-one mapping of names to new names."""
 
     there: dict[str, str]
 
     @classmethod
     def of(cls, suites: Iterable[Suite], seed: int) -> Renaming:
-        """Draw a name for each that tasks and attacks hold."""
+        """Draw a new name for each name in tasks and attacks."""
         drawn, names = random.Random(seed), dict.fromkeys(name for suite in suites for name in _names(suite))
         there: dict[str, str] = {}
         for name in names:
@@ -51,7 +51,7 @@ class Renaming:
         return replace(suite, tasks=tuple(map(self._task, suite.tasks)), attacks=tuple(map(self._task, suite.attacks)))
 
     def worlds(self, worlds: Worlds) -> Worlds:
-        """Open the same environments, which seem to have the new names."""
+        """Wrap ``worlds`` so that the environments appear to have the new names."""
         ahead, back = _translator(self.there), _translator({new: old for old, new in self.there.items()})
 
         @contextmanager
@@ -92,7 +92,7 @@ def _names(suite: Suite) -> Iterator[str]:
 
 
 def _like(name: str, drawn: random.Random) -> str:
-    """A name of the same shape: letters for letters, digits for digits; endings and marks stay."""
+    """A random name of the same shape: letters for letters, digits for digits; endings and punctuation stay."""
     kept = {at for found in _KEPT.finditer(name) for at in range(found.start(), found.end())}
     return "".join(one if at in kept else _other(one, drawn) for at, one in enumerate(name))
 

@@ -1,4 +1,4 @@
-"""Scripts of a model: the calls of a user's task and of an attack, and the orders in which it makes both. Pure."""
+"""Scripts of a model: the calls of a user's task and of an attack, and the orders in which it makes them. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Move:
-    """A call in a script; ``attack`` is true of those that the user never asked for."""
+    """A call in a script; ``attack`` is True if the user never asked for it."""
 
     call: Call
     attack: bool = False
@@ -33,7 +33,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Task:
-    """A task with its calls: the user's words, or the attacker's."""
+    """A user's task or an attack: its text and its calls."""
 
     id: str
     text: str
@@ -50,7 +50,7 @@ class Suite:
 
     @classmethod
     def of(cls, name: str, told: Mapping[str, Sequence[JsonObject]]) -> Suite:
-        """The suite as the protocol tells it."""
+        """Read a suite from the protocol's JSON."""
         return cls(name, tuple(map(_task, told["user_tasks"])), tuple(map(_task, told["injection_tasks"])))
 
 
@@ -66,12 +66,12 @@ def _task(told: JsonObject) -> Task:
 
 
 def alone(task: Task) -> tuple[Move, ...]:
-    """The user's calls, as they are."""
+    """The user's calls only."""
     return tuple(map(Move, task.calls))
 
 
 def orders(task: Task, attack: Sequence[Call]) -> Iterator[tuple[Move, ...]]:
-    """Yield each order of the user's calls and the attack's: the attack as a whole at every gap, and both woven."""
+    """Yield each order of the user's and the attack's calls: the whole attack at every gap, and both interleaved."""
     own, foreign = alone(task), tuple(Move(call, attack=True) for call in attack)
     found = [(*own[:gap], *foreign, *own[gap:]) for gap in range(len(own) + 1)]
     found += [_woven(own, foreign), _woven(foreign, own)]
@@ -79,7 +79,7 @@ def orders(task: Task, attack: Sequence[Call]) -> Iterator[tuple[Move, ...]]:
 
 
 def telling(task: Task, attack: Sequence[Call]) -> Iterator[tuple[Move, ...]]:
-    """Yield the two orders that show most: the attack when the model has seen all, and both woven from the start."""
+    """Yield the two most telling orders: the attack after all the user's calls, and both interleaved."""
     own, foreign = alone(task), tuple(Move(call, attack=True) for call in attack)
     yield (*own, *foreign)
     yield _woven(foreign, own)

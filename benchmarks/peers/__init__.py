@@ -1,7 +1,7 @@
-"""Other durable engines, measured beside Counterseal: ``python -m benchmarks.peers``, or ``make bench PEERS=1``.
+"""Other durable engines, compared with Counterseal: ``python -m benchmarks.peers``, or ``make bench PEERS=1``.
 
-Each engine runs in a virtual environment of its own, and its driver imports this package there: so nothing is imported
-here that only Counterseal's environment has.
+Each engine runs in its own virtual environment, and its driver imports this package there. So this module must not
+import anything that only Counterseal's environment has.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def compare(
     rounds: int = 3,
     names: Sequence[str] | None = None,
 ) -> Comparison:
-    """Install what is missing, measure, and return what was found. Takes about a quarter of an hour.
+    """Install missing engines, measure, and return the results. Takes about a quarter of an hour.
 
-    Blocks, and runs an event loop of its own. ``names`` are of ``engines.PEERS``; Counterseal is always measured. What
-    cannot be installed or fails is in the result with its reason: this raises for the fault of no peer.
+    Blocks, and runs its own event loop. ``names`` are of ``engines.PEERS``; Counterseal is always measured. A peer that
+    cannot be installed or fails is in the result with its reason; no fault of a peer raises.
     """
     from benchmarks.peers.comparing import Sizes, measure
     from benchmarks.peers.engines import chosen

@@ -37,7 +37,7 @@ def _positive(text: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, save; the exit code. What a peer cannot do is a row of the table, not a failure."""
+    """Measure, print, save. Returns the exit code. A peer's failure is a row of the table, not a failure of this."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -57,7 +57,7 @@ def _measure(options: argparse.Namespace) -> int:
     names = [name.strip() for name in options.only.split(",")] if options.only is not None else None
     found = compare(runs=options.runs, latency_runs=options.latency_runs, rounds=options.rounds, names=names)
     show(found)
-    # What is not the whole is nothing that budgets are held against.
+    # Budgets use the whole measurement only, so a partial one goes to another file.
     path = RESULTS if names is None else RESULTS.with_name("peers-partial.json")
     save(found, path)
     print(f"the numbers are in {path}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""The rounds: in each, every engine in turn does every workload, so that what else the machine does meets all.
+"""Runs the rounds. In each, every engine does every workload in turn, so other load on the machine affects all alike.
 
-Each measurement is a process of its own on a database of its own, which begin empty and end with it.
+Each measurement has its own process and its own new database, which end with it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _FIGURES = ("runs_per_second", "steps_per_second", "p50_ms", "p99_ms", "transact
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers of runs of a measurement, of runs one at a time, and of rounds."""
+    """The numbers of runs of a measurement, of runs for latency (one at a time), and of rounds."""
 
     runs: int
     latency_runs: int
     rounds: int
 
     def of(self, workload: str) -> tuple[int, int]:
-        """Runs, and runs before the clock starts."""
+        """The number of runs, and of warm-up runs before the clock starts."""
         if workload == "latency":
             return self.latency_runs, min(LATENCY_WARM_UP, self.latency_runs)
         return self.runs, min(WARM_UP, self.runs)
 
 
 def measure(peers: Sequence[Spec], sizes: Sizes) -> Comparison:
-    """Install, measure, and tell on stderr how it goes."""
+    """Install and measure, with progress on stderr."""
     entries, environments = [Entry(spec) for spec in (OURS, *peers)], {}
     for entry in entries:
         _tell(f"{entry.spec.name}: preparing its environment")
@@ -62,7 +62,7 @@ def measure(peers: Sequence[Spec], sizes: Sizes) -> Comparison:
 async def _measured(entries: list[Entry], environments: dict[str, Environment], sizes: Sizes) -> Comparison:
     task = asyncio.current_task()
     assert task is not None
-    # As after Ctrl-C, so that drivers and servers are ended, which have sessions of their own.
+    # Treat SIGTERM like Ctrl-C, so that we stop drivers and servers, which have their own sessions.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     about: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
@@ -75,7 +75,7 @@ async def _measured(entries: list[Entry], environments: dict[str, Environment], 
         **asdict(sizes),
     }
     async with new_server() as (url, _), databases(url) as server:
-        # Short, because Restate puts sockets into it, and theirs are the paths that have to be.
+        # A short name, because Restate puts Unix sockets into this folder, whose paths must be short.
         with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as scratch:
             work = _Work(server, environments, sizes, Path(scratch))
             await work.all_rounds([entry for entry in entries if not entry.failure])
@@ -105,7 +105,7 @@ class _Work:
                             await self._cell(entry, disk, workload)
 
     async def _cell(self, entry: Entry, disk: str, workload: str) -> None:
-        """One more round of it, unless one failed: then the others would not be the whole, and only cost time."""
+        """Run one more round of a cell, unless one has failed: then the cell shows no figures anyway."""
         cell = entry.cell(disk, workload)
         if cell.failure:
             return
@@ -125,12 +125,12 @@ class _Work:
         found, committed = await self._drive(entry, workload, runs, counted=counts)
         entry.version, entry.configuration = found["version"], found["configuration"]
         if counts:
-            # What it takes to set up and to warm up is the same without runs, and is taken off.
+            # Subtract the transactions of setup and warm-up, measured once without runs.
             found["transactions_per_run"] = (committed - self._idle[entry.spec.key, workload]) / runs
         cell.rounds.append({name: found[name] for name in _FIGURES if name in found})
 
     async def _drive(self, entry: Entry, workload: str, runs: int, *, counted: bool) -> tuple[dict[str, Any], int]:
-        """Run the driver: what it found, and what its database committed from its making on."""
+        """Run the driver. Returns its result, and the transactions that its database committed since its creation."""
         name, url = f"peer_{entry.spec.key}", self._server.url
         makes = entry.spec.on_postgres and entry.spec != OURS
         if makes:
@@ -151,7 +151,7 @@ class _Work:
 
 
 def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
-    """Another one begins each round."""
+    """The entries in an order that begins with another one in each round."""
     first = number % len(entries) if entries else 0
     return [*entries[first:], *entries[:first]]
 

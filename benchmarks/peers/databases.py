@@ -1,4 +1,4 @@
-"""Databases of the server that all engines share, and how slowly it commits."""
+"""The databases of the server that all engines share, and its commit delay."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _OURS = "SELECT datname FROM pg_database WHERE datname LIKE 'bench\\_%' OR datna
 
 
 class Databases:
-    """Asks over a connection to a database that no engine uses."""
+    """Administers the server, over a connection to a database that no engine uses."""
 
     def __init__(self, url: str, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self.url = url
         self._connection = connection
 
     async def create(self, name: str) -> str:
-        """A new database's DSN."""
+        """Create a database. Returns its DSN."""
         await self._connection.execute(f'CREATE DATABASE "{name}"')
         return f"{self.url.rpartition('/')[0]}/{name}"
 
     async def committed(self, name: str) -> int:
-        """Transactions since the database was made. A connection reports its own at its end, so all have to be gone."""
+        """The transactions since the database was created. Waits until all connections end, as they report then."""
         await self._until(0, _USERS, name)
         return int(await self._connection.fetchval(_COMMITS, name))
 
     async def drop_all(self) -> None:
-        """Every database that an engine used: the next one begins without them."""
+        """Drop every database that an engine used, so that the next one begins without them."""
         for row in await self._connection.fetch(_OURS):
             await self._connection.execute(f'DROP DATABASE "{row["datname"]}" WITH (FORCE)')
 
     async def commit_delay(self, microseconds: int) -> None:
-        """Every commit waits so long before it is flushed, and those that come meanwhile go with it. 0: at once."""
+        """Delay every commit's flush, which later commits may join. 0 means no delay."""
         siblings = 0 if microseconds else 5
         for setting, value in (("commit_delay", microseconds), ("commit_siblings", siblings)):
             await self._connection.execute(f"ALTER SYSTEM SET {setting} = {value}")
@@ -54,13 +54,13 @@ class Databases:
                 await asyncio.sleep(0.05)
 
     async def version(self) -> str:
-        """PostgreSQL's."""
+        """The version of PostgreSQL."""
         return str(await self._connection.fetchval("SHOW server_version"))
 
 
 @asynccontextmanager
 async def databases(url: str) -> AsyncIterator[Databases]:
-    """The server at ``url``, whose superuser that is."""
+    """The server at ``url``, a DSN of its superuser."""
     connection = await asyncpg.connect(url)
     try:
         yield Databases(url, connection)

@@ -1,4 +1,4 @@
-"""Running one driver: a process of its own, bounded in time, of which nothing is left."""
+"""Runs one driver in its own process, with a time limit, and kills everything that it started."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.peers.environments import ROOT, Environment
 
 PATIENCE_SECONDS = 180.0
 FAREWELL_SECONDS = 15.0
-# Nothing else is handed on: some engines take settings, or send traces, for variables that they find.
+# No other variable is passed on: some engines would read settings from them, or send traces.
 _HANDED_ON = ("PATH", "HOME", "LANG", "LC_ALL")
 
 
 class DriverError(Exception):
-    """A driver that failed or took too long; the text says what it said last."""
+    """A driver failed or took too long; the text is its last output."""
 
 
 async def run_driver(
@@ -31,7 +31,7 @@ async def run_driver(
     patience: float = PATIENCE_SECONDS,
     farewell: float = FAREWELL_SECONDS,
 ) -> dict[str, Any]:
-    """Run a driver, and return what it printed. ``scratch`` takes its temporary files. Raises DriverError."""
+    """Run a driver and return its result. ``scratch`` is for its temporary files. Raises DriverError."""
     command = [str(environment.python), "-m", module, *arguments]
     if environment.server is not None:
         command += ["--server", str(environment.server)]
@@ -61,7 +61,7 @@ async def run_driver(
 
 
 async def _end(process: asyncio.subprocess.Process, farewell: float) -> None:
-    """End the driver and whatever it started: it may clean up after SIGINT, then its whole session is killed."""
+    """End the driver and everything that it started: SIGINT lets it clean up, then its whole session is killed."""
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
         try:

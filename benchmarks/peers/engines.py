@@ -1,4 +1,4 @@
-"""The engines that are measured."""
+"""The measured engines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One engine: its key, its name for people, the module of its driver, and what it stands on."""
+    """One engine: its key, its name for people, the module of its driver, and its requirements."""
 
     key: str
     name: str
@@ -27,11 +27,11 @@ PEERS = (
 
 
 class UnknownEngineError(ValueError):
-    """A name that is no engine; its text says which there are."""
+    """A name that is no engine; the text lists the engines."""
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Spec, ...]:
-    """The peers of these keys, in the order of ``PEERS``; all of them where none are named."""
+    """The peers with these keys, in the order of ``PEERS``; all of them if ``names`` is None."""
     if names is None:
         return PEERS
     known = [peer.key for peer in PEERS]

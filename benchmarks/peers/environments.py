@@ -1,7 +1,7 @@
-"""An environment of its own for each engine, so that their dependencies do not meet each other's or ours.
+"""A virtual environment for each engine, so that dependencies do not conflict with each other's or ours.
 
-They are below .venv, which git ignores and `make clean` removes. What is installed is pinned beside this module; an
-environment whose pins have changed is made anew.
+The environments are below .venv, which git ignores and `make clean` removes. The packages are pinned in files beside
+this module; an environment is rebuilt if its pins have changed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _SERVERS = "node_modules/@restatedev/restate-server-*/bin/restate-server"
 
 
 class UnavailableError(Exception):
-    """An engine that cannot be had here; the text says why."""
+    """An engine cannot be installed here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The place where a driver runs: the interpreter, and the server's program if there is one."""
+    """The environment of a driver: the interpreter, and the server's program if there is one."""
 
     python: Path
     server: Path | None = None
 
 
 def prepare(spec: Spec) -> Environment:
-    """The engine's environment, installed if it is not there, on the best interpreter. Raises UnavailableError."""
+    """The engine's environment on the best interpreter; installs it if needed. Raises UnavailableError."""
     if spec == OURS and best().path == own().path:
         return Environment(Path(sys.executable))
     folder = ENVIRONMENTS / spec.key
@@ -67,7 +67,7 @@ def _install(spec: Spec, folder: Path) -> None:
         if npm is None:
             raise UnavailableError("its server is installed by npm, which is not here")
         shutil.copy(HERE / "package.json", folder)
-        # Scripts of packages are not run: all that the one there is does is to report the installation.
+        # --ignore-scripts: the only install script just reports the installation.
         _run([npm, "install", "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"], folder)
 
 
@@ -79,7 +79,7 @@ def _server(folder: Path) -> Path:
 
 
 def _run(command: list[str], folder: Path = ROOT) -> None:
-    """Run one step. What it says is only worth reading when it failed: then its last line is the reason."""
+    """Run one step of the installation. If it fails, the last line of its output is the reason."""
     what = " ".join([Path(command[0]).name, *command[1:4]])
     try:
         done = subprocess.run(

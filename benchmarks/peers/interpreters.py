@@ -1,8 +1,8 @@
-"""The interpreter of the comparison: the fastest CPython that the machine has, for every engine in Python alike.
+"""The interpreter of the comparison: the fastest CPython on the machine, the same for every engine in Python.
 
-How an interpreter was built makes 10 to 25 % of an engine's speed. Distributions build with profile-guided optimisation
-and do not say so in their configuration, so the interpreters are measured: each does the same work, and the one that
-takes the least processor time is taken.
+The build of an interpreter accounts for 10 to 25 % of an engine's speed. Distributions build with profile-guided
+optimisation but do not say so in their configuration. So we measure: each interpreter does the same work, and the one
+with the least processor time is chosen.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A CPython. ``seconds`` is the processor time that it took for a fixed piece of work."""
+    """A CPython. ``seconds`` is its processor time for a fixed piece of work."""
 
     path: Path
     version: str
@@ -50,7 +50,7 @@ class Interpreter:
 
     @property
     def words(self) -> str:
-        """Its version, and how it was built, as far as it says."""
+        """The version and, as far as known, the build of the interpreter."""
         built = "built with --enable-optimizations" if self.optimised else "not built with --enable-optimizations"
         if self.system and not self.optimised:
             built = "the system's, which does not say whether it was built with --enable-optimizations"
@@ -77,9 +77,9 @@ def own() -> Interpreter:
 
 @cache
 def best() -> Interpreter:
-    """The fastest interpreter that is found; of those that are alike (within 5 %) this process's own.
+    """The fastest interpreter found, or this process's own unless another is at least 5 % faster.
 
-    It is of the same minor version as this process, for which the engines are pinned.
+    It has the same minor version as this process, because the engines are pinned for that version.
     """
     minor = ".".join(map(str, sys.version_info[:2]))
     programs = {

@@ -1,7 +1,7 @@
 """Counterseal under the same load, with everything on: policy of 50 rules, receipts, audit, checkpoints and caps.
 
-Its load is that of `make bench`: it looks into the database for what waits and what has ended, which the peers' drivers
-are spared. Those looks are not in its count of transactions, those of its worker for work are.
+Its load is that of `make bench`: it polls the database for waiting and ended runs, which the peers' drivers need not.
+Its count of transactions leaves out those polls, but includes the worker's polls for work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def _latency(world: World, order: Order) -> list[float]:
 
 
 async def _throughput(world: World, order: Order) -> tuple[float, float]:
-    """Seconds, and transactions per run."""
+    """The seconds, and the transactions per run."""
     async with working(world, CONCURRENCY) as worker, machine(world, concurrency=0) as running:
         load = Load(world, running, order.workflow)
         await load.run(order.warm_up)
@@ -62,7 +62,7 @@ async def _measure(order: Order) -> dict[str, object]:
 
 
 def main() -> None:
-    """Drive ours like the peers; ``--url`` is the server's, because it makes the database itself."""
+    """Drive Counterseal like the peers. ``--url`` is the server, because this driver creates its database itself."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

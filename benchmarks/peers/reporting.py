@@ -35,12 +35,12 @@ class MarkersMissingError(ValueError):
 
 
 def rows(found: Comparison) -> list[tuple[str, ...]]:
-    """The table, without its head: each engine on each disk. What was not measured says why."""
+    """The rows of the table: each engine on each disk. An unmeasured row gives the reason."""
     return [_row(found, entry, disk) for disk in DISKS for entry in found.entries]
 
 
 def notes(found: Comparison) -> list[str]:
-    """Say why cells are empty, one sentence each."""
+    """The reasons for empty cells, one sentence each."""
     said = [f"{entry.spec.name}: {entry.failure}." for entry in found.entries if entry.failure]
     for entry in found.entries:
         for (disk, workload), cell in entry.cells.items():
@@ -50,7 +50,7 @@ def notes(found: Comparison) -> list[str]:
 
 
 def show(found: Comparison) -> None:
-    """One table: for people on a terminal, tab-separated otherwise; then why cells are empty."""
+    """Print one table, formatted on a terminal, tab-separated otherwise; then the reasons for empty cells."""
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -78,7 +78,7 @@ def read(path: Path = RESULTS) -> Comparison:
 
 
 def markdown(found: Comparison) -> str:
-    """The table, what it was measured on, and the versions and the configuration of each engine."""
+    """The table, the circumstances of the measurement, and the version and configuration of each engine."""
     lines = [_line(COLUMNS), _line(["---"] * len(COLUMNS)), *(_line(row) for row in rows(found))]
     if said := notes(found):
         lines += ["", *(f"- {note}" for note in said)]
@@ -107,7 +107,7 @@ def _circumstances(about: dict[str, Any]) -> str:
 
 
 def write(found: Comparison, path: Path = DOCUMENT) -> None:
-    """Put it between the markers; the rest stays. A document that is not there is begun with them alone."""
+    """Write the table between the markers of the document; a missing document is created with only the markers."""
     text = path.read_text(encoding="utf-8") if path.exists() else f"# Performance\n\n{BEGIN}\n{END}\n"
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

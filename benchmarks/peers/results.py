@@ -1,4 +1,4 @@
-"""Measurements of each engine, and what follows from them."""
+"""The measurements of each engine, and the figures derived from them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ RATES = {"w1": "runs_per_second", "w2": "steps_per_second"}
 
 @dataclass
 class Cell:
-    """One engine, one workload, one disk: the figures of each round, by name, and why there are no more of them."""
+    """One engine, one workload, one disk: the figures of each round by name, and the failure that ended it."""
 
     rounds: list[dict[str, float]] = field(default_factory=list)
     failure: str = ""
 
     def values(self, figure: str) -> list[float]:
-        """One figure in each round; empty where it failed, so that half a measurement is not taken for a whole."""
+        """One figure in each round; empty after a failure, so that half a measurement never counts as a whole."""
         return [] if self.failure else [found[figure] for found in self.rounds if figure in found]
 
 
 @dataclass
 class Entry:
-    """One engine. ``failure`` says why nothing at all could be measured."""
+    """One engine. ``failure`` says why it could not be measured at all."""
 
     spec: Spec
     version: str = ""
@@ -38,24 +38,24 @@ class Entry:
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
 
     def cell(self, disk: str, workload: str) -> Cell:
-        """The cell with what was found, or is yet to be."""
+        """The cell of this disk and workload; created empty if needed."""
         return self.cells.setdefault((disk, workload), Cell())
 
     def median(self, disk: str, workload: str, figure: str) -> float | None:
-        """The median of the rounds, None where there were none."""
+        """The median of the rounds; None if there are none."""
         values = self.cell(disk, workload).values(figure)
         return median(values) if values else None
 
 
 @dataclass
 class Comparison:
-    """All engines, ours first, and what they were measured on."""
+    """All engines, ours first, and the circumstances of the measurement."""
 
     entries: list[Entry]
     about: dict[str, Any]
 
     def ratio(self, entry: Entry, disk: str, workload: str) -> float | None:
-        """Ours by this peer's, in runs or steps per second: above 1 we are the faster."""
+        """Our rate divided by this peer's, in runs or steps per second: above 1 we are faster."""
         ours = self.entries[0].median(disk, workload, RATES[workload])
         theirs = entry.median(disk, workload, RATES[workload])
         return ours / theirs if ours and theirs and entry.spec != OURS else None
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def from_json(content: Mapping[str, Any]) -> Comparison:
-    """Read what ``as_json`` gave. Engines that are no longer measured are left out."""
+    """Read what ``as_json`` gave, without engines that are no longer measured."""
     said = content["engines"]
     return Comparison([_entry(spec, said[spec.key]) for spec in (OURS, *PEERS) if spec.key in said], content["about"])
 

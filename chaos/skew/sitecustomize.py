@@ -1,6 +1,6 @@
-"""Loaded by Python itself in processes whose clock is to be wrong: CHAOS_SKEW_SECONDS is added to what they read.
+"""Python loads this module at start. It adds CHAOS_SKEW_SECONDS to the wall clock that the process reads.
 
-PostgreSQL's clock stays right, and so does the monotonic one, as on a machine whose time was set wrongly.
+PostgreSQL's clock and the monotonic clock stay right, as on a machine whose time was set wrongly.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ FINDER = "counterseal_finder"
 BOTH = f"{ENGINE}, {FACES}"
 OWN = "tenant_id = current_setting('counterseal.tenant', true)"
 
-# Frozen here on purpose: a migration says what it did, whatever the tables in the code say later. One append may begin
-# a run or a step and move it on; a question or a wait may be told and canceled in one append.
+# A frozen copy on purpose: a migration must not change with the state tables in the code. One append may begin a run or
+# a step and move it on at once, and may both open and cancel a question or a wait; so some pairs skip states.
 MOVES = {
     "runs": {
         "queued": "running waiting waiting_approval succeeded failed_retryable failed_terminal canceled",
@@ -51,8 +51,8 @@ BORN = {
     "approvals": "requested canceled",
     "effects": "intended",
 }
-# Rights to write. What was recorded is never changed, and nobody deletes it but ``purge_records``, once its time is
-# over. Only the engine lets an effect out, and nobody forgets one.
+# The engine's rights to write. Records are never changed, and only ``purge_records`` deletes them, after their
+# retention. Only the engine may write an effect, and nobody may delete one.
 ENGINES = {
     **dict.fromkeys("audit_events journal ledger remains bundles".split(), "INSERT"),
     **dict.fromkeys("effects waits approvals votes inbox commands workspaces".split(), "INSERT, UPDATE"),
@@ -62,9 +62,9 @@ ENGINES = {
     **dict.fromkeys("workflows policies people group_members tokens unavailable".split(), ""),
     "runs": "",
 }
-# Of a run the engine changes neither whose it is, nor what opens its book, nor how long that is kept.
+# The engine may not change a run's owner, its key or its retention.
 RUNS_KEPT = "run_id tenant_id run_key retention created_at purged_at inherits".split()
-# A face writes what it hears, documents, tokens and who a tenant is. Runs it changes by the appender's functions alone.
+# A face writes the inbox, documents, tokens and tenants. It changes runs only through the appender's functions.
 FACES_OWN = {
     "inbox": "INSERT, UPDATE (processed_at, result)",
     "audit_events": "INSERT",
@@ -77,7 +77,8 @@ FACES_OWN = {
     "unavailable": "INSERT, UPDATE (reason), DELETE",
     "tokens": "INSERT, UPDATE (revoked_at)",
 }
-# The appender never logs in: it owns the functions, with the rights of their statements. A row lock takes UPDATE.
+# The appender never logs in: it owns the functions and has the rights that their statements need. A row lock needs
+# UPDATE.
 APPENDS = {
     "runs": "SELECT, INSERT, UPDATE",
     "queue": "SELECT, INSERT, DELETE, UPDATE (created_at)",
@@ -97,7 +98,7 @@ FUNCTIONS = "replace_directory append_to_run open_run order_message read_run rea
 
 def upgrade() -> None:
     run = op.get_bind().exec_driver_sql
-    # Within a function a line may end with a semicolon; between two of them is a blank line.
+    # Lines inside a function may end with a semicolon, so functions are split at blank lines.
     for file, end in (("0006_tables.sql", ";\n"), ("0006_functions.sql", ";\n\n")):
         for statement in Path(__file__).with_name(file).read_text().rstrip(";\n").split(end):
             run(statement)
@@ -114,7 +115,7 @@ def upgrade() -> None:
         run(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
         run(f"CREATE POLICY engine ON {table} TO {ENGINE} USING (true) WITH CHECK (true)")
         run(f"CREATE POLICY tenant ON {table} TO {FACES}, {APPENDER} USING ({OWN}) WITH CHECK ({OWN})")
-        # What is kept of a run beside its book is read by the functions that decide.
+        # Faces cannot read a run's folded state directly; only the functions that decide read it.
         shown = "SELECT" if table != "runs" else f"SELECT ({_columns_but('runs', 'state')})"
         run(f"GRANT {shown} ON {table} TO {FACES}")
     for role, rights in ((FACES, FACES_OWN), (APPENDER, APPENDS)):
@@ -139,19 +140,19 @@ def _columns_but(table: str, *hidden: str) -> str:
 
 
 def _own_functions() -> None:
-    """Give the faces the functions that change runs. The engine calls the same ones when it hands on a request."""
+    """Give the faces the functions that change runs. The engine calls the same ones when it forwards a request."""
     found = op.get_bind().exec_driver_sql(
         f"SELECT oid::regprocedure::text FROM pg_proc WHERE proname = ANY ('{{{','.join(FUNCTIONS)}}}')"
     )
     for signature in found.scalars():
         _give(signature, APPENDER, BOTH)
-    # ``append``, which they and the engine call, runs with the rights of its caller.
+    # ``append``, which these functions and the engine call, runs with its caller's rights.
     op.execute("REVOKE ALL ON FUNCTION append FROM PUBLIC")
     op.execute(f"GRANT EXECUTE ON FUNCTION append TO {ENGINE}, {APPENDER}")
 
 
 def _give(signature: str, owner: str, users: str) -> None:
-    """Give a function to its owner and users. The owner may create in the schema at that moment only."""
+    """Give a function its owner and users. The owner gets CREATE on the schema only for this statement."""
     op.execute(f"GRANT CREATE ON SCHEMA public TO {owner}")
     op.execute(f"ALTER FUNCTION {signature} OWNER TO {owner}")
     op.execute(f"REVOKE CREATE ON SCHEMA public FROM {owner}")
@@ -169,7 +170,7 @@ def _refuse_illegal_moves() -> None:
         f"IF TG_OP = 'INSERT' OR OLD.status || ' ' || NEW.status <> ALL (TG_ARGV) THEN {refuse}; END IF; "
         "RETURN NULL; END $$"
     )
-    # The time of the erasure follows from the end of the run and its retention; whoever moves it may only put it off.
+    # The time of the purge follows from the run's end and its retention; an UPDATE may only postpone it.
     ended = "NEW.status = ANY ('{succeeded,failed_terminal,canceled}') AND NEW.purge_at >= now() + NEW.retention"
     op.execute(
         "CREATE FUNCTION refuse_purge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -183,8 +184,8 @@ def _refuse_illegal_moves() -> None:
         "EXECUTE FUNCTION refuse_purge()"
     )
     for table, moves in MOVES.items():
-        # PostgreSQL reads a trigger's condition anew for every statement, so it is short. Before the move, the trigger
-        # would lock the row once more.
+        # PostgreSQL parses a trigger's condition for every statement, so it is short. A BEFORE trigger would lock the
+        # row once more.
         legal = ", ".join(f"'{before} {after}'" for before, every in moves.items() for after in every.split())
         op.execute(
             f"CREATE TRIGGER legal_move AFTER UPDATE OF status ON {table} FOR EACH ROW "
@@ -198,9 +199,9 @@ def _refuse_illegal_moves() -> None:
 
 
 def _publish_directory() -> None:
-    """Create what replaces people and groups: only with a line of the audit that says so, in the same transaction.
+    """Create the function that replaces people and groups, only if the same transaction wrote the audit line of it.
 
-    A row that is seen and whose transaction goes on is one of this transaction.
+    A visible row whose transaction is still in progress was written by this transaction.
     """
     told = (
         "SELECT FROM tenants t JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq = t.audit_count - 1 "
@@ -220,10 +221,11 @@ def _publish_directory() -> None:
 
 
 def _guard_intents() -> None:
-    """Move the number that every intent is guarded by, whoever changes the policy in force, the people or what is paused.
+    """Create the trigger that raises ``stop_number``, the guard of every intent.
 
-    The lock is the one that appends with intents share until they have ended. So the change is answered after every
-    append that began before it, and whichever append had to wait reads the number that this has made.
+    It fires on any change of a tenant's policies, directory or pauses. It takes exclusively the lock that appends with
+    intents share until they end. So the change goes on after every append that began before it, and an append that had
+    to wait reads the new number (promise 11).
     """
     op.execute(
         "CREATE FUNCTION move_stop_number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -254,7 +256,7 @@ def _find_owners() -> None:
         "CREATE FUNCTION approval_owner(id uuid) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER "
         "SET search_path = public AS $$ SELECT tenant_id FROM approvals WHERE approval_id = id $$"
     )
-    # Their owner is nobody either: as the engine's, they would be its to alter.
+    # The functions' owner never logs in either. If the engine owned them, it could alter them.
     for table in ("tokens", "people", "approvals"):
         op.execute(f"GRANT SELECT ON {table} TO {FINDER}")
         op.execute(f"CREATE POLICY finder ON {table} FOR SELECT TO {FINDER} USING (true)")
@@ -263,10 +265,10 @@ def _find_owners() -> None:
 
 
 def _purge() -> None:
-    """Create the erasure: it removes values; the lines stay, and commit to values that nobody can know any more."""
+    """Create the purge function. It deletes values; the lines stay, and commit to values that nobody can recover."""
     for table in ("runs", "ledger", "journal"):
         op.execute(f"CREATE POLICY owner ON {table} TO CURRENT_USER USING (true)")
-    # What a run has inherited goes when it goes from the run above.
+    # Inherited values are purged with the parent run's.
     due = (
         "(r.purge_at <= now() OR r.inherits AND r.finished_at IS NOT NULL "
         "AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL))"
@@ -282,7 +284,7 @@ def _purge() -> None:
 
 
 def _read_line_by_line() -> None:
-    """Create the view of the audit with a row for each line; a reader sees only the journal rows that they may see."""
+    """Create the view of the audit with a row for each line. The journal's row-level security applies to readers."""
     op.execute(
         "CREATE VIEW run_lines WITH (security_invoker = true) AS "
         "SELECT j.run_id, j.tenant_id, j.n, j.first_seq + l.number::int - 1 AS seq, "

@@ -131,7 +131,7 @@ class Sweeper(Struct):
         except asyncpg.TransactionRollbackError:
             log.info("run locked by another transaction; retrying on next sweep", run=str(run_id))
         except Exception as error:
-            report("run not resumed; retrying on next sweep", error, run=str(run_id))
+            report("repair failed; retrying on next sweep", error, run=str(run_id))
         return 0
 
     async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:

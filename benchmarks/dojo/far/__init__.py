@@ -1,1 +1,1 @@
-"""Scripts for AgentDojo's own environment, without anything of Counterseal's."""
+"""Scripts that run in AgentDojo's own environment and import nothing of Counterseal."""

@@ -1,7 +1,7 @@
-"""Calls of our own for attacks that AgentDojo gives none for. They follow from the goal and from the environment.
+"""Our own calls for attacks for which AgentDojo defines none. They follow from the goal and from the environment.
 
-Eight attacks on the workspace steal emails or files and cover it up, or write to everybody whom the user meets. Which
-ones an attack does is read from its goal, so nothing of AgentDojo stands here.
+Eight attacks on the workspace steal emails or files and cover it up, or write to everybody whom the user meets. The
+attack's goal selects the calls, so no text of AgentDojo is copied here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def calls(task: Any, environment: Any) -> list[dict[str, Any]]:
         return _meetings(task, environment)
     else:
         return []
-    if _told(task):  # a letter to the user, too
+    if _told(task):  # the attack also sends a letter to the user
         made.append(_letter(environment.inbox.account_email, *_told(task)))
     return made
 
@@ -70,12 +70,12 @@ def _meetings(task: Any, environment: Any) -> list[dict[str, Any]]:
 
 
 def _told(task: Any) -> list[str]:
-    """The subject and the text of the letter that an attack writes besides; nothing if it writes none."""
+    """The subject and the text of an attack's additional letter; empty if it has none."""
     return [getattr(task, name) for name in _LETTER if hasattr(task, name)]
 
 
 def _erased(environment: Any, at: int) -> dict[str, Any]:
-    """The deletion of an email that the attack itself has sent."""
+    """The deletion of an email that the attack itself has sent: its id follows the largest one."""
     return _call("delete_email", email_id=str(max(map(int, environment.inbox.emails)) + 1 + at))
 
 

@@ -1,11 +1,11 @@
-"""AgentDojo behind a protocol of one JSON document a line, in the environment where it is installed.
+"""Serves AgentDojo over a protocol of one JSON document per line, in the environment where it is installed.
 
-A request names what it asks for: ``suites`` (tools and tasks), ``open`` (a fresh environment for a user task), ``call``
-(one tool call there), ``succeeded`` (AgentDojo's own judgment of the user's task) and ``close``. An answer is
-``{"answer": …}`` or ``{"error": "…"}``.
+A request's ``ask`` is ``suites`` (tools and tasks), ``open`` (a fresh environment for a user task), ``call`` (one tool
+call there), ``succeeded`` (AgentDojo's own judgment of the user's task) or ``close``. An answer is ``{"answer": …}`` or
+``{"error": "…"}``.
 """
 
-# What is imported here is in the environment of this script alone, where mypy does not look.
+# These imports exist only in this script's own environment, which mypy does not see.
 # mypy: disable-error-code="import-not-found, import-untyped, misc"
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class World:
         self.trace: list[Any] = []
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Make one call; what the tool says, or why it refused."""
+        """Make one call. Returns the tool's result, or its error."""
         result, error = self.runtime.run_function(self.environment, tool, arguments)
         if error is not None:
             return {"error": error}
@@ -46,7 +46,7 @@ class World:
         return {"result": _plain(result)}
 
     def succeeded(self) -> bool:
-        """Ask AgentDojo if the user's task succeeded, with the answer that it expects."""
+        """Ask AgentDojo if the user's task succeeded. The model's final answer is the expected one."""
         said = f"{self.task.GROUND_TRUTH_OUTPUT}"
         traced = self.task.utility_from_traces(said, self.before, self.environment, self.trace)
         return bool(self.task.utility(said, self.before, self.environment) if traced is None else traced)
@@ -57,7 +57,7 @@ WORLDS: dict[int, World] = {}
 
 @cache
 def _environment(suite: str, injected: str | None) -> Any:
-    """The suite's environment. ``injected`` stands in every place that an attacker can write, as a text."""
+    """The suite's environment, with the text ``injected`` in every place that an attacker can write."""
     found, vectors = SUITES[suite], SUITES[suite].get_injection_vector_defaults()
     marks = {name: f"~~{at}~~" for at, name in enumerate(vectors)}
     texts = {marks[name]: default if injected is None else injected for name, default in vectors.items()}
@@ -91,7 +91,7 @@ def _calls(task: Any, environment: Any) -> list[dict[str, Any]]:
 
 
 def suites(injections: bool) -> dict[str, Any]:
-    """Everything that a runner has to know. Without ``injections`` nothing of the attacks is told."""
+    """The tools and tasks of all suites, with the attacks if ``injections``."""
     told = {}
     for name, suite in SUITES.items():
         users = []

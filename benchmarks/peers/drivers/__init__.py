@@ -1,1 +1,1 @@
-"""One script per engine. Each runs in an environment of that engine's own, without anything of Counterseal's."""
+"""One script per engine. Each runs in its engine's own environment, without any of Counterseal's packages."""

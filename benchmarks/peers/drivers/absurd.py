@@ -1,10 +1,10 @@
 """Absurd: tasks with steps and events, all of it functions in PostgreSQL. https://github.com/earendil-works/absurd
 
-Its workers find work by polling, every 250 ms unless told otherwise, and each client has one connection, on which
-statements follow one another. So it gets several workers, each with a connection of its own, that poll every 10 ms.
+Its workers poll for work, every 250 ms by default, and each client runs its statements one by one on one connection. So
+it gets several workers, each with its own connection, that poll every 10 ms.
 """
 
-# What is imported here is in the environment of this driver alone, where mypy does not look.
+# These imports exist only in this driver's own environment, which mypy does not see.
 # mypy: disable-error-code="import-not-found, misc"
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmarks.peers.drivers.harness import ASK_AFTER, EFFECTS, Decision, Effec
 
 QUEUE = "bench"
 WORKERS = 8
-CONCURRENCY = 6  # with 8 workers about as many tasks as are in flight, so that none waits for a worker
+CONCURRENCY = 6  # 8 workers then hold about as many tasks as are in flight, so that none waits for a worker
 CLIENTS = 4
 POLL_SECONDS = 0.01
 
 
 class Tasks:
-    """The tasks that are under way, by the number of their run."""
+    """The tasks in progress, by the number of their run."""
 
     def __init__(self) -> None:
         self.decisions: dict[int, Decision] = {}
@@ -38,9 +38,9 @@ class Tasks:
 
 
 class Worker(AsyncAbsurd):
-    """Absurd's own worker, which also tells its process when a task was committed as suspended or as completed.
+    """Absurd's own worker, which also tells its process that a task was committed as suspended or completed.
 
-    The documented ways to learn that ask the database over and over, which would cost Absurd throughput.
+    The documented ways to learn that poll the database, which would cost Absurd throughput.
     """
 
     def __init__(self, url: str, tasks: Tasks) -> None:
@@ -71,7 +71,7 @@ class Absurd:
         self._tasks = tasks
 
     def register(self, worker: Worker) -> None:
-        """Make the two workflows known to a worker."""
+        """Register the two workflows with a worker."""
         for workflow, effects in EFFECTS.items():
             worker.register_task(workflow)(self._handler(effects, asks=workflow == "w1"))
 
@@ -105,7 +105,7 @@ class Absurd:
 
 @asynccontextmanager
 async def started(order: Order) -> AsyncIterator[Absurd]:
-    """The schema, the workers and the clients."""
+    """Install the schema, and start the workers and the clients."""
     async with await psycopg.AsyncConnection.connect(order.url, autocommit=True) as connection:
         await connection.execute(absurdctl.BUNDLED_SCHEMA_SQL)
     tasks = Tasks()

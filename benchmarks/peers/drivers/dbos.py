@@ -1,11 +1,11 @@
 """DBOS: workflows whose steps are checkpointed in PostgreSQL. https://docs.dbos.dev/python
 
-Workflows are started where they run, without a queue: that is DBOS's shortest way, a queue would add a poll to it. They
-are synchronous, each on a thread of DBOS's: its coroutines cross to a thread for every statement, which took more CPU
-per run and made the way from the decision to the end longer, as measured when this was written.
+Workflows start in the process that runs them, without a queue: that is DBOS's fastest way, as a queue would add a poll.
+They are synchronous, each on a thread of DBOS. Its coroutines switch to a thread for every statement; when this was
+written, that took more CPU per run and more time from the decision to the end.
 """
 
-# What is imported here is in the environment of this driver alone, where mypy does not look.
+# These imports exist only in this driver's own environment, which mypy does not see.
 # mypy: disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dbos import DBOS, SetWorkflowID, WorkflowHandle
 
 from benchmarks.peers.drivers.harness import ASK_AFTER, EFFECTS, Decision, Effects, Order, main, release_of
 
-# More connections did not help: Python's lock is the limit, and who waits for a message holds none.
+# More connections did not help: Python's GIL is the limit, and a workflow that waits for a message holds none.
 POOL = 10
 TOPIC = "decision"
 PATIENCE_SECONDS = 60
@@ -52,7 +52,7 @@ class Dbos:
         def body(number: int) -> bool:
             for place in range(EFFECTS[workflow]):
                 if workflow == "w1" and place == ASK_AFTER:
-                    # A message that comes before recv looks for it is kept, and spares DBOS the wait.
+                    # DBOS keeps a message that arrives before recv, which then need not wait.
                     self._loop.call_soon_threadsafe(self._decisions[number].ask)
                     if DBOS.recv(TOPIC, timeout_seconds=PATIENCE_SECONDS) is None:
                         raise RuntimeError(f"run {number} got no decision")
@@ -84,7 +84,7 @@ class Dbos:
 
 @asynccontextmanager
 async def started(order: Order) -> AsyncIterator[Dbos]:
-    """DBOS in this process, on its system database."""
+    """Start DBOS in this process, on its system database."""
     DBOS(
         config={
             "name": "bench",
@@ -96,7 +96,7 @@ async def started(order: Order) -> AsyncIterator[Dbos]:
             "enable_otlp": False,
         }
     )
-    # Two of each run's calls wait in a thread at once, at most: its decision being sent, and its result.
+    # At most two calls of a run wait in threads at once: sending its decision, and waiting for its result.
     with ThreadPoolExecutor(2 * order.in_flight) as threads:
         engine = Dbos(threads)
         DBOS.launch()

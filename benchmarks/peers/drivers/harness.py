@@ -1,9 +1,9 @@
-"""Everything that the engines' drivers share: the way to call them, the load, and the line of JSON they print.
+"""The shared part of the engines' drivers: the command line, the load, and the line of JSON that they print.
 
-Only the standard library and uvloop, which every environment has. A run goes from its start to its end in one
-coroutine; ``in_flight`` of them are kept going. The effect does nothing, so that what is measured is the engine.
+It imports only the standard library and uvloop, which every environment has. One coroutine takes a run from start to
+end; ``in_flight`` of them run at once. The effect does nothing, so only the engine is measured.
 
-Whoever decides is told by the driver's own process that a run waits, never by looking: that costs the engine nothing.
+The driver's own process tells the decider that a run waits, without polling, so this costs the engine nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEPS = {"w1": "w1", "w2": "w2", "latency": "w1"}
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to measure. ``workload`` is w1, w2 or latency: w1 again, one run at a time."""
+    """The parameters of a measurement. ``workload`` is w1, w2 or latency (w1, one run at a time)."""
 
     url: str
     workload: str
@@ -45,7 +45,7 @@ class Order:
 
 @dataclass
 class Effects:
-    """The outside system. It counts, so that a run that skipped or repeated an effect is noticed."""
+    """The outside system. It counts effects, to detect a run that skipped or repeated one."""
 
     count: int = 0
 
@@ -56,36 +56,36 @@ class Effects:
 
 @dataclass
 class Decision:
-    """One run's human: the driver waits until the run asks, the engine tells when it does."""
+    """The human decision of one run: the driver waits on ``asked``, which the run sets when it asks."""
 
     asked: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     given: float = 0.0
 
     def ask(self, handle: str = "") -> None:
-        """Told by the run; a run that is replayed asks again, which changes nothing."""
+        """Note that the run asks. Idempotent, because a replayed run asks again."""
         if not self.asked.done():
             self.asked.set_result(handle)
 
     def give(self) -> None:
-        """The clock of the decision starts."""
+        """Give the decision: starts its clock."""
         self.given = time.perf_counter()
 
     def taken(self) -> float:
-        """Milliseconds since the decision was given, or 0 where there was none."""
+        """The milliseconds since the decision was given, or 0 if there was none."""
         return (time.perf_counter() - self.given) * 1000 if self.given else 0.0
 
 
 class Engine(Protocol):
-    """One engine that was started and is ready."""
+    """One engine, started and ready."""
 
     effects: Effects
     release: str
     configuration: str
 
     async def run(self, workflow: str, number: int) -> float:
-        """One run from its start to its end, with the decision given as soon as it waits.
+        """Run one workflow from start to end, and give the decision as soon as it waits.
 
-        Returns milliseconds from the decision to the end, 0 where nothing is decided.
+        Returns the milliseconds from the decision to the end, 0 if the workflow asks for none.
         """
 
 
@@ -104,7 +104,7 @@ async def _load(engine: Engine, workflow: str, numbers: range, in_flight: int) -
 
 
 async def measure(make: EngineFactory, order: Order) -> dict[str, object]:
-    """Warm the engine up, then measure. Raises RuntimeError where not every effect was performed exactly once."""
+    """Warm the engine up, then measure. Raises RuntimeError if the number of performed effects is wrong."""
     in_flight = 1 if order.workload == "latency" else order.in_flight
     async with make(order) as engine:
         await _load(engine, order.workflow, range(order.warm_up), in_flight)
@@ -120,7 +120,7 @@ async def measure(make: EngineFactory, order: Order) -> dict[str, object]:
 
 
 def describe(order: Order, seconds: float, taken: list[float], release: str, configuration: str) -> dict[str, object]:
-    """Describe what a driver prints. Rates and latencies are absent if nothing was measured."""
+    """The result that a driver prints. Rates and latencies are absent if nothing was measured."""
     found: dict[str, object] = {
         "workload": order.workload,
         "version": release,
@@ -140,12 +140,12 @@ def describe(order: Order, seconds: float, taken: list[float], release: str, con
 
 
 def release_of(*packages: str) -> str:
-    """The versions of what is measured, as this environment has them."""
+    """The installed versions of these packages, as text."""
     return ", ".join(f"{package} {version(package)}" for package in packages)
 
 
 def read_order() -> Order:
-    """The command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Measure one engine and print one line of JSON.")
     parser.add_argument("--url", required=True, help="a database of PostgreSQL that is empty and the engine's alone")
     parser.add_argument("--workload", choices=sorted(_STEPS), required=True)
@@ -157,7 +157,7 @@ def read_order() -> Order:
 
 
 def main(make: EngineFactory) -> None:
-    """A driver's whole life."""
+    """Run a driver: read the order, measure, print."""
     order = read_order()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -165,6 +165,6 @@ def main(make: EngineFactory) -> None:
     except BaseExceptionGroup as group:
         fault: BaseException = group
         while isinstance(fault, BaseExceptionGroup):
-            fault = fault.exceptions[0]  # the others are the same, one for each run that was under way
+            fault = fault.exceptions[0]  # the others are the same, one for each run in flight
         raise fault from None
     print(json.dumps(found), flush=True)

@@ -1,15 +1,15 @@
 """LangGraph: graphs whose state is checkpointed after every super-step. https://docs.langchain.com/oss/python/langgraph
 
-Two settings decide what is measured.
+Two settings matter.
 
 ``durability="sync"``: a checkpoint is stored before the next node starts. The default ("async") stores it while the
-next node already runs, and "exit" only at the end, so that effects could be repeated: no engine here is let off that.
+next node already runs, and "exit" only at the end, so effects could be repeated. Every engine here must be durable.
 
 A saver holds one lock around each use of its connection or of its pool (langgraph#7259), so a pool behind one saver
-does not help. There are several savers instead, each with a connection of its own, and a graph compiled for each.
+does not help. So there are several savers, each with its own connection and its own compiled graph.
 """
 
-# What is imported here is in the environment of this driver alone, where mypy does not look.
+# These imports exist only in this driver's own environment, which mypy does not see.
 # mypy: disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LangGraph:
         self._graphs = {name: [self._graph(name, saver) for saver in savers] for name in EFFECTS}
 
     def _graph(self, workflow: str, saver: AsyncPostgresSaver) -> Any:
-        """A node per effect. The one after the decision begins with the interrupt, which spares a checkpoint."""
+        """Compile a node per effect. The one after the decision begins with the interrupt, which saves a checkpoint."""
 
         async def effect(_: State) -> State:
             return {"applied": self.effects.perform()["applied"]}
@@ -83,7 +83,7 @@ class LangGraph:
 
 @asynccontextmanager
 async def started(order: Order) -> AsyncIterator[LangGraph]:
-    """The tables and the savers."""
+    """Create the tables and the savers."""
     async with AsyncExitStack() as stack:
         savers = [
             await stack.enter_async_context(AsyncPostgresSaver.from_conn_string(order.url)) for _ in range(SAVERS)

@@ -1,4 +1,4 @@
-"""A light HTTP/1.1 client over a Unix socket: what a general one spends on itself would be counted against Restate."""
+"""A light HTTP/1.1 client over a Unix socket: the cost of a general client would count against Restate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Line:
 
 
 class Lines:
-    """Connections, as many as there are requests at once, used again and again."""
+    """A pool of connections, as many as there are concurrent requests."""
 
     def __init__(self, socket: Path, stack: AsyncExitStack) -> None:
         self._socket = socket
@@ -46,7 +46,7 @@ class Lines:
         self._free: list[Line] = []
 
     async def post(self, path: str, body: bytes) -> bytes:
-        """Post like ``Line.post``, on a connection that is free."""
+        """Post like ``Line.post``, on a free connection."""
         line = self._free.pop() if self._free else await self._open()
         answer = await line.post(path, body)
         self._free.append(line)
@@ -60,6 +60,6 @@ class Lines:
 
 @asynccontextmanager
 async def connected(socket: Path) -> AsyncIterator[Lines]:
-    """Connections to a server that listens on this Unix socket."""
+    """A pool of connections to a server that listens on this Unix socket."""
     async with AsyncExitStack() as stack:
         yield Lines(socket, stack)

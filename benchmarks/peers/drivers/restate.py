@@ -1,12 +1,12 @@
 """Restate: a server that journals what handlers do and calls them over HTTP/2. https://docs.restate.dev
 
-The server is one process on this machine, its data in a temporary folder; what it acknowledges is synced to disk, which
-is its default. It does not use PostgreSQL, so ``--url`` is not for it and a slow commit there does not slow it.
-The handlers are served by Hypercorn with uvloop, as Restate's documentation shows, with the settings that it gives for
-production: HTTP/2 without a limit on streams.
+The server is one process on this machine, with its data in a temporary folder; by default it syncs to disk before it
+acknowledges. It does not use PostgreSQL, so it ignores ``--url`` and PostgreSQL's commit delay.
+Hypercorn with uvloop serves the handlers, as in Restate's documentation, with its settings for production: HTTP/2
+without a limit on streams.
 """
 
-# What is imported here is in the environment of this driver alone, where mypy does not look.
+# These imports exist only in this driver's own environment, which mypy does not see.
 # mypy: disable-error-code="import-not-found"
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hypercorn.asyncio import serve
 from benchmarks.peers.drivers.harness import ASK_AFTER, EFFECTS, Decision, Effects, Order, main, release_of
 from benchmarks.peers.drivers.light_http import Lines, connected
 
-NODE = "n"  # short, as is the folder's name: the path of a Unix socket has to fit in 104 bytes
+NODE = "n"  # short, like the folder's name: the path of a Unix socket must fit in 104 bytes
 SERVICE = "Bench"
 LOG = "server.log"
 UNLIMITED = 2**31 - 1
@@ -39,7 +39,7 @@ SETTINGS = {
     "RESTATE_DISABLE_TELEMETRY": "true",
     "RESTATE_LOG_FILTER": "warn",
     "RESTATE_LOG_DISABLE_ANSI_CODES": "true",
-    # Two for each processor: the default of 24 is for a cluster, and cost this workload about a quarter of its runs.
+    # Two per processor: the default of 24 is for a cluster, and reduced this workload's throughput by about a quarter.
     "RESTATE_DEFAULT_NUM_PARTITIONS": str(2 * (os.cpu_count() or 2)),
 }
 
@@ -90,7 +90,7 @@ class Restate:
 
 
 async def _version(program: Path) -> str:
-    """The version as the server says it: its name and its number."""
+    """The name and version that the server reports."""
     process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     return " ".join(said.decode().split()[:2])
@@ -106,7 +106,7 @@ class Server:
         self._log = folder / LOG
 
     async def learn(self, uri: str) -> None:
-        """Wait until the server is there and knows the handlers."""
+        """Register the handlers, and wait until the server accepts them."""
         body = json.dumps({"uri": uri}).encode()
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
@@ -117,12 +117,12 @@ class Server:
                         await lines.post("/deployments", body)
                     return
                 except (OSError, RuntimeError, asyncio.IncompleteReadError):
-                    await asyncio.sleep(0.1)  # it is starting, or has not found who leads its partitions
+                    await asyncio.sleep(0.1)  # it is starting, or has no leader for its partitions yet
 
 
 @asynccontextmanager
 async def _server(program: Path) -> AsyncIterator[Server]:
-    """The server in a temporary folder."""
+    """Run the server in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         with (folder / LOG).open("wb") as log:
@@ -139,7 +139,7 @@ async def _server(program: Path) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def _endpoint(app: Any) -> AsyncIterator[str]:
-    """Hypercorn in this process, on a port that is free; yields its address."""
+    """Run Hypercorn in this process on a free port; yields its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = hypercorn.Config()
     config.bind = [f"fd://{os.dup(listener.fileno())}"]
@@ -160,7 +160,7 @@ async def _endpoint(app: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def started(order: Order) -> AsyncIterator[Restate]:
-    """The server, the handlers, and the server knowing of the handlers."""
+    """Start the server and the handlers, and register the handlers with the server."""
     if order.server is None:
         raise RuntimeError("Restate needs --server, the path of restate-server")
     engine = Restate(await _version(order.server))
