@@ -94,6 +94,10 @@ async def test_a_start_with_a_name_that_is_not_there_is_refused(
 
 async def test_only_a_first_run_makes_the_default_one(clean_environment: pytest.MonkeyPatch, database_url: str) -> None:
     await Forger(database_url).no_tenants()
+    with pytest.raises(NotFoundError, match="There is no tenant 'acme'"):
+        async with build(load_settings(database_url=database_url, tenant="acme"), first_run=True):
+            pytest.fail("it started")
+    assert await _tenants(database_url) == [], "whoever names another one has no use for it"
     settings = load_settings(database_url=database_url)
     with pytest.raises(NotFoundError, match="`counterseal tenant create default` creates it"):
         async with build(settings):

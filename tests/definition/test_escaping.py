@@ -77,6 +77,8 @@ def test_a_query_runs_no_script_that_a_value_brings(word: str) -> None:
     with pytest.raises(ExpressionError, match="a script that the instance would run"):
         query(text, n=word, m="script:x" if word == "java" else "")
     assert query("opened_at>javascript:gs.daysAgo(2)^name=${{ trigger.n }}", n="x").endswith("name=x")
+    with pytest.raises(ExpressionError, match="a script that the instance would run"):
+        query("${{ trigger.n }}", n="opened_at>javascript:gs.sleep(1)")
 
 
 @pytest.mark.parametrize("value", ["../admin", "a/../../b", "x?y=1", "a#b", "a&b=c", "%2e%2e/x", "a b", "ü"])
@@ -90,6 +92,8 @@ def test_a_value_is_one_part_of_an_address(value: str) -> None:
 def test_a_value_is_no_step_to_another_path(first: str, second: str) -> None:
     with pytest.raises(ExpressionError, match="a step to another path"):
         url("https://h.example/v1/${{ trigger.a }}${{ trigger.b }}/x", a=first, b=second)
+    with pytest.raises(ExpressionError, match="a step to another path"):
+        url("${{ trigger.a + trigger.b }}", a=first, b=second)
 
 
 def test_a_whole_address_has_to_be_asked_for() -> None:

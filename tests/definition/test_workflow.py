@@ -9,7 +9,8 @@ import pytest
 
 from connectors.catalog import load_catalog
 from core.errors import DefinitionError
-from runtime.definition.workflow import load_workflow, thaw_operations
+from runtime.definition.workflow import extended, load_workflow, thaw_operations
+from runtime.engine.commit import MutationRow
 from runtime.engine.graph import ForeachNode, IfNode
 
 HEAD = "workflow: w\nversion: 1\n"  # two lines: steps begin in line 3
@@ -257,3 +258,29 @@ def test_a_name_that_an_author_has_chosen_hides_what_a_step_sees_of_itself(decla
         "name: x", "name: '${{ step.id }}'"
     )
     assert load_workflow(with_steps(A, macro, loop), "w.yaml", declarations()).functions == ("all", "string")
+
+
+def test_what_stands_in_either_branch_can_be_read_once_the_condition_is_over(compiled: Any) -> None:
+    text = with_steps(
+        A,
+        "  - id: c\n    if: ${{ steps.a.output.ok }}\n"
+        "    then: [{id: yes_, do: probe.effect.apply, with: {name: x}}]\n"
+        "    else: [{if: '${{ true }}', then: [{id: deep, do: probe.effect.apply, with: {name: x}}]}]\n",
+        *(
+            f'  - {{id: after_{name}, do: probe.effect.apply, with: {{name: "${{{{ steps.{name}.output.x }}}}"}}}}\n'
+            for name in ("yes_", "deep")
+        ),
+    )
+    try:
+        read = compiled(text).graph.read
+    except DefinitionError as error:
+        pytest.fail(str(error))
+    assert read == {"a", "yes_", "deep"}
+
+
+def test_an_added_step_takes_nothing_from_what_the_published_text_reads(compiled: Any) -> None:
+    """The result reads it, and the result is rendered at the end of the longer graph, too."""
+    base = compiled(HEAD + 'result: "${{ steps.a.output.x }}"\nsteps:\n' + A + B)
+    more = {"steps": [{"id": "c", "do": "probe.effect.apply", "with": {"name": "${{ steps.b.output.x }}"}}]}
+    added = extended(base, [MutationRow(1, "person:ann", more, {})])
+    assert (base.graph.read, added.graph.read) == ({"a"}, {"a", "b"})

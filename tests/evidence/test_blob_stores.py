@@ -16,8 +16,16 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
-from core.errors import ConfigurationError, ConsistencyError, InputError, NotFoundError, TransportError
+from core.errors import (
+    ConfigurationError,
+    ConsistencyError,
+    CountersealError,
+    InputError,
+    NotFoundError,
+    TransportError,
+)
 from evidence.blobs import BlobStore, LockMode, StoredBlob
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
@@ -212,6 +220,38 @@ async def test_a_folder_of_the_bucket_stands_before_every_key_and_in_its_uri(s3_
 async def test_s3_failures_are_told_apart(s3_client: Any) -> None:
     with pytest.raises(ConfigurationError, match="bucket nowhere exists"):
         await S3BlobStore(s3_client, "nowhere").put(KEY, ONE, sha(ONE))
+
+
+class Refusing:
+    """A client of an S3 that refuses everything by this code."""
+
+    def __init__(self, code: str) -> None:
+        self._error = ClientError({"Error": {"Code": code}}, "Any")
+
+    def put_object(self, **_: object) -> None:
+        raise self._error
+
+    get_object = put_object
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind"),
+    [
+        # What a delete marker stands on, read without its version, is not allowed instead of not there.
+        (("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"), NotFoundError),
+        (("NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"), ConfigurationError),
+        (("SlowDown", "InternalError", "503", "RequestTimeout"), TransportError),
+    ],
+)
+async def test_each_refusal_of_s3_is_what_it_says(codes: tuple[str, ...], kind: type[Exception]) -> None:
+    told = {}
+    for code in codes:
+        store = S3BlobStore(Refusing(code), BUCKET)
+        try:
+            await store.get(StoredBlob(f"s3://{BUCKET}/{KEY}", None, sha(ONE)))
+        except CountersealError as error:
+            told[code] = type(error)
+    assert told == dict.fromkeys(codes, kind)
 
 
 async def test_an_unreachable_s3_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,7 @@ def test_time_is_written_in_utc_and_steps_back_are_counted() -> None:
     report = read(chain_of(opened(), started(at=AT), started(at=AT - timedelta(seconds=1))))
     assert report.ok
     assert report.clock_steps_back == 1
+    assert read(chain_of(opened(), started(at=AT), started(at=AT))).clock_steps_back == 0, "one commit has one time"
     # Steps commute, so another step's earlier line may come later in the book.
     other = replace(started(at=AT - timedelta(seconds=1)), step="s2")
     assert read(chain_of(opened(), started(at=AT), other)).clock_steps_back == 0
