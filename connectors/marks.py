@@ -12,15 +12,12 @@ from enum import StrEnum
 from typing import Any
 
 from connectors.disclosure import resolved
+from connectors.schema import CONDITIONAL
 from core.canonical import Json, JsonObject
 from core.origins.matching import ArgumentKind
 
 ARGUMENT, RECORDS, WRITTEN_BY = "x-argument", "x-records", "x-written-by"
 _DEPTH_MAX = 32
-# Keywords under which a mark would apply to some values only.
-_CONDITIONAL = frozenset(
-    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
-)
 
 
 class Writer(StrEnum):
@@ -96,7 +93,7 @@ def _check(schema: Json, *, output: bool, marks: bool, top: bool = False) -> Non
     _check_format(schema.get("format"), output=output)
     for name, item in schema.items():
         if name not in ("const", "enum", "default", "examples"):
-            _check(item, output=output, marks=marks and name not in _CONDITIONAL)
+            _check(item, output=output, marks=marks and name not in CONDITIONAL)
 
 
 def records_of(output_schema: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from core.escaping import Language
 EVIDENCE_TREATMENTS = ("value", "digest", "omit")
 
 # Keywords under which a mark would apply to some values only. We do not look there, so a mark there is refused.
-_CONDITIONAL = frozenset(
+CONDITIONAL = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
 )
 
@@ -87,4 +87,4 @@ def check_keywords(schema: Json, *, marks: bool = True) -> None:
     if not marks and {"x-evidence", "x-secret", "x-language"} & schema.keys():
         raise ValueError("x-evidence, x-secret and x-language belong in properties, items or additionalProperties")
     for name, item in schema.items():
-        check_keywords(item, marks=marks and name not in _CONDITIONAL)
+        check_keywords(item, marks=marks and name not in CONDITIONAL)

@@ -13,7 +13,7 @@ from core.errors import ExpressionError
 
 # The field numbers of Expr, one for each kind of node.
 CONSTANT, IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
-_ACCUMULATORS = frozenset({"@result", "__result__"})  # made by macros; authors cannot write these names
+ACCUMULATORS = frozenset({"@result", "__result__"})  # made by macros; authors cannot write these names
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _comprehension(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
 
 
 def _is_accumulator(expr: bytes) -> bool:
-    return any(name in _ACCUMULATORS for ident in messages_of(expr, IDENT) for name in texts_of(ident, 1))
+    return any(name in ACCUMULATORS for ident in messages_of(expr, IDENT) for name in texts_of(ident, 1))
 
 
 def texts_of(message: bytes, number: int) -> Iterator[str]:

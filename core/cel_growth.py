@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from math import inf
 
 from core.cel_ast import (
+    ACCUMULATORS,
     CALL,
     COMPREHENSION,
     CONSTANT,
@@ -27,7 +28,6 @@ from core.cel_ast import (
 from core.cel_functions import BUILDING, GROWTH_MAX, KNOWN, SMALL, WRITTEN
 from core.errors import ExpressionError, nearest
 
-_ACCUMULATORS = frozenset({"@result", "__result__"})
 _UINT, _STRING = 4, 6  # kinds of constants
 _CHOICE = "_?_:_"
 _TWICE = frozenset({"strings.quote"})
@@ -136,7 +136,7 @@ def _is_of(expr: bytes, item: str) -> bool:
         if not isinstance(body, bytes):
             continue
         if kind == IDENT:
-            return all(name == item or name in _ACCUMULATORS for name in texts_of(body, 1))
+            return all(name == item or name in ACCUMULATORS for name in texts_of(body, 1))
         if kind == SELECT:
             return all(_is_of(part, item) for part in messages_of(body, 1))
         if kind == CALL:

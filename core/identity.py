@@ -158,9 +158,6 @@ def claims(entry: Entry) -> Iterator[str]:
         yield normalised(text)
 
 
-NOBODY = Directory("", {}, {})
-
-
 class Role(StrEnum):
     """The role of a contributor in an action."""
 
