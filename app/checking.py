@@ -71,7 +71,7 @@ async def _tables(workflow: Workflow, connectors: Connectors, file: str) -> list
             continue
         faults = await connector.faults(used)
         if isinstance(faults, str):
-            warnings.append(f"{', '.join(used)} were not held against their database: {faults}")
+            warnings.append(f"{', '.join(used)} were not compared with their database: {faults}")
         elif faults:
             words = f"declarations do not fit the database of {name!r}: {' '.join(faults)}"
             raise InputError(words, where=file, remedy="Mend the declarations, or the database.")

@@ -177,7 +177,7 @@ async def _misfits(connectors: Connectors | None) -> list[str]:
     for name, connector in (connectors or {}).items():
         faults = await connector.faults() if isinstance(connector, Declared) else ()
         if isinstance(faults, str):
-            log.warning("operations are held against their system at the first call", connector=name, reason=faults)
+            log.warning("operations are compared with their system at the first call", connector=name, reason=faults)
         else:
             problems += faults
     return problems

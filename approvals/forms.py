@@ -224,7 +224,7 @@ def _items(schema: JsonObject, at: FieldPath) -> Iterator[FormProblem]:
 def _options(options: Json, at: FieldPath) -> Iterator[FormProblem]:
     if not isinstance(options, list) or not 0 < len(options) <= OPTIONS_MAX:
         message = f"It is not a list of 1 to {OPTIONS_MAX} options."
-        yield FormProblem(at, message, "Where there are more, ask for a text.")
+        yield FormProblem(at, message, "If there are more, ask for a text.")
         return
     for index, option in enumerate(options):
         place = (*at, index)

@@ -27,7 +27,7 @@ directory = Commands(name="directory", help="The people and groups of a tenant."
 
 Files = Annotated[list[Path], typer.Argument(help="YAML documents.")]
 File = Annotated[Path, typer.Argument(help="A YAML document.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would lead to.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the consequences.")]
 
 
 @policy.command("check")

@@ -35,7 +35,7 @@ async def start(
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key starts one run.")] = None,
     workspace: Annotated[str | None, typer.Option(help="The workspace; COUNTERSEAL_WORKSPACE without it.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Wait for more steps when its own are done.")] = False,
-    until: Annotated[str | None, typer.Option(help="With --open: so long (RFC 3339); the SLA, or 7 days.")] = None,
+    until: Annotated[str | None, typer.Option(help="With --open: wait until (RFC 3339); the SLA, or 7 days.")] = None,
     as_json: Json = False,
 ) -> None:
     """Start a run. An --open run waits for more steps, until `run close` or its deadline."""

@@ -152,7 +152,7 @@ def _owner(logins: Logins) -> str:
 @token.command("create")
 async def token_create(
     subject: Annotated[str, typer.Option(help="Whose it is: a person's id in the directory, or a service account's.")],
-    role: Annotated[list[str], typer.Option(help="admin, operator, approver, auditor or trigger; repeat for several.")],
+    role: Annotated[list[str], typer.Option(help="admin, author, operator, approver, auditor or trigger; repeat it.")],
     tenant: Tenant = None,
     expires: Annotated[str, typer.Option(help="How long it lives, such as PT8H; P365D at most.")] = "P90D",
     as_json: Json = False,

@@ -61,7 +61,7 @@ async def send(
 @run.command("waits")
 async def waits(
     run_id: RunId,
-    every: Annotated[bool, typer.Option("--all", help="Also what it has waited for.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also waits that have ended.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a run waits for, with the keys and tokens by which signals reach it."""

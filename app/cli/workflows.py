@@ -25,10 +25,10 @@ async def workflow_check(
     files: Annotated[list[Path], typer.Argument(help="YAML documents.")],
     policy_files: Annotated[
         list[Path] | None,
-        typer.Option("--policy", help="Tell what becomes of each step under this policy, and others given likewise."),
+        typer.Option("--policy", help="Show the decision on each step under this policy; repeat it for several."),
     ] = None,
     in_force: Annotated[
-        bool, typer.Option("--in-force", help="Tell it of the tenant's policies in force: asks the database.")
+        bool, typer.Option("--in-force", help="Show it under the tenant's policies in force; asks the database.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -28,8 +28,8 @@ _DESCRIPTION = """
 Automation proposes, policy judges, people approve, evidence remains.
 
 Every request but `/healthz` needs a bearer token (`counterseal token create`), or, for ServiceNow and Slack, a
-signature. A token belongs to one tenant and has one or more of the roles admin, operator, approver, auditor, trigger;
-no role contains another. Errors are RFC 9457 problems; lists are pages with a cursor.
+signature. A token belongs to one tenant and has one or more of the roles admin, author, operator, approver, auditor and
+trigger; no role contains another. Errors are RFC 9457 problems; lists are pages with a cursor.
 """
 
 

@@ -41,7 +41,7 @@ class Document(models.In):
     file: Annotated[str, Field(min_length=1, max_length=200, pattern=models.PRINTABLE)] = "document.yaml"
 
 
-DryRun = Annotated[bool, Query(description="Only tell what it would lead to.")]
+DryRun = Annotated[bool, Query(description="Only show the consequences.")]
 
 
 class PublishedOut(BaseModel):

@@ -99,7 +99,7 @@ def test_tables_of_declarations_are_looked_up_when_a_workflow_is_checked(
     assert "is no key of crm.customers" in told["problem"]
     clean_environment.setenv("COUNTERSEAL_SQL_URL", "postgresql://nobody:word@127.0.0.1:9/none")
     (told,) = command.json("workflow", "check", workflow)
-    assert "were not held against their database" in told["warnings"][0]
+    assert "were not compared with their database" in told["warnings"][0]
     assert "word" not in told["warnings"][0], "the password is not shown"
 
 
