@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
-from app.cli.outcome import print_fields, print_rows
+from app.cli.evidence import public_key
+from app.cli.outcome import Exit, explained, print_fields, print_rows
+from app.cli.queues import age
+from evidence.signing import FileSigner
 
 EAST = datetime(2026, 11, 26, 8, 0, 5, tzinfo=timezone(timedelta(hours=9)))
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -41,3 +46,40 @@ def test_a_value_has_one_form_for_people_and_one_for_programs(
     out, _ = json.JSONDecoder().raw_decode(text := capsys.readouterr().out)
     assert out == [{"a": plain}]
     assert json.loads(text[text.index("]\n{") + 2 :] if "]\n{" in text else text) == {"a": plain}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, None),
+        (0, "0s"),
+        (59.9, "59s"),
+        (60, "1m 0s"),
+        (125, "2m 5s"),
+        (3600, "1h 0m"),
+        (3605, "1h 0m"),
+        (86400 + 59, "1d 0h"),
+        (3 * 86400 + 4 * 3600 + 5, "3d 4h"),
+    ],
+)
+def test_an_age_is_told_in_its_two_largest_units(seconds: float | None, shown: str | None) -> None:
+    assert age(seconds) == shown
+
+
+def test_of_the_database_s_words_only_the_first_line_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    error = asyncpg.UniqueViolationError("duplicate key\nDETAIL: Key (secret)=(hunter2) exists")
+    with pytest.raises(SystemExit) as ended, explained():
+        raise error
+    assert ended.value.code == Exit.UNAVAILABLE
+    assert capsys.readouterr().err == "counterseal: the database failed: duplicate key\n"
+
+
+@pytest.mark.req("Q-21")
+def test_evidence_is_written_for_its_owner_alone(tmp_path: Path, clean_environment: pytest.MonkeyPatch) -> None:
+    clean_environment.setenv("COUNTERSEAL_HOME", str(tmp_path / "home"))
+    FileSigner.load_or_create(tmp_path / "home" / "keys" / "evidence.pem")
+    written = tmp_path / "key.pem"
+    public_key(written)
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert written.read_bytes().startswith(b"-----BEGIN PUBLIC KEY-----")
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "key.pem"}, "no draft is left"

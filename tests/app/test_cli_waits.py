@@ -121,6 +121,7 @@ def test_a_task_is_completed_by_a_person_field_by_field(published: Any, outside_
     command, run_id = published, started(published, "signing", "C1")
     work_off(outside_world)
     (listed,) = command.json("task", "list", "--group", "leads")
+    assert command.json("task", "list", "--group", "others") == []
     assert (listed["title"], listed["state"], listed["run_id"]) == ("Confirm C1", "open", run_id)
     task = listed["task_id"]
     page = command("task", "show", task)

@@ -78,6 +78,17 @@ async def test_an_endpoint_starts_runs_of_its_own_tenant(installation) -> None:
     assert (run.tenant, run.workspace) == ("other", "main")
 
 
+async def test_a_run_is_of_the_workspace_that_was_asked_for(installation) -> None:
+    client = await installation.client(Role.TRIGGER)
+    body = {"workflow": "simple", "input": {"number": "INC1"}}
+    for asked, found in (({"workspace": "other-one"}, "other-one"), ({}, "main")):
+        started = await client.post("/v1/runs", json={**body, **asked})
+        assert started.status_code == 201, started.text
+        reader = await installation.client(Role.AUDITOR)
+        shown = (await reader.get(f"/v1/runs/{started.json()['run_id']}")).json()
+        assert shown["workspace_id"] == found
+
+
 async def test_the_same_key_starts_one_run_and_another_input_under_it_is_a_conflict(installation) -> None:
     client = await installation.client(Role.TRIGGER)
     body = {"workflow": "simple", "input": {"number": "INC1"}}

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -182,6 +183,29 @@ async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_star
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="good@1: the connector 'probe' is not configured"):
             await definitions.prepare(app.faces, app.connectors)
+
+
+class Misfit:
+    """A connector whose declarations do not fit its system, or whose system cannot be asked."""
+
+    def __init__(self, found: list[str] | str) -> None:
+        self._found = found
+
+    async def faults(self, names: object = None) -> list[str] | str:
+        return self._found
+
+
+@pytest.mark.req("X-2")
+async def test_declarations_that_do_not_fit_their_system_stop_a_strict_start(settings, definitions_dir) -> None:
+    _write(definitions_dir, [("good.yaml", GOOD)])
+    misfit: dict[str, Any] = {"sql": Misfit(["orders.read: there is no table public.orders."])}
+    away: dict[str, Any] = {"sql": Misfit("the database gave no answer")}
+    async with build_faces(settings.model_copy(update={"definitions_mode": "strict"})) as faces:
+        with pytest.raises(ConfigurationError, match=r"orders\.read: there is no table public\.orders\."):
+            await definitions.prepare(faces, Connectors({"probe": Misfit([]), **misfit}))
+        assert await _names(settings) == []
+        await definitions.prepare(faces, Connectors({"probe": Misfit([]), **away}))
+        assert await _names(settings) == ["good"], "its first call finds out"
 
 
 async def test_a_published_version_that_changed_is_reported(settings, definitions_dir) -> None:

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import structlog
 
-from app import logs
+from app import adapters, logs
 from app.settings import LogFormat, Settings, load_settings, unknown_variables
 from connectors.http.addresses import AllowedHost
 from core.errors import ConfigurationError
@@ -135,3 +135,17 @@ def test_log_lines_hide_secrets_and_local_variables(
     assert LONG not in printed
     if format_ == "json":
         assert [json.loads(line)["event"] for line in printed.splitlines()] == ["failed"]
+
+
+@pytest.mark.parametrize("given", [{"username": "svc", "password": "pw"}, {"client_id": "c", "client_secret": "s"}])
+async def test_what_is_set_of_servicenow_is_what_its_connector_works_with(given: dict[str, str]) -> None:
+    named = {f"servicenow_{name}": value for name, value in given.items()}
+    url, limit = "https://a.service-now.com", {"servicenow_transaction_limit_seconds": 7.5}
+    settings = load_settings(servicenow_url=url, **named, **limit)
+    connectors = adapters.connectors_of(settings, adapters.catalog_of(settings))
+    try:
+        found = vars(connectors["servicenow"])["_settings"]
+    finally:
+        await connectors.aclose()
+    assert (found.base_url, found.transaction_limit_seconds) == (url, 7.5)
+    assert found.account == given.get("username", given.get("client_id"))

@@ -126,6 +126,30 @@ def test_fact_types_follow_the_schema(catalog: Catalog) -> None:
     }
 
 
+@pytest.mark.req("V-2")
+@pytest.mark.parametrize(
+    ("name", "handler", "kind", "words"),
+    [
+        ("slack.own.post", "slack:post", "durable", "slack:post is sync. Declare `kind: sync`."),
+        ("bpmn.own.start", "bpmn:start", "sync", "bpmn:start is durable. Declare `kind: durable`."),
+        ("slack.own.post", "slack:pots", "sync", "there is no handler 'slack:pots'. Did you mean 'slack:post'?"),
+    ],
+)
+def test_a_declaration_of_ones_own_is_of_the_kind_of_its_handler(
+    catalog: Catalog, name: str, handler: str, kind: str, words: str
+) -> None:
+    (same, *_) = [one for one in catalog.operations.values() if one.connector == name.partition(".")[0]]
+    given = {"input_schema": same.input_schema, "summary": "s", "target": "t"}
+    own = json.dumps({"operations": [declaration(name=name, handler=handler, kind=kind, **given)]})
+    try:
+        load_catalog([Source("own.yaml", own)])
+    except DefinitionError as error:
+        told = [str(problem) for problem in error.problems]
+    else:
+        told = []
+    assert [words in one for one in told] == [True], told
+
+
 def test_what_a_declaration_fixes_is_a_fact_of_its_own_type() -> None:
     params = {"table": "orders", "limit": 3, "lock": True, "key": ["id"], "mixed": [1], "rate": 0.5}
     fixed = Operation.model_validate(declaration(params=params))

@@ -304,8 +304,10 @@ def set_at(declared: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("update.params.table", "crm.customer", "there is no table crm.customer"),
         ("update.params.table", "pg_catalog.pg_class", "has no column 'id'"),
         ("update.params.table", "crm.shown", "crm.shown is no table"),
+        ("update.params.table", "crm.parted", "its rows have no version of their own"),
         ("update.params.version", "rev", "has no column 'rev'"),
         ("once.params.idempotency_table", "crm.notes", "needs `key text PRIMARY KEY`"),
+        ("once.params.idempotency_table", "crm.keyless", "needs `key text PRIMARY KEY`"),
         ("select.params.columns", ["id", "stat"], "has no column 'stat'. Did you mean 'status'?"),
         ("select.params.key", ["status"], "(status) is no key of crm.customers"),
         ("select.params.key", ["big"], "(big) is no key of crm.customers"),
@@ -315,6 +317,8 @@ async def test_names_that_the_catalogue_has_not_are_refused(
     outside: str, postgres_url: str, database: Any, path: str, value: Any, words: str
 ) -> None:
     await database.execute("CREATE VIEW crm.shown AS SELECT * FROM crm.customers")
+    await database.execute("CREATE TABLE crm.keyless (key text, result jsonb, UNIQUE (key, result))")
+    await database.execute("CREATE TABLE crm.parted (LIKE crm.customers INCLUDING ALL) PARTITION BY LIST (id)")
     await database.execute("CREATE UNIQUE INDEX ON crm.customers (big) WHERE big > 0")
     catalog = loaded(set_at(document(), path, value))
     connector = SqlConnector(SqlSettings(outside, told(postgres_url)), catalog)

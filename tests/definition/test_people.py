@@ -1,0 +1,56 @@
+"""Directories: each fault is named at the line where it stands, of people, of service accounts and of groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import DefinitionError
+from runtime.definition.people import load_directory
+
+GOOD = """directory: staff
+people:
+  - {id: ann, name: Ann, email: ann@acme.example}
+  - {id: bob, name: Bob, slack: U0BOB0BOB}
+service_accounts:
+  - {id: robot, owner: ann}
+  - {id: engine, owner: bob, oidc: "https://idp.example#Engine"}
+groups:
+  leads:
+    - ann
+    - bob
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("id: bob, name: Bob", "id: Ann, name: Bob", 4, "The id 'ann' is here twice"),
+        ("id: engine", "id: BOB", 7, "The id 'bob' is here twice"),
+        ("slack: U0BOB0BOB", "email: ANN@acme.example", 4, "The email account 'ann@acme.example' belongs"),
+        (
+            "owner: ann}",
+            "owner: ann, email: ann@acme.example}",
+            6,
+            "The email account 'ann@acme.example' belongs",
+        ),
+        ("owner: ann}", "owner: ron}", 6, "'ron', who owns 'robot', is not among the people"),
+        ("owner: bob", "owner: robot", 7, "'robot', who owns 'engine', is not among the people"),
+        ("    - bob\n", "    - bop\n", 11, "The group 'leads' names 'bop', who is not among the people"),
+        ("    - bob\n", "    - robot\n", 11, "The group 'leads' names 'robot', who is not among the people"),
+        ("    - bob\n", "    - ann\n", 11, "'ann' is in 'leads' twice"),
+    ],
+)
+def test_a_fault_is_named_where_it_stands(old: str, new: str, line: int, words: str) -> None:
+    assert load_directory(GOOD, "d.yaml").deciders == {"leads": {"ann", "bob"}}
+    text = GOOD.replace(old, new)
+    assert text != GOOD
+    if "id: Ann" in new:
+        text = text.replace("owner: bob", "owner: ann").replace("    - bob\n", "")
+    with pytest.raises(DefinitionError) as refused:
+        load_directory(text, "d.yaml")
+    assert [(problem.line, words in problem.message) for problem in refused.value.problems] == [(line, True)]
+
+
+def test_subjects_of_an_issuer_differ_by_their_case() -> None:
+    other = '  - {id: other, owner: bob, oidc: "https://idp.example#engine"}\n'
+    assert load_directory(GOOD.replace("groups:\n", f"{other}groups:\n"), "d.yaml").entries[-1].id == "other"
