@@ -1,4 +1,4 @@
-"""What happens between two leases of a step: who comes next knows it, and nothing is counted twice or left out."""
+"""Facts between two leases of a step: who comes next knows them, and nothing is counted twice or left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a connector says is kept as far as it can be recorded, and the rest of it is not (promises 2 and 4)."""
+"""Answers of connectors: each is kept as far as it can be recorded, and the rest of it is not (promises 2 and 4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Says:
 
 
 async def said(answer: Any, verb: Any, *, turns: int = 0, seconds: float = 5.0) -> Any:
-    """What is made of an answer to this verb."""
+    """Return what is made of an answer to this verb."""
     connectors: Any = Connectors({"probe": Says(answer, turns)})
     work: Any = SimpleNamespace(
         operation=SimpleNamespace(connector="probe"), call=Call("o", {}, "k", seconds), seconds_since_intent=1.0

@@ -1,4 +1,4 @@
-"""What a row says when the next thing has happened: its times, who said it where, and who has it locked."""
+"""Rows when the next thing has happened: their times, who said it where, and who has them locked."""
 
 from __future__ import annotations
 
