@@ -78,6 +78,15 @@ async def test_nobody_gets_rid_of_the_second_person_alone(installation: Any) -> 
     assert (await people(installation, PEOPLE, "ann")).changed
 
 
+async def test_who_proposes_the_same_people_again_is_on_record_once(installation: Any) -> None:
+    await people(installation, GROUP)
+    for person in ("ann", "ann", "ann"):
+        assert (await people(installation, PEOPLE, person)).waits
+    told = await installation.tenant_events("directory.proposed")
+    assert [one["data"]["by"] for one in told] == ["ann"]
+    assert (await people(installation, PEOPLE, "bob")).changed
+
+
 async def test_a_start_puts_no_policy_in_force_where_it_takes_two(installation: Any, definitions_dir: Any) -> None:
     await people(installation, GROUP)
     (definitions_dir / "policies").mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ from core.errors import ConsistencyError, InputError, NotFoundError
 from core.terms import Stopped
 from evidence.chain import Actor
 from runtime.requests import pausing
+from runtime.store import sweeps
 from tests.runtime.test_again import ALLOW, approved_by, begun, in_doubt
 
 OPS = Actor("person", "olga")
@@ -234,3 +235,41 @@ async def test_a_wait_that_was_parked_before_a_crash_of_the_keeper_goes_on(runti
     await runtime.sweep()
     row = await runtime.one("SELECT resumed, judge_after FROM tenants")
     assert (row["resumed"], row["judge_after"]) == (None, None)
+
+
+async def test_a_run_is_paused_and_resumed_under_any_spelling_of_its_id(runtime: Any) -> None:
+    run_id = await begun(runtime, WRITES)
+    done = await pause(runtime, "run", str(run_id).upper())
+    assert (done.name, done.changed) == (str(run_id), True)
+    await runtime.worker().work_off()
+    assert runtime.outside.effects == []
+    assert not (await pause(runtime, "run", f"{{{run_id}}}")).changed
+    assert (await resume(runtime, "run", run_id.hex)).changed
+    await runtime.go_on()
+    assert (await runtime.status(run_id), await names(runtime)) == ("succeeded", ["a", "b"])
+
+
+@pytest.mark.parametrize(("tenants", "runs"), [(1, 3), (3, 1)])
+async def test_what_was_resumed_goes_on_whole_however_little_a_sweep_takes(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, tenants: int, runs: int
+) -> None:
+    """More steps than a sweep takes, and more tenants than it has a share for."""
+    for number in range(tenants):
+        await runtime.tenant(f"t{number}")
+        await runtime.policy(tenant=f"t{number}")
+        await runtime.publish(WRITES, f"t{number}")
+        for ref in range(runs):
+            await runtime.start("w", ref=str(ref), tenant=f"t{number}")
+        verb = (runtime.faces, runtime.definitions, f"t{number}", Stopped.TENANT, "")
+        await pausing.pause(*verb, "An emergency.", OPS)
+    await runtime.go_on()
+    assert (runtime.outside.effects, len(await runtime.books.waits(kind="pause", open=True))) == ([], tenants * runs)
+    for number in range(tenants):
+        verb = (runtime.faces, runtime.definitions, f"t{number}", Stopped.TENANT, "")
+        await pausing.resume(*verb, "", OPS)
+    monkeypatch.setattr(sweeps, "BATCH", 2)
+    await runtime.go_on()
+    assert sorted(await names(runtime)) == ["a"] * tenants * runs + ["b"] * tenants * runs
+    assert {run.status for run in await runtime.books.runs()} == {"succeeded"}
+    rows = await runtime.all("SELECT resumed, judge_after FROM tenants")
+    assert {(row["resumed"], row["judge_after"]) for row in rows} == {(None, None)}

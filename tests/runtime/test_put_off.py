@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,6 +54,39 @@ async def test_the_outside_may_put_off_its_end_up_to_the_declared_limit(runtime:
     assert await runtime.status(run_id) == "succeeded"
     with pytest.raises(ConsistencyError, match="is over"):
         await later(runtime, key, span=timedelta(days=8))
+
+
+@pytest.mark.req("V-2")
+async def test_it_is_put_off_to_the_moment_that_was_named_and_never_to_an_earlier_one(runtime: Any) -> None:
+    """A deadline is kept in whole seconds: it is up, so that saying the same again changes nothing."""
+    await runtime.go(ASKS % "")
+    wait = await runtime.books.wait()
+    until = (wait.due_at + timedelta(days=1)).replace(microsecond=250_000)
+    moved = await later(runtime, wait.correlation_key, until=until)
+    due_at = (await runtime.books.wait()).due_at
+    assert (moved.changed, until <= moved.due_at < until + timedelta(seconds=1), due_at) == (True, True, moved.due_at)
+    for earlier in (until, until - timedelta(hours=1), wait.due_at):
+        again = await later(runtime, wait.correlation_key, until=earlier)
+        assert (again.changed, again.due_at) == (False, due_at)
+    told = [json.loads(line)["type"] for line in await runtime.books.lines(moved.run_id)]
+    assert told.count("wait.postponed") == 1
+
+
+@pytest.mark.req("V-2")
+async def test_what_is_being_begun_is_not_put_off_yet(runtime: Any, gate: Any) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(ASKS % "")
+    await runtime.start("w")
+    runtime.outside.gates["ann"] = gate
+    working = asyncio.create_task(runtime.worker().work_off())
+    await asyncio.wait_for(gate.reached.wait(), 60)
+    wait = await runtime.books.wait()
+    with pytest.raises(ConsistencyError, match="has not begun"):
+        await later(runtime, wait.correlation_key, span=timedelta(days=20))
+    gate.opened.set()
+    await working
+    assert (await later(runtime, wait.correlation_key, span=timedelta(days=20))).changed
 
 
 @pytest.mark.req("V-2")
