@@ -55,4 +55,5 @@ async def begin(world: World) -> Crowd:
             await world.approve(approval)
             assert await world.drive()
     await world.dispatcher().work_off()
+    await world.sweeper().sweep()  # keepers follow the policy's publication now, not once for each copy
     return Crowd(world, models)
