@@ -17,9 +17,8 @@ import os
 import random
 import shutil
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -28,13 +27,14 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.support import memory
+
 # How long a test takes is no condition: the machine may be busy with something else.
 settings.register_profile("counterseal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("counterseal")
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _NO_CHROMIUM = "no Chromium (set CHROMIUM to its path, or install it)"
-_MEMORY, _MEMORY_LEAST, _IN_MEMORY = Path("/dev/shm"), 4 << 30, "counterseal-tests-"
 _deselected = pytest.StashKey[int]()
 
 
@@ -96,28 +96,10 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     from app.embedded_postgres import EmbeddedPostgres
 
-    with _in_memory() as folder:
+    with memory.folder() as folder:
         server = EmbeddedPostgres(folder or tmp_path_factory.mktemp("postgres"), durable=False)
         yield _named(server.start(), "postgres")
         server.stop()
-
-
-@contextmanager
-def _in_memory() -> Iterator[Path | None]:
-    """A folder in memory, where a copy of a database costs a twentieth; None where there is no room for it.
-
-    What a session left that was killed is removed by the next one.
-    """
-    if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MEMORY_LEAST):
-        yield None
-        return
-    for left in _MEMORY.glob(f"{_IN_MEMORY}*"):
-        if not Path("/proc", left.name.split("-")[2]).exists():
-            shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f"{_IN_MEMORY}{os.getpid()}-", dir=_MEMORY, ignore_cleanup_errors=True
-    ) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -13,22 +13,19 @@ import ast
 import json
 import re
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from random import Random
 from uuid import uuid4
 
-from app.embedded_postgres import EmbeddedPostgres
 from tests.support.outcomes import PASSED
 from tools.faults import ROOT, Edit, Fault
-from tools.plant import Copy
+from tools.plant import Copy, copies_of_tree
 
 # Each package: its pure modules, the tests that must detect mutants, and the percentage that they must detect.
 PACKAGES: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -197,17 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     excused = {each["line"] for each in tomllib.loads(LIVING.read_text(encoding="utf-8")).get("living", ())}
     below = False
-    with ExitStack() as stack:
-        folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="counterseal-mutants-", ignore_cleanup_errors=True))
-        )
-        copies: Queue[Copy] = Queue()
-        for number in range(chosen.jobs):
-            server = EmbeddedPostgres(folder / f"postgres-{number}", durable=False)
-            tree = Copy(folder / f"tree-{number}", server.start())
-            stack.callback(server.stop)
-            stack.callback(tree.close)
-            copies.put(tree)
+    with copies_of_tree(chosen.jobs) as copies:
         for name in chosen.only.split(","):
             sample = _sample(name, sys.maxsize if chosen.at else chosen.sample, chosen.seed)
             below |= _score(name, [mutant for mutant in sample if chosen.at in mutant.line], copies, excused)

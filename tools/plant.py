@@ -7,6 +7,7 @@ by an assertion and not by another error. Exit code 1 if a fault is not found.
 from __future__ import annotations
 
 import argparse
+import compileall
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from app.embedded_postgres import EmbeddedPostgres
+from tests.support import memory
 from tests.support.outcomes import ASSERTED, PASSED
 from tools.faults import ROOT, Fault, load, problems
 
@@ -43,6 +45,8 @@ class Copy:
         self._process: subprocess.Popen[str] | None = None
         shutil.copytree(ROOT, place, symlinks=True, ignore=_LEFT_OUT, dirs_exist_ok=True)
         (place / ".venv").symlink_to((ROOT / ".venv").resolve())
+        # Runs write no compiled modules, so each would compile again what is not compiled here.
+        compileall.compile_dir(place, quiet=2)
 
     def _served(self, asked: dict[str, object]) -> str:
         if self._process is None or self._process.poll() is not None:
@@ -103,6 +107,24 @@ class Copy:
             return {"": f"pytest ended with {told}"}
         ended = [json.loads(line) for line in outcomes.read_text(encoding="utf-8").splitlines()]
         return {name: how for name, how in ended if how == PASSED} | {name: how for name, how in ended if how != PASSED}
+
+
+@contextmanager
+def copies_of_tree(count: int) -> Iterator[queue.Queue[Copy]]:
+    """Make copies of the tree, each with a PostgreSQL of its own, because roles belong to a server."""
+    with ExitStack() as stack:
+        place = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="counterseal-planted-", ignore_cleanup_errors=True))
+        )
+        in_memory = stack.enter_context(memory.folder())
+        copies: queue.Queue[Copy] = queue.Queue()
+        for number in range(count):
+            server = EmbeddedPostgres((in_memory or place) / f"postgres-{number}", durable=False)
+            copy = Copy(place / f"tree-{number}", server.start())
+            stack.callback(server.stop)
+            stack.callback(copy.close)
+            copies.put(copy)
+        yield copies
 
 
 def _named(test: str, outcomes: dict[str, str]) -> list[str]:
@@ -188,18 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
     faults = _chosen(every, chosen.only, chosen.since)
     began = time.monotonic()
-    with ExitStack() as stack:
-        folder = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="counterseal-planted-", ignore_cleanup_errors=True))
-        )
-        copies: queue.Queue[Copy] = queue.Queue()
-        for number in range(chosen.jobs):
-            # Roles belong to a server, so each copy has a server of its own.
-            server = EmbeddedPostgres(folder / f"postgres-{number}", durable=False)
-            copy = Copy(folder / f"tree-{number}", server.start())
-            stack.callback(server.stop)
-            stack.callback(copy.close)
-            copies.put(copy)
+    with copies_of_tree(chosen.jobs) as copies:
         survivors = _plant_all(faults, copies, first=chosen.first)
     minutes = (time.monotonic() - began) / 60
     sys.stdout.write(f"{len(faults) - survivors} of {len(faults)} faults were found, in {minutes:.1f} minutes.\n")
