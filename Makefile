@@ -27,7 +27,7 @@ up: $(RUNTIME) ## Run everything in one process
 	@$(BIN)/counterseal up
 
 test: $(DEV) ## Run all tests (ONLY=tests/kernel: these; DEEP=1: longer random and crash searches)
-	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses 2 --dist $(if $(call on,$(DEEP)),load,loadfile) $(ONLY)
+	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses 2 --dist worksteal $(ONLY)
 
 check: $(DEV) ## Check style, format, types and the direction of imports
 	@$(BIN)/ruff check .

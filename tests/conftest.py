@@ -135,9 +135,9 @@ async def database_url(postgres_url: str, template_database: str) -> AsyncIterat
 
 
 @pytest.fixture(scope="session")
-def _ports(worker_id: str) -> Iterator[int]:
+def _ports() -> Iterator[int]:
     """Ports below those that systems give to outgoing connections; every worker of xdist has a range of its own."""
-    number = int(worker_id.removeprefix("gw")) if worker_id.startswith("gw") else 0
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return iter(random.sample(range(12_000 + 1_000 * number, 13_000 + 1_000 * number), 1_000))
 
 
