@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt, NotSent, Parked, Probe, ProbeVerdict, Usage
+from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.engine import waits
+from runtime.engine.events import RunExtended
 from runtime.engine.pausing import Pause
+from runtime.engine.transition import Transition
 from tests.engine.conftest import NOW
 from tests.engine.governing import ASK, CASE, CHILD, DEDUPES, EFFECT, GATE, HEAD, MAIL, Governed, governed
 from tests.engine.test_agent_runs import LOOP as LOOP_AGENT
@@ -22,11 +25,13 @@ from tests.engine.test_agent_runs import WITHIN
 from tests.engine.test_agent_sources import MEMORY, OWN, apply, one, read
 from tests.engine.test_sharing import SHARED_CASE, known_as, later, left
 from tests.engine.test_whole_books import (
+    ANN,
     BESIDE,
     BOOKS,
     CHECK,
     COUNTS,
     WAITING,
+    act,
     again,
     canceled,
     driven,
@@ -203,3 +208,23 @@ def test_a_run_leaves_this_book(scene: str) -> None:
         place.write_text(text, encoding="utf-8")
     assert text.splitlines() == place.read_text(encoding="utf-8").splitlines()
     same(run)
+
+
+@pytest.mark.req("P-11")
+@pytest.mark.parametrize(
+    ("move", "words"),
+    [
+        (lambda t: t.seal(ANN, "enough"), "The run waits for no more steps."),
+        (
+            lambda t: t.extend(RunExtended(1, ["b"], ["#b"], {}, {}), ANN),
+            "or being canceled; nothing can be added to it.",
+        ),
+    ],
+)
+def test_nothing_is_added_to_a_run_that_is_being_canceled_and_it_is_not_sealed(
+    move: Callable[[Transition], object], words: str
+) -> None:
+    run = canceled(held(open=3600).drive(dies=True))
+    assert (run.status, run.view().run.held_open) == ("running", True)
+    with pytest.raises(ConsistencyError, match=words):
+        act(run, move)
