@@ -16,6 +16,8 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.engine import waits
 from runtime.engine.events import RunExtended
+from runtime.engine.instructions import Shared
+from runtime.engine.lives import performed
 from runtime.engine.pausing import Pause
 from runtime.engine.transition import Transition
 from tests.engine.conftest import NOW
@@ -23,7 +25,7 @@ from tests.engine.governing import ASK, CASE, CHILD, DEDUPES, EFFECT, GATE, HEAD
 from tests.engine.test_agent_runs import LOOP as LOOP_AGENT
 from tests.engine.test_agent_runs import WITHIN
 from tests.engine.test_agent_sources import MEMORY, OWN, apply, one, read
-from tests.engine.test_sharing import SHARED_CASE, known_as, later, left
+from tests.engine.test_sharing import SHARED_CASE, begun, known_as, later, left
 from tests.engine.test_whole_books import (
     ANN,
     BESIDE,
@@ -101,6 +103,15 @@ def case_anew() -> Governed:
 def ended(run: Governed, result: Any, actor: Actor = OUTSIDE) -> Governed:
     run.over("a", lambda t, s, wait: waits.complete(t, s, wait, result, actor))
     return driven(run)
+
+
+def own_taken_over() -> Governed:
+    """What a step had begun goes on without it; the step that begins anew takes that over, and has its end."""
+    run = driven(begun().over("a", waits.time_out))
+    ((receipt, life, wait),) = performed(run.whole().run).values()
+    twice(run)
+    run.shared = Shared(receipt, life, wait)
+    return run.drive()
 
 
 def brought(actor: Actor) -> Governed:
@@ -196,6 +207,9 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "paused-in-doubt": paused_in_doubt,
     "nobody-may-decide": lambda: governed(EFFECT, TOO_MANY).drive(),
     "shared-taken-over-for-a-day": lambda: later(known_as(left()), ONE_DAY),
+    "shared-taken-over-from-itself": own_taken_over,
+    "shared-taken-over-from-itself-and-ended": lambda: ended(own_taken_over(), {"output": {"n": 5}}),
+    "shared-taken-over-from-itself-and-left": lambda: canceled(own_taken_over()),
     "held-open-and-canceled": lambda: canceled(driven(held(open=3600))),
 }  # fmt: skip
 
