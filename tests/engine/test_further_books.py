@@ -64,6 +64,7 @@ EQUAL = EFFECT + (
 COUNTS_AND_DENIES = COUNTS + "  - {id: mails, match: {operation: probe.mail.send}, outcome: deny, because: Never.}\n"
 ONE_DAY = SHARED_CASE.replace("with: {name: x}}", "with: {name: x}, timeout: P1D}")
 TOO_MANY = ASK.replace("of: 2", "of: 3")
+SIGNAL = HEAD + "  - {id: a, wait: {signal: paid, correlate: x}}\n"
 LEFT_ALONE = CHILD.replace("with: {who: x}}", "with: {who: x}, timeout: P1D, abandon: true}")
 ASK_DESK = calls(call("ask_desk", {"question": "Why?"}, "one"), call("ask_desk", {"question": "Why?"}, "two"))
 OF_CASE = agent(beside=BESIDE).replace("probe.mail.send", "probe.case.open")
@@ -210,6 +211,10 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "shared-taken-over-from-itself": own_taken_over,
     "shared-taken-over-from-itself-and-ended": lambda: ended(own_taken_over(), {"output": {"n": 5}}),
     "shared-taken-over-from-itself-and-left": lambda: canceled(own_taken_over()),
+    "held-open-and-sealed-while-it-waits": lambda: act(held(open=3600, text=SIGNAL).drive(), lambda t: t.seal(ANN)),
+    "held-open-sealed-and-signaled": lambda: ended(
+        act(held(open=3600, text=SIGNAL).drive(), lambda t: t.seal(ANN)), {"output": {"n": 1}}
+    ),
     "held-open-and-canceled": lambda: canceled(driven(held(open=3600))),
 }  # fmt: skip
 

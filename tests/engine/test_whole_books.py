@@ -269,9 +269,9 @@ def resumed(run: Governed) -> Governed:
     return run
 
 
-def held(**opened: Any) -> Governed:
+def held(*, text: str = EFFECT, **opened: Any) -> Governed:
     """A run that was opened with more than its inputs."""
-    run = Governed(load_workflow(EFFECT, "test.yaml", CATALOG), {})
+    run = Governed(load_workflow(text, "test.yaml", CATALOG), {})
     event = RunOpened({"name": "w"}, inputs={}, reference="r", requested_by="someone", **opened)
     act(run, lambda t: t.open(event, ANN))
     return run.rule_by(ALLOW_ALL)
