@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from connectors.port import Done, Probe, ProbeVerdict
+from connectors.port import Done, NotSent, Probe, ProbeVerdict
 from runtime.engine.commit import Commit
 from tests.engine.governing import ASK, HEAD, Governed, governed
 from tests.engine.test_whole_books import driven
@@ -90,3 +90,25 @@ def test_what_is_sent_again_is_no_further_write() -> None:
 def test_a_question_is_counted_when_it_is_put(policy: str, asked: int) -> None:
     run = governed(THREE, policy).drive()
     assert run.view().run.asked == asked
+
+
+ONCE = """
+policy: once
+version: 1
+rules:
+  - id: once
+    match: {connector: probe}
+    when: counters.same_in_run < 1
+    outcome: allow
+    otherwise: deny
+"""
+EQUAL = HEAD + "".join(f"  - {{id: {name}, do: probe.effect.apply, with: {{name: x}}}}\n" for name in "ab")
+
+
+def test_an_equal_call_of_another_step_counts_and_one_s_own_does_not() -> None:
+    """A step that tries again is judged again, by a count without itself."""
+    run = driven(governed(EQUAL, ONCE, said=(NotSent("away"),)))
+    assert (run.rows["a"].status, run.status) == ("failed_retryable", "failed_retryable")
+    driven(run.due())
+    assert (run.rows["a"].status, len(run.sent)) == ("succeeded", 2)
+    assert ((run.rows["b"].last_error or {})["code"], run.status) == ("policy_denied", "failed_terminal")

@@ -205,6 +205,8 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "mailed-in-vain": lambda: sent_in_vain(MAIL, 1),
     "doubt-of-what-was-approved": lambda: doubted(MAIL, ASK),
     "doubt-of-what-dedupes": lambda: doubted(DEDUPES, ASK),
+    "not-sent-then-lost": lambda: governed(EFFECT, said=(NotSent("away"),)).drive().due().drive(dies=True),
+    "not-sent-then-in-doubt": lambda: governed(EFFECT, said=(NotSent("away"), InDoubt("lost"))).drive().due().drive(),
     "paused-in-doubt": paused_in_doubt,
     "nobody-may-decide": lambda: governed(EFFECT, TOO_MANY).drive(),
     "shared-taken-over-for-a-day": lambda: later(known_as(left()), ONE_DAY),
