@@ -19,7 +19,7 @@ from runtime.store.books import same
 Rows: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 # No line tells of a lease whose step has not begun, so owner and epoch are compared only for steps that have.
-_QUEUE = "SELECT step_key, step_id, status, owner, epoch FROM queue WHERE run_id = $1"
+_QUEUE = "SELECT step_key, step_id::text, status, owner, epoch FROM queue WHERE run_id = $1"
 _WAITS = """
 SELECT wait_id::text, step_key, kind, status, token, correlation_key, context, result FROM waits WHERE run_id = $1"""
 _APPROVALS = """
@@ -106,5 +106,5 @@ def _places(run: Run) -> Rows:
 
 def _place(step: StepRow) -> Mapping[str, Any]:
     if step.status is not StepState.RUNNING:
-        return {"step_id": step.step_id}
-    return {"step_id": step.step_id, "status": HELD, "owner": step.lease_owner, "epoch": step.lease_epoch}
+        return {"step_id": str(step.step_id)}
+    return {"step_id": str(step.step_id), "status": HELD, "owner": step.lease_owner, "epoch": step.lease_epoch}

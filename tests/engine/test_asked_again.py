@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from connectors.port import Probe, ProbeVerdict, Refused
-from core.identity import Directory
+from connectors.port import NotSent, Probe, ProbeVerdict, Refused
+from core.identity import Directory, Entry
 from core.terms import Escalation, GroupQuorum, Terms, Tier
 from policy.model import Ruling
 from runtime.engine import review
@@ -20,6 +20,7 @@ from tests.runtime.conftest import ALLOW_ALL
 pytestmark = pytest.mark.req("Q-3")
 
 ONE_IS_ENOUGH = ASK.replace("of: 2", "of: 1").replace("version: 1", "version: 2")
+OTHER_RULE = ASK.replace("id: acts", "id: others").replace("version: 1", "version: 2")
 OTHER_NAME = ASK.replace("policy: ask", "policy: another").replace("because: Look.", "because: Look closely.")
 
 
@@ -60,6 +61,51 @@ def test_a_doubt_is_no_policys_matter() -> None:
     run.said = [Probe(ProbeVerdict.CANNOT_TELL, "evidence")]
     assert run.drive().status == "waiting_approval"
     assert judged_now(run, DENY) is None
+
+
+def asked_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> Governed:
+    """It was approved and not sent; those who had approved it have left, so others are asked."""
+    run = governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive()
+    others = [Entry(name, name, groups=frozenset({"owners"})) for name in ("cy", "di")]
+    monkeypatch.setattr(governing, "PEOPLE", Directory.of("d2", others))
+    return run.due().drive()
+
+
+def asked_in_doubt(monkeypatch: pytest.MonkeyPatch) -> Governed:
+    """It is certainly not there, and policy asks before it is sent again."""
+    run = governed(EFFECT).drive(dies=True).dead().rule_by(ASK)
+    run.said = [Probe(ProbeVerdict.NOT_APPLIED, "none")]
+    return run.drive()
+
+
+@pytest.mark.req("Q-16")
+@pytest.mark.parametrize(
+    ("asked", "policy", "then"),
+    [
+        (lambda _: governed(EFFECT, ASK).drive(), OTHER_RULE, Ruling.NEEDS_APPROVAL),
+        (asked_after_it_failed, OTHER_RULE, Ruling.NEEDS_APPROVAL),
+        (asked_after_it_failed, ASK, None),
+        (asked_in_doubt, OTHER_RULE, None),
+        (asked_in_doubt, ONE_IS_ENOUGH, Ruling.NEEDS_APPROVAL),
+        (asked_in_doubt, ALLOW_ALL, Ruling.ALLOW),
+    ],
+)
+def test_only_before_a_repeat_a_question_outlives_the_rule_that_asked_it(
+    monkeypatch: pytest.MonkeyPatch, asked: Any, policy: str, then: Any
+) -> None:
+    """A question before a repeat is bound to the intended action, so that only its terms count."""
+    run = asked(monkeypatch)
+    assert run.status == "waiting_approval"
+    assert judged_of(run, policy) is then
+
+
+def judged_of(run: Governed, policy: str) -> Ruling | None:
+    """The fate of the question that is open now if this is the policy."""
+    run.rule_by(policy)
+    transition = Transition(run.whole(), run.workflow.graph)
+    open_ = [key for key, answer in transition.run.answers.items() if answer.status == "requested"]
+    (asked,) = [transition.run.approvals[key] for key in open_]
+    return review.otherwise(transition, run.rows["a"], run.workflow, run.policy, asked)
 
 
 def test_a_question_that_is_void_is_asked_anew() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,10 +12,12 @@ from core.identity import Directory, Entry, Role
 from core.terms import GroupQuorum, Terms, Tier
 from runtime.definition.workflow import load_workflow
 from runtime.engine import contributors
+from runtime.engine.commit import StepRow, WaitRow
 from runtime.engine.contributors import contributors_of, everybody, mark, marks_of, named, parted, shaped_by
 from runtime.engine.graph import Graph
 from runtime.engine.replaying import unopened
 from runtime.engine.run import State
+from runtime.engine.states import StepState, WaitKind, WaitState
 from tests.engine.conftest import KEY, OPERATIONS, RUN_ID
 
 # Whose mark lies on what, by one letter each.
@@ -26,6 +29,7 @@ SHAPED = {
     "state.items": "I",
     "run.reference": "N",
     "votes.ok": "V",
+    "votes.fails": "W",
     "added.extra": "E",
     "steps.each[3].inner": "L",
     "steps.each[4].inner": "O",
@@ -100,6 +104,11 @@ TABLE: dict[str, tuple[str, str]] = {
     "a loop over items": (within("id: each\n    foreach: ${{ state.items }}\n    as: one"), "IR"),
     "a loop while": (within("id: each\n    while: ${{ state.amount < 3 }}"), "AR"),
     "a failure": (BRANCHES.format('"${{ state.amount }}"', ACT.format("x")), "R"),
+    "what was said of a failure": (BRANCHES.format('"x"', ACT.format('"${{ error.message }}"')), "RW"),
+    "whether it is done after a failure": (
+        BRANCHES.format('"x"', "{if: \"${{ error.code == 'x' }}\", then: [" + ACT.format("x") + "]}"),
+        "RW",
+    ),
     "a step that was added": ("  - {id: extra, do: probe.value.read, needs: []}\n" + act("x"), "R"),
 }
 
@@ -158,8 +167,8 @@ def test_marks_are_kept_with_the_state_and_are_never_taken_away() -> None:
 
 
 def test_everybody_is_all_but_who_gave_reasons_at_other_gates() -> None:
-    assert marked("V") not in everybody(state_of(**SHAPED))
-    assert len(everybody(state_of(**SHAPED))) == len(SHAPED) - 1
+    assert {marked("V"), marked("W")}.isdisjoint(everybody(state_of(**SHAPED)))
+    assert len(everybody(state_of(**SHAPED))) == len(SHAPED) - 2
 
 
 PEOPLE = Directory.of("d", [Entry("rita", "Rita"), Entry("ben", "Ben Ortiz", principals=("servicenow:b.ortiz",))])
@@ -191,3 +200,42 @@ def test_contributors_are_named_once_for_each_part() -> None:
         (Role.FORM_FILLER, "person:ben", None),
     ]
     assert named(marks) == ("form_filler:person:ben",)
+
+
+def test_whoever_retried_a_run_is_kept_from_deciding_and_changes_no_action() -> None:
+    run: Any = unopened(RUN_ID, KEY, graph_of(""))
+    marks = [mark(Role.RETRIER, "person:ann"), mark(Role.FORM_FILLER, "person:ben", "one")]
+    assert named(marks) == ("form_filler:person:ben",)
+    assert named(marks[:1]) == ()
+    assert [one.principal for one in contributors_of(run, marks)][1:] == ["person:ben", "person:ann"]
+
+
+ENDED = graph_of(
+    "  - {id: t, task: {title: t, form: {type: object, properties: {x: {type: string}}}, assign: {group: g}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "wanted"),
+    [
+        (WaitKind.TASK, "person:ana", "form_filler t person:ana"),
+        (WaitKind.SIGNAL, "token:ana", "signal_sender t token:ana"),
+        (WaitKind.EXTERNAL, "slack:U1", "signal_sender t slack:U1"),
+        (WaitKind.EXTERNAL, "webhook:desk", "signal_sender t desk"),
+        (WaitKind.EXTERNAL, "connector:probe", None),
+        (WaitKind.SIGNAL, "engine:counterseal", None),
+        (WaitKind.TASK, "run:1", None),
+        (WaitKind.TIMER, "person:ana", None),
+        (WaitKind.APPROVAL, "person:ana", None),
+        (WaitKind.TASK, "", None),
+    ],
+)
+def test_whoever_ends_a_wait_with_a_value_has_shaped_it_and_our_own_parts_have_not(
+    kind: WaitKind, by: str, wanted: str | None
+) -> None:
+    run = unopened(RUN_ID, KEY, ENDED)
+    wait = WaitRow(UUID(int=1), UUID(int=2), "t", kind, WaitState.COMPLETED, "n", result={"output": 1, "by": by})
+    run.waits[wait.wait_id] = wait
+    row = StepRow(UUID(int=2), "t", 0, "task", 0, StepState.SUCCEEDED)
+    contributors.settled(run, run.state, [row], ENDED)
+    assert run.state.shaped == ({} if wanted is None else {"steps.t": [wanted]})

@@ -20,11 +20,13 @@ from runtime.engine.fold import fold
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import Unfit, last_receipt
 from runtime.engine.keeping import pack, unpack
+from runtime.engine.past import emptied, past_of
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Run
 from runtime.engine.states import RunState, StepState
 from runtime.engine.told import Told, line_of, read_line
 from runtime.engine.transition import Transition
+from tests.engine.conftest import RUN_ID
 from tests.engine.governing import ASK, EFFECT, governed
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
@@ -93,6 +95,26 @@ def test_no_value_stands_in_its_line_and_its_line_tells_it_again() -> None:
     assert read_line(written, values, KEY) == one
 
 
+def test_retention_leaves_what_is_known_of_it_and_none_of_its_words() -> None:
+    run = governed(EFFECT).drive()
+    row = last_receipt(run.whole().run, "a")
+    assert row is not None
+    event = ActionLate(
+        row.receipt_id, 1, 1, LateAnswer.FAILED, SENT, SENT, "400", {"n": 1}, "e9", {"message": "a secret"}
+    )
+    transition = Transition(late.without_rows(run.whole()), NO_GRAPH)
+    late.tell(transition, event, Actor("worker", "w"))
+    run.apply(transition)
+    book = [read_line(line, run.values.get(n, {}), KEY) for n, line in enumerate(run.lines)]
+    _, (left,), _ = emptied(past_of(unopened(RUN_ID, KEY, run.workflow.graph), book, [run.workflow.graph]))
+    (told_late,) = left["late"]
+    assert told_late == {
+        "attempt": 1, "epoch": 1, "known": "failed", "sent": SENT, "answered": SENT, "code": "400",
+        "external_id": "e9", "output": None, "detail": None,
+        "says": "A late answer: attempt 1 failed (400). It counts as done.",
+    }  # fmt: skip
+
+
 OUTCOMES = [
     (None, {"known": LateAnswer.UNANSWERED}),
     (InDoubt("gone"), {"known": LateAnswer.IN_DOUBT, "detail": {"message": "gone"}}),
@@ -141,6 +163,10 @@ def test_it_is_told_once_and_shown_wherever_its_action_is(finished: bool, orders
         (receipt(), "succeeded", 1, {"external_id": "e2"}, "attempt 1 happened (e2)."),
         (receipt("in_doubt"), "succeeded", 1, {}, "attempt 1 happened."),
         (receipt(), "failed", 1, {"code": "400"}, "attempt 1 failed (400). It counts as done."),
+        (receipt(external_id=None), "failed", 1, {"code": "400"}, "attempt 1 failed (400). It counts as done."),
+        (receipt("failed", external_id=None), "succeeded", 1, {}, "attempt 1 happened. It counts as failed."),
+        (receipt(attempt=2, external_id=None), "succeeded", 1, {}, TWICE.replace(" (e1)", "")),
+        (receipt(attempt=2), "succeeded", 1, {}, TWICE.replace(" (e1)", "")),
         (receipt(attempt=2), "failed", 1, {"code": "400"}, "attempt 1 failed (400)."),
         (receipt("failed"), "in_doubt", 1, {}, "nobody knows what became of attempt 1."),
         (receipt(), "unanswered", 1, {}, "it may have been sent, and no answer is known."),

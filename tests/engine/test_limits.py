@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from connectors.port import InDoubt, NotSent
 from runtime.engine.transition import REFERENCE_CHARACTERS_MAX
 from runtime.engine.waits import CORRELATION_CHARACTERS_MAX, TIMER_MAX
 from tests.engine.conftest import NOW
-from tests.engine.governing import HEAD, Governed, governed
+from tests.engine.governing import DEDUPES, EFFECT, HEAD, Governed, governed
 
 SIGNAL = HEAD + '  - {id: a, wait: {signal: s, correlate: "CORRELATE"}}\n'
 UNTIL = HEAD + '  - {id: a, wait: {until: "UNTIL"}}\n'
@@ -59,3 +62,48 @@ def test_a_moment_without_a_zone_is_of_utc_and_not_of_the_machine() -> None:
     until = (NOW + timedelta(hours=1)).replace(tzinfo=None)
     (wait,) = driven(UNTIL.replace("UNTIL", until.isoformat())).waits.values()
     assert wait.due_in == timedelta(hours=1)
+
+
+class Bounded(Governed):
+    """A run whose SLA ends after ten seconds."""
+
+    def view(self) -> Any:
+        return replace(super().view(), deadline_at=NOW + timedelta(seconds=10))
+
+
+@pytest.mark.req("X-19")
+@pytest.mark.parametrize(
+    ("seconds", "status"), [(9.5, "failed_retryable"), (10, "failed_terminal"), (11, "failed_terminal")]
+)
+def test_nothing_is_tried_again_once_the_time_is_over(seconds: float, status: str) -> None:
+    run = governed(EFFECT, said=(NotSent("away", seconds),))
+    run.__class__ = Bounded
+    run.drive()
+    error: Any = run.rows["a"].last_error
+    assert run.status == status
+    words = "away" if status == "failed_retryable" else "away (the SLA leaves no time for another attempt)"
+    assert (error["code"], error["message"]) == ("not_sent", words)
+
+
+READ = EFFECT.replace("effect.apply", "value.read")
+
+
+@pytest.mark.req("Q-19")
+@pytest.mark.parametrize(
+    ("text", "said", "sent", "status", "words"),
+    [
+        (EFFECT, NotSent("away"), 3, "failed_terminal", "away (3 attempts were made)"),
+        (DEDUPES, NotSent("away"), 2, "failed_terminal", "away (2 attempts were made)"),
+        (DEDUPES, InDoubt("lost"), 2, "waiting_approval", None),
+        (READ, NotSent("away"), 5, "failed_terminal", "away (5 attempts were made)"),
+        (READ, InDoubt("lost"), 5, "failed_terminal", "lost (5 attempts were made)"),
+    ],
+)
+def test_a_call_is_tried_as_often_as_its_declaration_says(
+    text: str, said: Any, sent: int, status: str, words: str | None
+) -> None:
+    run = governed(text, said=(said,) * 9).drive()
+    while run.status == "failed_retryable":
+        run.due().drive()
+    error: Any = run.rows["a"].last_error
+    assert (len(run.sent), run.status, (error or {}).get("message")) == (sent, status, words)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from connectors.catalog import load_catalog
 from runtime.definition.workflow import load_workflow
+from runtime.engine.agent_given import weakest
 from runtime.engine.origins import Follower, carried, follower_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import unopened
@@ -101,3 +102,28 @@ def test_loops_of_channels_come_to_an_end() -> None:
     )
     found = follower(text, {"r": ONE}).path("state.c", "b")
     assert sorted(found) == [["requester"], ["tool:servicenow.incident.query"]]
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize(
+    ("origins", "wanted"),
+    [
+        ([["requester"]], "requester"),
+        ([["requester"], ["workflow"]], "workflow"),
+        ([["workflow"], ["person"]], "person"),
+        ([["person"], ["tool:a.b.c"]], "tool:a.b.c"),
+        ([["tool:a.b.c"], ["signal:paid"]], "signal:paid"),
+        ([["signal:paid"], ["trigger:test"]], "trigger:test"),
+        ([["trigger:test"], ["model"]], "model"),
+        ([["model"], ["unknown"]], "unknown"),
+        ([["model", "requester"]], "requester"),
+        ([["requester", "model"], ["tool:a.b.c", "trigger:test"]], "tool:a.b.c"),
+        ([["field:a.b.c#/x", "lookup:a.b.c#/x", "tool:a.b.c"]], "tool:a.b.c"),
+        ([["field:a.b.c#/x"]], "unknown"),
+        ([["requester", "unknown"]], "unknown"),
+        ([[]], "unknown"),
+        ([], "unknown"),
+    ],
+)
+def test_of_several_ingredients_the_weakest_counts_and_of_alternatives_the_best(origins: Any, wanted: str) -> None:
+    assert weakest(origins) == wanted

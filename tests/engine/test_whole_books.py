@@ -7,6 +7,7 @@ a change that is meant, `COUNTERSEAL_WRITE_BOOKS=1` writes the files anew: read 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,6 @@ from tests.engine.test_agent_runs import ASK as ASK_AGENT
 from tests.engine.test_agent_runs import BOTH, ONE, WITHIN
 from tests.engine.test_agent_runs import LOOP as LOOP_AGENT
 from tests.engine.test_agent_sources import MEMORY, OWN, one
-from tests.engine.test_books_of_actions import plain
 from tests.engine.test_sharing import SHARED_CASE, begun, ended, known_as, later, left
 from tests.runtime.conftest import ALLOW_ALL
 from tests.support.agents import agent, call, calls, says
@@ -118,6 +118,8 @@ STEPWISE = ASK.replace("because: Look.}", LADDER)
 # What is the same in each append, or stands in its lines; and what is left out where it is empty.
 OF_ALL = frozenset({"run_id", "tenant_id", "workspace_id", "lines", "ledger"})
 OF_NONE: tuple[Any, ...] = (None, False, [], {})
+# A digest, the beginning of one, or an id.
+NAME = re.compile(r"[0-9a-f]{64}|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{12}\b")
 
 
 def book_of(run: Governed) -> list[Told]:
@@ -156,8 +158,11 @@ def said(value: Any) -> Any:
 
 
 def text_of(run: Governed) -> str:
-    pieces = [said(plain(to_builtins(each, str_keys=True))) for each in everything(run)]
-    return "".join(f"{orjson.dumps(each, option=orjson.OPT_SORT_KEYS).decode()}\n" for each in pieces)
+    """The book with a number in the place of each digest and id, so that it says which of them are the same."""
+    pieces = [said(to_builtins(each, str_keys=True)) for each in everything(run)]
+    text = "".join(f"{orjson.dumps(each, option=orjson.OPT_SORT_KEYS).decode()}\n" for each in pieces)
+    numbers: dict[str, str] = {}
+    return NAME.sub(lambda name: numbers.setdefault(name[0], f"#{len(numbers) + 1}"), text)
 
 
 def act(run: Governed, move: Callable[[Transition], object]) -> Governed:
@@ -264,9 +269,9 @@ def resumed(run: Governed) -> Governed:
     return run
 
 
-def held(**opened: Any) -> Governed:
+def held(*, text: str = EFFECT, **opened: Any) -> Governed:
     """A run that was opened with more than its inputs."""
-    run = Governed(load_workflow(EFFECT, "test.yaml", CATALOG), {})
+    run = Governed(load_workflow(text, "test.yaml", CATALOG), {})
     event = RunOpened({"name": "w"}, inputs={}, reference="r", requested_by="someone", **opened)
     act(run, lambda t: t.open(event, ANN))
     return run.rule_by(ALLOW_ALL)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from runtime.keep.reviewing import review_question
+from runtime.requests.steering import cancel_run
 from tests.runtime.test_again import ALLOW, ASKED, DENY, PROBED, STEPS, UPDATED, approved_by, begun
 
 UNRELATED = "  - {id: b, match: {operation: probe.secret.send}, outcome: deny}\n"
@@ -116,3 +119,39 @@ async def test_no_tenant_waits_for_the_questions_of_another(runtime: Any, monkey
     assert await runtime.books.approvals(open=True) == []
     row = await runtime.one("SELECT count(judge_after) FROM tenants")
     assert row[0] == 0
+
+
+BESIDE = """
+workflow: w
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: a, needs: [], do: probe.effect.apply, with: {name: a}}
+  - {id: b, needs: [], do: probe.value.read, with: {name: b}}
+"""
+
+
+async def test_one_of_a_run_that_is_being_canceled_is_left_to_its_end(runtime: Any, gate: Any) -> None:
+    """Nobody is told of another policy: the question ends with the run, once what is under way has ended."""
+    await runtime.tenant()
+    reads = "  - {id: b, match: {operation: probe.value.read}, outcome: allow}\n"
+    await runtime.policy(approved_by("leads", 1).replace("connector: probe", "operation: probe.effect.apply") + reads)
+    await runtime.publish(BESIDE)
+    run_id = (await runtime.start("w")).run_id
+    runtime.outside.gates["b"] = gate
+    async with runtime.working():
+        await asyncio.wait_for(gate.reached.wait(), 60)
+        await runtime.until(lambda: runtime.books.approvals(open=True))
+        question = await runtime.question()
+        async with runtime.faces.transaction("acme") as connection:
+            await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough")
+        await runtime.policy(DENY)
+        events = await runtime.events(run_id)
+        assert not await review_question(runtime.database, runtime.definitions, question)
+        await runtime.sweep()
+        assert (await runtime.events(run_id), await statuses(runtime)) == (events, ["requested"])
+        gate.opened.set()
+        await runtime.until(lambda: runtime.books.runs(status="canceled"))
+    assert await statuses(runtime) == ["canceled"]
+    assert {command.kind for command in await runtime.books.commands()} == {"card", "bundle"}
+    assert not await review_question(runtime.database, runtime.definitions, question), "it is over"

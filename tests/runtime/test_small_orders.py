@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +15,20 @@ from approvals.ports import NotPosted, Posted, PostInDoubt, PostRefused
 from core.errors import AuthorizationError
 from core.identity import Directory, Entry
 from evidence.chain import Actor
+from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import Claim
+from runtime.engine.graph import Reducer
+from runtime.engine.instructions import OtherRun, StartRun
 from runtime.keep import messages
 from runtime.keep.dispatcher import Delivered, Later, Undeliverable
 from runtime.keep.messages import Messages
 from runtime.requests import publishing
+from runtime.requests.starting import StartRequest
 from runtime.store.documents import PublishedVersion
+from runtime.work import other_runs
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
+from runtime.work.lease import Lease, LostLease
 from tests.runtime.test_children import begun, child_of
 from tests.support.rows import uid
 
@@ -118,3 +127,110 @@ async def test_the_end_of_a_run_within_that_its_parent_has_seen_itself_is_kept_n
     (notice,) = await runtime.books.notices()
     assert (notice.id, notice.processed) == (str((await child_of(runtime)).id), True)
     assert notice.result == {"code": "already_ended", "run": str(run_id), "step": "child"}
+
+
+@pytest.mark.req("Q-10")
+@pytest.mark.parametrize(
+    ("claim", "ours", "given_up", "until"),
+    [
+        (Claim("a", uid(1), 1), True, False, 130.0),
+        (Claim("a", uid(1), 1), False, False, 0.0),
+        (Claim("a", uid(9), 1), True, False, 110.0),
+        (Claim("a", uid(1), 2), False, False, 110.0),
+        (Claim("b", uid(1), 1), False, False, 110.0),
+    ],
+)
+def test_a_lease_that_was_beaten_lasts_from_when_the_beat_began(
+    claim: Claim, ours: bool, given_up: bool, until: float
+) -> None:
+    """The answer may come much later. An answer about a lease that was held before says nothing of this one."""
+    drive = bare_drive()
+    drive._holding.lease.until = 110.0
+    held: Any = SimpleNamespace(view=SimpleNamespace(run_id=uid(0)), claim=Claim("a", uid(1), 1))
+    drive._holding.hold = held
+    assert drive.beaten(claim, 100.0, ours=ours) is given_up
+    assert drive._holding.lease.until == until
+
+
+def bare_drive() -> Drive:
+    tools: Any = SimpleNamespace(lease=timedelta(seconds=30))
+    return Drive(tools)
+
+
+def test_an_older_beat_shortens_no_lease() -> None:
+    drive = bare_drive()
+    drive._holding.lease.renewed(100.0)
+    drive._holding.lease.renewed(90.0)
+    assert drive._holding.lease.until == 130.0
+
+
+@pytest.mark.req("Q-9")
+async def test_a_call_is_given_up_when_its_lease_is_lost_and_none_begins_when_it_may_be_over() -> None:
+    lease = Lease(timedelta(seconds=30))
+
+    async def hangs() -> None:
+        assert lease.lost()
+        await asyncio.sleep(60)
+
+    async def answers() -> int:
+        return 7
+
+    with pytest.raises(LostLease):
+        await lease.call(answers)
+    lease.renewed(Lease.now())
+    assert await lease.call(answers) == 7
+    assert not lease.lost(), "nothing is called any more"
+    lease.renewed(Lease.now())
+    with pytest.raises(LostLease):
+        await lease.call(hangs)
+    lease.renewed(Lease.now() - 30)
+    with pytest.raises(LostLease):
+        await lease.call(answers)
+
+
+@pytest.mark.req("X-13")
+@pytest.mark.parametrize(("waits", "again", "ref"), [(True, 0, "a"), (False, 0, "a"), (True, 2, "a#2")])
+async def test_another_run_is_started_with_all_that_the_step_gives_it(
+    monkeypatch: pytest.MonkeyPatch, waits: bool, again: int, ref: str
+) -> None:
+    asked: list[Any] = []
+
+    async def start(_: Any, definitions: Any, name: str, version: int | None, request: Any) -> None:
+        asked.append((definitions, name, version, request))
+
+    async def looked(_: Any, work: Any, definitions: Any) -> OtherRun:
+        return OtherRun("waiting")
+
+    monkeypatch.setattr(other_runs, "start_named", start)
+    monkeypatch.setattr(other_runs, "look", looked)
+    step: Any = SimpleNamespace(key="a", again=again)
+    inherited = {"seen": Inherited([1], Reducer.APPEND)}
+    shaped = ("form_filler a person:ben",)
+    work = StartRun(step, uid(2), "other", 3, {"who": "x"}, waits, shaped, inherited, {"trigger": []})
+    view: Any = SimpleNamespace(
+        run_id=uid(1), tenant_id="acme", workspace_id="two", depth=4, run=SimpleNamespace(requested_by="ann")
+    )
+    database: Any = SimpleNamespace(transaction=nothing)
+    definitions: Any = "the definitions"
+    assert await other_runs.start_other(database, definitions, view, work) == OtherRun("waiting")
+    request = StartRequest(
+        tenant_id="acme",
+        workspace_id="two",
+        trigger_type="workflow",
+        trigger_ref=f"{uid(1)}:{ref}",
+        trigger={"who": "x"},
+        requested_by="ann",
+        actor=Actor("run", str(uid(1))),
+        run_id=uid(2),
+        parent=uid(1) if waits else None,
+        depth=5,
+        shaped=shaped,
+        inherited=inherited,
+        origins={"trigger": []},
+    )
+    assert asked == [("the definitions", "other", 3, request)]
+
+
+@asynccontextmanager
+async def nothing() -> AsyncIterator[None]:
+    yield None

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from runtime.engine.commit import Claim
 from runtime.store import sweeps
 from runtime.store.inbox import Kept
-from tests.support.rows import ago, put, put_run, read, uid
+from tests.support.rows import ago, change, put, put_run, read, uid
 
 # The rows are of no book.
 pytestmark = pytest.mark.tampers
@@ -44,6 +45,35 @@ async def test_of_waits_those_are_due_whose_time_has_come_by_tenant_in_turn(runt
     assert waits[2][:3] == (uid(2), "two", uid(2))
     ages = {wait: age for _, _, wait, age in waits}
     assert ages == {uid(n): pytest.approx(h * 3600, abs=300) for n, h in ((1, 4), (2, 9), (3, 1))}
+
+
+async def test_of_leases_those_are_found_that_have_run_out_by_tenant_in_turn(runtime: Any) -> None:
+    """A tenant with many of them holds up nobody: each tenant's oldest one comes before anybody's second one."""
+    await two_tenants(runtime)
+    rows = [("acme", 1, 9.0), ("acme", 2, 8.0), ("acme", 3, 7.0), ("beta", 4, 1.0), ("beta", 5, -1.0)]
+    for tenant, run, seconds in rows:
+        held = {"owner": "w", "lease_id": 10 + run, "epoch": 20 + run, "step_key": f"s{run}", "status": "leased"}
+        await put(runtime.database, "queue", tenant, run_id=run, expires_at=ago(seconds=seconds), **held)
+    leases = (await due(runtime)).leases
+    assert leases == tuple((uid(run), Claim(f"s{run}", uid(10 + run), 20 + run)) for run in (1, 4, 2, 3))
+
+
+async def test_a_backlog_of_one_tenant_leaves_room_for_every_other(runtime: Any) -> None:
+    await two_tenants(runtime)
+    backlog = "INSERT INTO {0} SELECT (jsonb_populate_record(NULL::{0}, to_jsonb(r) || jsonb_build_object({1}))).* "
+    many = "FROM {0} r, generate_series(1000, {2}) n WHERE r.tenant_id = 'acme'"
+    of_wait = "'wait_id', lpad(to_hex(n), 32, '0')"
+    await put_wait(runtime, "acme", 1, 1, due_at=ago(hours=3))
+    await put_wait(runtime, "beta", 2, 2, due_at=ago(hours=1))
+    await change(runtime.database, (backlog + many).format("waits", of_wait, 1000 + 2 * sweeps.BATCH))
+    held = {"owner": "w", "lease_id": 7, "status": "leased"}
+    await put(runtime.database, "queue", "acme", run_id=1, expires_at=ago(hours=3), **held)
+    await put(runtime.database, "queue", "beta", run_id=2, expires_at=ago(hours=1), **held)
+    of_run = "'run_id', lpad(to_hex(n), 32, '0')"
+    await change(runtime.database, (backlog + many).format("queue", of_run, 1000 + 2 * sweeps.BATCH))
+    found = await due(runtime)
+    assert (len(found.waits), len(found.leases)) == (sweeps.BATCH, sweeps.BATCH)
+    assert (uid(2) in [run for run, *_ in found.waits], uid(2) in [run for run, _ in found.leases]) == (True, True)
 
 
 async def test_a_tenant_whose_policy_or_pauses_have_changed_is_followed(runtime: Any) -> None:
