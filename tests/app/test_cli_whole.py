@@ -38,8 +38,6 @@ WRONG = "workflow: wrong\nversion: 0\nsteps:\n  - {id: a, do: probe.nothing.appl
 _KINDS = {
     "token": r"cst_[\w-]{43}",
     "server": r"postgresql://\S+",
-    "wait": r"(?<![\w.-])(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{22}(?![\w.-])",
-    "short": r"(?<!-)\b[0-9a-f]{12}(?:[0-9a-f]{4})?\b",
     "minute": r"\b20\d\d-\d\d-\d\d \d\d:\d\d UTC",
 }
 

@@ -27,6 +27,8 @@ def as_it_was(file: Path, found: Mapping[str, Any]) -> None:
 _NAMED = (
     ("id", re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")),
     ("digest", re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")),
+    ("short", re.compile(r"(?<!-)\b[0-9a-f]{12}(?:[0-9a-f]{4})?\b")),
+    ("wait", re.compile(r"(?<![\w.-])(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{22}(?![\w.-])")),
     ("worker", re.compile(r"[\w.-]+:\d+:[0-9a-f]{6}\b")),
     ("time", re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(?:Z|[+]00:00)")),
 )
