@@ -134,7 +134,9 @@ def test_commands_for_the_service_say_what_they_said(told: Told, clean_environme
     told.both("token", "list")
     told.words("token", "create", "--subject", "ann", "--role", "approver", code=Exit.INPUT)
     told.words("directory", "publish", "people.yaml")
-    made = told.data("token", "create", "--subject", "ann", "--role", "approver", "--role", "admin", "--expires", "PT8H")
+    made = told.data(
+        "token", "create", "--subject", "ann", "--role", "approver", "--role", "admin", "--expires", "PT8H"
+    )
     told.words("token", "create", "--subject", "bob", "--role", "auditor")
     told.both("token", "list")
     told.words("token", "revoke", made["token"])

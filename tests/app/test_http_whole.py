@@ -171,7 +171,7 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
     open_ = (await send(operate, "POST", "/v1/runs", opened))["run_id"]
     await send(operate, "POST", "/v1/runs", {"workflow": "form", "input": {"number": "F"}})
     await installation.work()
-    asked, approval, nonce = await installation.asked("B")
+    asked, approval, _ = await installation.asked("B")
     _, second, _ = await installation.asked("C")
     steps = {"steps": [{"id": "more", "do": "probe.effect.apply", "with": {"name": "more"}}]}
     await send(operate, "POST", f"/v1/runs/{open_}/steps", steps)
@@ -219,7 +219,14 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
     await send(operate, "POST", f"/v1/runs/{run}/cancel", {"reason": "No more."})
     await send(operate, "POST", f"/v1/runs/{run}/cancel", {"reason": "No more."})
     await installation.work()
-    for path in (f"{asked}/evidence", f"{run}/audit", f"{run}/nothing", "nothing", f"{run}?x=1", f"{run}/steps?limit=0"):
+    for path in (
+        f"{asked}/evidence",
+        f"{run}/audit",
+        f"{run}/nothing",
+        "nothing",
+        f"{run}?x=1",
+        f"{run}/steps?limit=0",
+    ):
         answer = await (await installation.client(Role.AUDITOR)).get(f"/v1/runs/{path}")
         if answer.headers["content-type"] != "application/zip":
             send.keep(f"auditor {path}", answer)

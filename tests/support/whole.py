@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,11 @@ class Named:
         if not isinstance(value, str):
             return value
         for kind, pattern in self._kinds:
-            value = pattern.sub(lambda found, kind=kind: self._name(kind, found[0]), value)
+            value = pattern.sub(partial(self._name, kind), value)
         return value
 
-    def _name(self, kind: str, text: str) -> str:
+    def _name(self, kind: str, found: re.Match[str]) -> str:
         if kind in ("time", "minute"):
             return f"<{kind}>"
         many = sum(name.startswith(f"<{kind}") for name in self._seen.values())
-        return self._seen.setdefault(text, f"<{kind} {many}>")
+        return self._seen.setdefault(found[0], f"<{kind} {many}>")
