@@ -137,6 +137,10 @@ class Orders:
         text = answer.headers["content-type"].endswith("json")
         self.found[name] = self._named([answer.status_code, headers, answer.json() if text else answer.text])
 
+    def tell(self, name: str, value: Any) -> None:
+        """Keep something else that was said."""
+        self.found[self._named(name)] = self._named(value)
+
     async def audit(self) -> None:
         """Keep what the tenant's own chain says, line by line, without the time."""
         lines = [json.loads(one.line) for one in await self._installation.books.tenant_events("default")]

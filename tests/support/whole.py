@@ -31,6 +31,7 @@ _NAMED = (
     ("short", re.compile(r"(?<!-)\b[0-9a-f]{12}(?:[0-9a-f]{4})?\b")),
     ("wait", re.compile(r"(?<![\w.-])(?=[\w-]*[a-z])(?=[\w-]*[A-Z])[\w-]{22}(?![\w.-])")),
     ("worker", re.compile(r"[\w.-]+:\d+:[0-9a-f]{6}\b")),
+    ("minute", re.compile(r"(?:\b\d+\^\{date_short_pretty\} \{time\}\|)?\b20\d\d-\d\d-\d\d \d\d:\d\d UTC")),
     ("time", re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(?:Z|[+]00:00)")),
 )
 
