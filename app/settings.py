@@ -45,7 +45,7 @@ _NEEDED = (
     ("slack_bot_token", "slack_signing_secret"),
     ("bpmn_url", "bpmn_callback_url"),
     ("model_api_key", "model_url"),
-    ("engine_database_url", "faces_database_url"),
+    ("faces_database_url", "engine_database_url"),
     ("sqs_queue_url", "sqs_dlq_url"),
     ("s3_bucket", "s3_object_lock_mode"),
 )

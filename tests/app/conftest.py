@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from uuid import UUID
 import httpx
 import pytest
 import structlog
+import typer.main
 
 from app import access, storage
 from app.access import Role
@@ -456,6 +458,14 @@ def outside_world() -> Iterator[OutsideWorld]:
     outside = OutsideWorld()
     yield outside
     outside.check_strictly()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsed_once() -> Iterator[None]:
+    """Let typer read the tree of commands once: that takes longer than most commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 class Command:

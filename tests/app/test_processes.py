@@ -19,11 +19,13 @@ import pytest
 from app import definitions, file_locks, storage
 from app.faces import build_faces
 from app.http.server import HttpServer
+from app.processes import Duty, run_settings
 from app.settings import load_settings
 from app.wiring import build
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, Database
 from core.errors import ConfigurationError, TransportError
+from runtime.store import read_models
 
 
 @asynccontextmanager
@@ -230,6 +232,22 @@ async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_ur
             raise AssertionError
     with pytest.raises(TransportError, match="COUNTERSEAL_DATABASE_URL"):
         await storage.schema_revision("postgresql://nobody:word@127.0.0.1:9/nothing")
+
+
+async def test_a_process_of_faces_alone_needs_no_login_of_the_engine(settings) -> None:
+    """As deploy/ starts `serve`: it reads and writes as a face, and can do no work of the engine."""
+    assert settings.database_url is not None
+    async with storage.ready_database(settings) as found:
+        alone = load_settings(faces_database_url=found.faces)
+    async with build(alone) as app:
+        async with app.faces.database.transaction("default") as connection:
+            assert await read_models.runs_page(connection, "default", read_models.RunFilter(), 1) == []
+        with pytest.raises(TransportError, match="permission denied to set role"):
+            async with app.database.connection():
+                raise AssertionError
+    for duties in (*([one] for one in (Duty.WORK, Duty.KEEP)), Duty):
+        with pytest.raises(ConfigurationError, match="COUNTERSEAL_ENGINE_DATABASE_URL is not set"):
+            await run_settings(alone, frozenset(duties), lambda url: None)
 
 
 async def test_with_no_settings_a_database_is_found_in_home(clean_environment, tmp_path: Path) -> None:

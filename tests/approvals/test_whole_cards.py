@@ -99,6 +99,14 @@ def test_cards_and_tasks_are_drawn_as_they_were(view: CardView, task: TaskView) 
     found["pages"] = [
         [len(page["blocks"]), page["submit"], page["private_metadata"], page["blocks"][1]] for page in every
     ]
+    many = tuple(InputField(f"f{n}", "v" * 200) for n in range(400))
+    names = ("submit", "private_metadata", "callback_id", "close")
+    for name in ("too long", "too long and over"):
+        one = views(view)[name]
+        endless = replace(one, content=replace(one.content, inputs=many))
+        drawn = [modals.review(endless, page) for page in (0, 1, 2, 99)]
+        found[f"pages: {name}"] = [[len(page["blocks"]), *(page.get(each) for each in names)] for page in drawn]
+        found[f"places: {name}"] = [[page["blocks"][at] for at in (0, 1, -1)] for page in drawn]
     for choice in Choice:
         found[f"reason: {choice}"] = modals.reason(view.approval_id, view.nonce, choice)
     found["answer"] = modals.answer("Ask <@U1> & `Ann`.")
@@ -120,8 +128,8 @@ def test_cards_and_tasks_are_drawn_as_they_were(view: CardView, task: TaskView) 
     full = replace(task, form={**task.form, "description": "line\u200b\nother", "properties": properties})
     for state in TaskState:
         one = replace(full, state=state, completed_by="Ann" if state is TaskState.COMPLETED else "")
-        drawn = tasks.render(one)
-        found[f"task: {state}"] = [drawn.text, drawn.complete, drawn.blocks, tasks.closed_sentence(one)]
+        message = tasks.render(one)
+        found[f"task: {state}"] = [message.text, message.complete, message.blocks, tasks.closed_sentence(one)]
     found["form"] = tasks.form_modal(full)
     found["long task"] = tasks.render(replace(full, description="d" * 12000, due_at="", reference="")).blocks
     as_it_was(EXPECTED, found)

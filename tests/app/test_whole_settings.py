@@ -1,0 +1,383 @@
+"""Settings, whole: each default, both sides of each limit, what needs what, and the part that each one reaches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app import adapters, processes, storage
+from app.http import server as http_server
+from app.http.connections import Limits
+from app.processes import Duty
+from app.settings import PREFIX, Settings, load_settings
+from app.wiring import App
+from connectors.bpmn.client import BpmnSettings
+from connectors.http.addresses import AllowedHost
+from connectors.http.connector import HttpSettings
+from connectors.model.connector import ModelSettings
+from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
+from connectors.slack.connector import SlackSettings
+from core.errors import ConfigurationError
+from evidence.blobs import LockMode
+from evidence.files import FileBlobStore
+from evidence.s3 import Retention, S3BlobStore
+from runtime.queue.postgres import PostgresQueue
+from runtime.queue.sqs import SqsDeadLetters, SqsQueue
+from runtime.work.holding import Tools
+
+NOTHING = [
+    *("database_url", "engine_database_url", "faces_database_url", "sqs_queue_url", "sqs_dlq_url", "s3_bucket"),
+    *("s3_object_lock_mode", "aws_endpoint_url", "aws_region", "slack_bot_token", "slack_signing_secret"),
+    *("slack_channel", "servicenow_url", "servicenow_username", "servicenow_password", "servicenow_client_id"),
+    *("servicenow_client_secret", "model_url", "model_api_key", "bpmn_url", "bpmn_username", "bpmn_password"),
+    *("bpmn_callback_url", "sql_url", "signing_key", "definitions_dir"),
+]
+DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(NOTHING),
+    "home": Path(".counterseal"),
+    "auto_migrate": True,
+    "tenant": "default",
+    "workspace": "main",
+    "person": "",
+    "host": "127.0.0.1",
+    "port": 8080,
+    "http_header_seconds": 10.0,
+    "http_body_seconds": 10.0,
+    "http_idle_seconds": 5.0,
+    "http_connections_max": 512,
+    "s3_prefix": "",
+    "s3_object_lock_days": 365,
+    "slack_api_url": "https://slack.com/api/",
+    "servicenow_transaction_limit_seconds": 60.0,
+    "http_hosts": (),
+    "model_provider": "openai",
+    "bpmn_topic": "counterseal",
+    "bpmn_worker_id": "counterseal",
+    "webhooks": {},
+    "definitions_mode": "warn",
+    "lease_seconds": 30.0,
+    "worker_concurrency": 8,
+    "log_format": "console",
+    "log_level": "info",
+}
+
+
+def hook(name: str, characters: int) -> str:
+    """One endpoint, whose secret is so long."""
+    return json.dumps({name: {"secret": "x" * characters}})
+
+
+# A setting, values at its limits that are taken, and values just beyond them.
+LIMITS: list[tuple[str, list[str], list[str]]] = [
+    ("port", ["0", "65535"], ["-1", "65536"]),
+    *((f"http_{part}_seconds", ["0.001", "3600"], ["0", "-1", "3600.1"]) for part in ("header", "body", "idle")),
+    ("http_connections_max", ["1", "65535"], ["0", "65536"]),
+    ("s3_object_lock_days", ["1", "36500"], ["0", "36501"]),
+    ("servicenow_transaction_limit_seconds", ["0", "3600"], ["-0.1", "3600.1"]),
+    ("bpmn_topic", ["x" * 200], ["x" * 201]),
+    ("bpmn_worker_id", ["x" * 200], ["x" * 201]),
+    ("lease_seconds", ["1", "3600"], ["0.9", "3600.1"]),
+    ("worker_concurrency", ["1", "256"], ["0", "257"]),
+    ("http_hosts", ["a:65535", "a:0", "10.0.0.1:1/private", "[::1]"], ["a:65536", "a:1/public", "a/private/", "a,,b"]),
+    ("s3_prefix", ["/a/b=1/", "_", "a" * 128], ["a" * 129, "a//b", "a/.b", ".", "é"]),
+    ("webhooks", [hook("a", 16)], [hook("a", 15)]),
+    ("webhooks", [hook("a" * 63, 16)], [hook("a" * 64, 16)]),
+    ("webhooks", [hook("0_-", 16)], [hook("_a", 16), hook("A", 16)]),
+    ("slack_api_url", ["http://a", "https://a/b"], ["https://", "//a", "ws://a"]),
+    ("definitions_mode", ["strict", "warn"], ["off"]),
+    ("log_format", ["console", "json"], ["text"]),
+    ("log_level", ["debug", "info", "warning", "error"], ["critical"]),
+    ("auto_migrate", ["true", "0"], ["maybe"]),
+]  # fmt: skip
+SECRET = "s" * 20
+SNOW = {"servicenow_url": "https://a.example"}
+UNMET: list[tuple[dict[str, str], str]] = [
+    ({"slack_signing_secret": SECRET}, "SLACK_BOT_TOKEN is not set, and COUNTERSEAL_SLACK_SIGNING_SECRET is."),
+    ({"bpmn_callback_url": "https://a"}, "BPMN_URL is not set, and COUNTERSEAL_BPMN_CALLBACK_URL is."),
+    ({"model_url": "https://a"}, "MODEL_API_KEY is not set, and COUNTERSEAL_MODEL_URL is."),
+    ({"sqs_dlq_url": "https://a"}, "SQS_QUEUE_URL is not set, and COUNTERSEAL_SQS_DLQ_URL is."),
+    (
+        {"engine_database_url": "postgresql://u:p@h/d"},
+        "FACES_DATABASE_URL is not set, and COUNTERSEAL_ENGINE_DATABASE_URL is.",
+    ),
+    ({"s3_object_lock_mode": "COMPLIANCE"}, "S3_BUCKET is not set, and COUNTERSEAL_S3_OBJECT_LOCK_MODE is."),
+    ({"bpmn_username": "u"}, "BPMN_USERNAME and COUNTERSEAL_BPMN_PASSWORD go together."),
+    ({"bpmn_password": "p"}, "BPMN_USERNAME and COUNTERSEAL_BPMN_PASSWORD go together."),
+    (
+        {**SNOW, "servicenow_client_id": "c"},
+        "SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET go together.",
+    ),
+    (
+        {**SNOW, "servicenow_username": "u"},
+        (
+            "SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, or "
+            "COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET."
+        ),
+    ),
+    (
+        {"sqs_queue_url": "https://a", "sqs_dlq_url": "https://a"},
+        "SQS_DLQ_URL names the queue for steps; dead letters need a queue of their own.",
+    ),
+]
+# What has a sensible meaning without its neighbour.
+MET: list[dict[str, str]] = [
+    {"slack_bot_token": SECRET},
+    {"model_api_key": "k"},
+    {"servicenow_client_id": "c"},
+    {"sqs_queue_url": "https://a"},
+    {"faces_database_url": "postgresql://u:p@h/d"},
+    {**SNOW, "servicenow_username": "u", "servicenow_password": "p"},
+    {**SNOW, "servicenow_client_id": "c", "servicenow_client_secret": "p"},
+    {"bpmn_url": "https://a"},
+]
+
+
+def test_each_setting_has_its_default(clean_environment: pytest.MonkeyPatch) -> None:
+    clean_environment.delenv("COUNTERSEAL_HOME")
+    assert {name: getattr(load_settings(), name) for name in Settings.model_fields} == DEFAULTS
+
+
+@pytest.mark.parametrize(("name", "taken", "refused"), LIMITS, ids=[one[0] for one in LIMITS])
+def test_each_limit_holds_on_both_sides(
+    clean_environment: pytest.MonkeyPatch, name: str, taken: list[str], refused: list[str]
+) -> None:
+    for value in taken:
+        clean_environment.setenv(PREFIX + name.upper(), value)
+        load_settings()
+    for value in refused:
+        clean_environment.setenv(PREFIX + name.upper(), value)
+        with pytest.raises(ConfigurationError, match=PREFIX + name.upper()):
+            load_settings()
+
+
+@pytest.mark.parametrize(("given", "words"), UNMET)
+def test_what_needs_another_setting_says_so(
+    clean_environment: pytest.MonkeyPatch, given: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(**given)
+    assert refused.value.message == PREFIX + words
+
+
+@pytest.mark.parametrize("given", MET)
+def test_what_needs_no_other_setting_stands_alone(clean_environment: pytest.MonkeyPatch, given: dict[str, str]) -> None:
+    load_settings(**given)
+
+
+def test_what_follows_from_the_settings(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clean_environment.setenv("USER", "somebody")
+    owner, faces, engine = (f"postgresql://{name}:p@h/d" for name in ("o", "f", "e"))
+    for given, embedded, faces_only in (
+        ({}, True, False),
+        ({"database_url": owner}, False, False),
+        ({"faces_database_url": faces}, False, True),
+        ({"faces_database_url": faces, "engine_database_url": engine}, False, False),
+    ):
+        found = load_settings(**given)
+        assert (found.embedded, found.faces_only) == (embedded, faces_only), given
+    hooks = {"a": {"secret": SECRET, "tenant": "z"}, "b": {"secret": SECRET}, "c": {"secret": SECRET, "tenant": "z"}}
+    found = load_settings(home=tmp_path, signing_key="key.pem", person="ann", tenant="m", webhooks=hooks)
+    assert (found.signing_key_path, found.evidence_path) == (Path("key.pem"), tmp_path / "evidence")
+    assert (found.person_id, found.tenants) == ("ann", ("m", "z"))
+    assert load_settings(home=tmp_path).signing_key_path == tmp_path / "keys" / "evidence.pem"
+
+
+async def test_each_setting_of_a_connector_reaches_it(clean_environment: pytest.MonkeyPatch) -> None:
+    password = {"servicenow_username": "su", "servicenow_password": "sp"}
+    client = {"servicenow_client_id": "sc", "servicenow_client_secret": "ss", "servicenow_username": "su"}
+    given: dict[str, Any] = {
+        "http_hosts": "a.example:7", "slack_bot_token": "xoxb", "slack_api_url": "https://slack.example/",
+        "model_url": "https://model.example", "model_api_key": "mk", "model_provider": "mp",
+        "bpmn_url": "https://bpmn.example", "bpmn_username": "bu", "bpmn_password": "bp", "bpmn_topic": "bt",
+        "bpmn_callback_url": "https://back.example", "bpmn_worker_id": "bw",
+        "servicenow_url": "https://snow.example", "servicenow_transaction_limit_seconds": 7.5, **password,
+        "sql_url": "postgresql://qu:qp@q.example/qd",
+    }  # fmt: skip
+    settings = load_settings(**given)
+    connectors = adapters.connectors_of(settings, adapters.catalog_of(settings))
+    found = {name: vars(one).get("_settings") for name, one in connectors.items()}
+    link = vars(vars(connectors["sql"])["_link"])
+    await connectors.aclose()
+    snow = "https://snow.example"
+    assert found == {
+        "records": None,
+        "transform": None,
+        "http": HttpSettings((AllowedHost("a.example", 7),)),
+        "servicenow": ServiceNowSettings(snow, BasicAuth("su", "sp"), "su", 7.5),
+        "slack": SlackSettings("xoxb", "https://slack.example/"),
+        "model": ModelSettings("https://model.example", "mk", "mp"),
+        "bpmn": BpmnSettings("https://bpmn.example", "bu", "bp", "https://back.example", "bt", "bw"),
+        "sql": None,
+    }
+    assert given["sql_url"] in link.values()
+    bare = load_settings(servicenow_url=snow, **client)
+    connectors = adapters.connectors_of(bare, adapters.catalog_of(bare))
+    assert sorted(connectors) == ["http", "records", "servicenow", "transform"]
+    assert vars(connectors["servicenow"])["_settings"] == ServiceNowSettings(
+        snow, ClientCredentials("sc", "ss"), "su", 60.0
+    )
+    await connectors.aclose()
+
+
+def test_each_setting_of_aws_reaches_its_client(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        clean_environment.setenv(name, "x")
+    plain = load_settings(home=tmp_path)
+    assert isinstance(adapters.queue_of(plain), PostgresQueue)
+    assert adapters.dead_letters_of(plain) is None
+    store = adapters.blobs_of(plain)
+    assert isinstance(store, FileBlobStore)
+    assert tmp_path / "evidence" in vars(store).values()
+    settings = load_settings(
+        sqs_queue_url="https://sqs.example/q", sqs_dlq_url="https://sqs.example/d", s3_bucket="b", s3_prefix="p/q",
+        s3_object_lock_mode="GOVERNANCE", s3_object_lock_days=9, aws_region="eu-west-7",
+        aws_endpoint_url="http://aws.example:1", worker_concurrency=20,
+    )  # fmt: skip
+    queue, letters, blobs = adapters.queue_of(settings), adapters.dead_letters_of(settings), adapters.blobs_of(settings)
+    assert isinstance(queue, SqsQueue)
+    assert isinstance(letters, SqsDeadLetters)
+    assert isinstance(blobs, S3BlobStore)
+    for one, url in ((queue, settings.sqs_queue_url), (letters, settings.sqs_dlq_url)):
+        assert vars(one)["_address"].url == url
+    kept = {name: vars(blobs)[name] for name in ("_bucket", "_folder", "_retention")}
+    assert kept == {"_bucket": "b", "_folder": "p/q/", "_retention": Retention(LockMode.GOVERNANCE, 9)}
+    for client, service in ((vars(queue)["_address"].client, "sqs"), (vars(blobs)["_client"], "s3")):
+        meta = client.meta
+        assert (meta.service_model.service_name, meta.region_name) == (service, "eu-west-7")
+        assert meta.endpoint_url == "http://aws.example:1"
+        config = meta.config
+        assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (5, 30, 40)
+        assert (config.retries["mode"], config.retries["total_max_attempts"]) == ("standard", 4)
+
+
+async def test_slack_s_client_has_its_token_and_never_retries(clean_environment: pytest.MonkeyPatch) -> None:
+    settings = load_settings(slack_bot_token="xoxb", slack_api_url="https://slack.example/api/")
+    assert settings.slack_bot_token is not None
+    async with adapters.slack_client_of(settings.slack_bot_token, settings.slack_api_url) as client:
+        told = (client.token, client.base_url, client.retry_handlers)
+    assert told == ("xoxb", "https://slack.example/api/", [])
+
+
+class Part:
+    """A part of a process that notes that it ran."""
+
+    def __init__(self, name: str, ran: list[str]) -> None:
+        self._name = name
+        self._ran = ran
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._ran.append(self._name)
+
+    def wake(self) -> None:
+        self._ran.append(f"wake {self._name}")
+
+
+ALWAYS, WORK = ["schema"], ["worker"]
+KEEP = ["completions", "dispatcher", "scheduler", "sweeper"]
+SERVE = ["http", "refusals", "slack home"]
+
+
+@pytest.mark.parametrize(
+    ("duties", "sqs", "wanted"),
+    [
+        ({Duty.SERVE}, False, [*ALWAYS, *SERVE]),
+        ({Duty.WORK}, False, [*ALWAYS, *WORK, "listens steps", "wake queue"]),
+        ({Duty.KEEP}, False, [*ALWAYS, *KEEP, "listens messages", "wake dispatcher"]),
+        (
+            {Duty.KEEP},
+            True,
+            [*ALWAYS, *KEEP, "reconciler", "listens messages,steps", "wake dispatcher", "wake scheduler"],
+        ),
+        (
+            set(Duty),
+            False,
+            [*ALWAYS, *WORK, *KEEP, *SERVE, "listens messages,steps", "wake dispatcher", "wake queue"],
+        ),
+    ],
+)
+async def test_a_process_runs_the_parts_of_its_duties(
+    clean_environment: pytest.MonkeyPatch, duties: set[Duty], sqs: bool, wanted: list[str]
+) -> None:
+    ran: list[str] = []
+    made: list[Any] = []
+
+    class Server:
+        url = "http://here:1"
+
+        def __init__(self, application: Any, host: str, port: int, limits: Limits) -> None:
+            made.append((application, host, port, limits))
+
+        async def run(self, stop: asyncio.Event) -> None:
+            ran.append("http")
+
+    async def listen(database: Any, wakes: Any, stop: asyncio.Event) -> None:
+        ran.append(f"listens {','.join(sorted(name.rpartition('_')[2] for name in wakes))}")
+        for wake in (wake for all_ in wakes.values() for wake in all_):
+            wake()
+
+    async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
+        ran.append("schema")
+
+    async def home() -> None:
+        ran.append("slack home")
+
+    clean_environment.setattr(http_server, "HttpServer", Server)
+    clean_environment.setattr("app.http.application.create_app", lambda faces: ("application", faces))
+    clean_environment.setattr(processes, "listen", listen)
+    clean_environment.setattr(storage, "keep_schema", keep_schema)
+    settings = load_settings(
+        database_url="postgresql://u:p@h/d", host="here", port=1, http_header_seconds=2, http_body_seconds=3,
+        http_idle_seconds=4, http_connections_max=5,
+    )  # fmt: skip
+    queue = SimpleNamespace(needs_dispatch=sqs, **({} if sqs else {"wake": Part("queue", ran).wake}))
+    faces = SimpleNamespace(workspace=SimpleNamespace(home=home), refusals=Part("refusals", ran))
+    parts = {"worker": "worker", "dispatcher": "dispatcher", "scheduler": "scheduler", "sweeper": "sweeper"}
+    verbs: dict[str, Any] = {verb: lambda name=name: Part(name, ran) for verb, name in parts.items()}
+    verbs |= {"completing": lambda: Part("completions", ran)}
+    verbs |= {"reconciler": lambda: Part("reconciler", ran) if sqs else None}
+    app: Any = SimpleNamespace(settings=settings, queue=queue, faces=faces, database=None, **verbs)
+    told: list[str | None] = []
+    await processes.run(app, frozenset(duties), asyncio.Event(), told.append)
+    assert sorted(ran) == sorted(wanted)
+    serves = Duty.SERVE in duties
+    assert told == ["http://here:1" if serves else None]
+    assert made == ([(("application", faces), "here", 1, Limits(2, 3, 4, connections=5))] if serves else [])
+
+
+SHOWN = {"card", "remind", "escalate", "voided", "proposal", "note", "task"}
+UNSET = {"definitions": "definitions", "slack_groups": None, "blobs": "blobs"}
+
+
+def test_each_setting_of_the_engine_reaches_its_part() -> None:
+    """The parts of the runtime that settings shape: leases, the crowd of a worker, the channel of cards."""
+    settings = load_settings(lease_seconds=7, worker_concurrency=3, slack_channel="C1")
+    faces: Any = SimpleNamespace(settings=settings, definitions="definitions", slack_groups="groups", blobs="blobs")
+    parts: dict[str, Any] = {"database": "database", "connectors": {}, "queue": "queue", "signer": "signer"}
+    posting: dict[str, Any] = {**parts, "messenger": "messenger", "owner": "me"}
+    app = App(faces, **posting, dead_letters=cast("Any", "letters"))
+    silent = App(faces, messenger=None, owner="me", **parts)
+    sweeper, reconciler = cast("Any", app.sweeper()), cast("Any", app.reconciler())
+    worker, tools = vars(app.worker()), cast("Any", Tools)
+    lease = timedelta(seconds=7)
+    assert (worker["_queue"], worker["_concurrency"]) == ("queue", 3)
+    assert worker["_tools"] == tools("database", "definitions", {}, "me", lease, "groups")
+    assert (sweeper.database, sweeper.definitions, sweeper.lease) == ("database", "definitions", lease)
+    assert (reconciler.letters, reconciler.owner, silent.reconciler()) == ("letters", "me", None)
+    posts, keeps = app.dispatcher().handlers, silent.dispatcher().handlers
+    assert posts.keys() == keeps.keys() == {*SHOWN, "bundle", "cancel", "return", "shared"}
+    card: Any = posts["card"]
+    assert (card.__self__.messenger, card.__self__.channel, card.__self__.definitions) == (
+        *("messenger", "C1", "definitions"),
+    )
+    assert {keeps[kind].__name__ for kind in SHOWN} == {"_shown_nowhere"}
+    bundling: Any = posts["bundle"]
+    assert (bundling.__self__.blobs, bundling.__self__.signer) == ("blobs", "signer")
+    assert bundling.__self__.producer.startswith("counterseal ")
+    unset: Any = SimpleNamespace(settings=load_settings(), **UNSET)
+    assert App(unset, **posting).dispatcher().handlers["card"].__name__ == "_shown_nowhere"
