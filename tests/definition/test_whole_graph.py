@@ -14,7 +14,11 @@ import pytest
 from connectors.operation import Operation
 from core.expressions import Expression
 from core.templates import Template
+from policy.foresee import Foreseen, Verdict
+from policy.sets import NO_POLICIES
+from runtime.definition import foresight
 from runtime.definition.edges import edges_of, nodes_of
+from runtime.definition.foresight import foresee_steps
 from tests.support.whole import as_it_was
 
 TEXT = Path(__file__).with_name("whole.yaml")
@@ -47,6 +51,22 @@ def shown(value: Any) -> Any:
         names = value.__struct_fields__ if isinstance(value, msgspec.Struct) else [one.name for one in fields(value)]
         return {"is": type(value).__name__} | {name: shown(getattr(value, name)) for name in names}
     return value if value is None or isinstance(value, str | int | float | bool) else type(value).__name__
+
+
+@pytest.mark.req("U-4")
+def test_what_is_known_of_each_step_before_any_run(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step in a loop or a branch has another key each time; an agent's turn and its name are known of no call."""
+    known: list[Any] = []
+
+    def foresee(policies: Any, workflow: str, operation: str, fixed: dict[str, Any]) -> Foreseen:
+        known.append(fixed | {"of": f"{operation} in {workflow}"})
+        return Foreseen(Verdict.DEPENDS, (), ())
+
+    monkeypatch.setattr(foresight, "foresee", foresee)
+    told = foresee_steps(compiled(TEXT.read_text(encoding="utf-8")), NO_POLICIES)
+    assert [one.operation for one in told] == [one["action.operation"] for one in known]
+    found = {one.step: facts for one, facts in zip(told, known, strict=True)}
+    as_it_was(EXPECTED.with_name("whole_foresight.json"), found)
 
 
 @pytest.mark.req("X-1")
