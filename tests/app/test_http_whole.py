@@ -5,14 +5,13 @@ Ids, times and digests are told apart by the order in which they appear; ``tests
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.access import Role
-from tests.support.whole import as_it_was
+from tests.support.whole import Named, as_it_was
 
 EXPECTED = Path(__file__).with_name("whole_http.json")
 BUSY = """
@@ -38,36 +37,6 @@ steps:
       form: {type: object, properties: {name: {type: string}}, required: [name]}
 """
 OF_A_RUN = ("", *("/steps", "/checkpoints", "/receipts", "/timeline", "/ledger", "/audit", "/mutations", "/waits"))
-_NAMED = (
-    ("id", re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")),
-    ("digest", re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")),
-    ("worker", re.compile(r"[\w.-]+:\d+:[0-9a-f]{6}\b")),
-    ("time", re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+]00:00)")),
-)
-
-
-class Named:
-    """Names for what is another each time, by the order in which it appears; times are one and the same."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, str] = {}
-
-    def __call__(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {self(name): self(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [self(item) for item in value]
-        if not isinstance(value, str):
-            return value
-        for kind, pattern in _NAMED:
-            value = pattern.sub(lambda found, kind=kind: self._name(kind, found[0]), value)
-        return value
-
-    def _name(self, kind: str, text: str) -> str:
-        if kind == "time":
-            return "<time>"
-        many = sum(name.startswith(f"<{kind}") for name in self._seen.values())
-        return self._seen.setdefault(text, f"<{kind} {many}>")
 
 
 async def _paths(installation: Any, number: str, tenant: str) -> list[str]:

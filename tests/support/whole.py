@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,3 +23,35 @@ def as_it_was(file: Path, found: Mapping[str, Any]) -> None:
     assert told.keys() == wanted.keys()
     for name, value in wanted.items():
         assert told[name] == value, name
+
+
+_NAMED = (
+    ("id", re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")),
+    ("digest", re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")),
+    ("worker", re.compile(r"[\w.-]+:\d+:[0-9a-f]{6}\b")),
+    ("time", re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:Z|[+]00:00)")),
+)
+
+
+class Named:
+    """Names for what is another each time, by the order in which it appears; times are one and the same."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {self(name): self(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        for kind, pattern in _NAMED:
+            value = pattern.sub(partial(self._name, kind), value)
+        return value
+
+    def _name(self, kind: str, found: re.Match[str]) -> str:
+        if kind == "time":
+            return "<time>"
+        many = sum(name.startswith(f"<{kind}") for name in self._seen.values())
+        return self._seen.setdefault(found[0], f"<{kind} {many}>")
