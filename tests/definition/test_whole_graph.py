@@ -12,13 +12,16 @@ import msgspec
 import pytest
 
 from connectors.operation import Operation
+from core.errors import path_text
 from core.expressions import Expression
 from core.templates import Template
 from policy.foresee import Foreseen, Verdict
 from policy.sets import NO_POLICIES
 from runtime.definition import foresight
+from runtime.definition.compiler import RUN_VARIABLES
 from runtime.definition.edges import edges_of, nodes_of
 from runtime.definition.foresight import foresee_steps
+from runtime.definition.leaves import LeafCompiler, StepScope
 from tests.support.whole import as_it_was
 
 TEXT = Path(__file__).with_name("whole.yaml")
@@ -67,6 +70,36 @@ def test_what_is_known_of_each_step_before_any_run(compiled: Any, monkeypatch: p
     assert [one.operation for one in told] == [one["action.operation"] for one in known]
     found = {one.step: facts for one, facts in zip(told, known, strict=True)}
     as_it_was(EXPECTED.with_name("whole_foresight.json"), found)
+
+
+@pytest.mark.req("X-4")
+def test_what_each_expression_sees(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names and the types, besides those that every expression sees."""
+    text = TEXT.read_text(encoding="utf-8")
+    channels = ("plain", "notes", "total", "facts", "most", "turns")
+    common = (
+        RUN_VARIABLES | {"run.checkpoint": "int", "step.id": "string"} | {f"state.{one}": "dyn" for one in channels}
+    )
+    found: dict[str, Any] = {}
+    really = LeafCompiler._compiled
+
+    def noted(compiler: Any, scope: StepScope, key: tuple[str | int, ...], compiled_in: Any) -> Any:
+        more = {name: kind for name, kind in scope.variables.items() if common.get(name) != kind}
+        hidden = [f"without {name}" for name in sorted(common.keys() - scope.variables.keys())]
+        path = path_text((*scope.path, *key))
+        assert path not in found
+        over = {name.split(".")[1] for name in more if name.startswith("steps.")}
+        results = {
+            f"steps.{one}.{part}": kind for one in over for part, kind in (("output", "dyn"), ("status", "string"))
+        }
+        assert {name: kind for name, kind in more.items() if name.startswith("steps.")} == results
+        own = [f"{name}: {kind}" for name, kind in sorted(more.items()) if name not in results]
+        found[path] = ", ".join([*own, *hidden, *([f"results of {' '.join(sorted(over))}"] if over else [])])
+        return really(compiler, scope, key, compiled_in)
+
+    monkeypatch.setattr(LeafCompiler, "_compiled", noted)
+    compiled(text)
+    as_it_was(EXPECTED.with_name("whole_visible.json"), found)
 
 
 @pytest.mark.req("X-1")
