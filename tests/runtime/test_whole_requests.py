@@ -14,6 +14,8 @@ from uuid import UUID
 import pytest
 from msgspec import to_builtins
 
+from approvals.model import Choice, VoteChannel
+from connectors.port import InDoubt
 from core.errors import CountersealError
 from core.terms import Stopped
 from evidence.chain import Actor
@@ -22,6 +24,7 @@ from runtime.requests import pausing, policies, publishing, steering
 from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.steering import Extending
+from runtime.requests.voting import AnswerTo, VoteRequest, Voting
 from tests.support.whole import Named, as_it_was
 
 PLACE = Path(__file__).parent
@@ -310,3 +313,74 @@ async def test_signals_are_heard(told: Told) -> None:
     told.found["it is over"] = told.named(await told.lines())
     await told("after its run was over", signal(12, key))
     compared(told, "signals")
+
+
+@pytest.mark.req("P-12")
+async def test_votes_are_judged(told: Told) -> None:
+    """The requester is a person, and so is who owns the machine."""
+    runtime, definitions = told.runtime, told.runtime.definitions
+    staff = PEOPLE.replace(
+        "{id: bob, name: Bob}", "{id: bob, name: Bob}, {id: dan, name: Dan}, {id: requester, name: R}"
+    )
+    staff = staff.replace("owner: cid", "owner: bob").replace("[ann, cid]", "[ann, bob, cid, requester]")
+    for tenant in ("acme", "other"):
+        async with runtime.faces.transaction(tenant) as connection:
+            await publishing.publish_directory(connection, tenant, version(staff, 2), "d.yaml", ANN)
+            await policies.publish_policy(
+                connection, definitions, tenant, ASKS.replace("{group: leads}", "{group: leads, of: 2}"), "p.yaml", ANN
+            )
+    runs = [(await runtime.start("flow", {"number": f"N{n}", "name": f"n{n}"}, ref=str(n))).run_id for n in (1, 2)]
+    theirs = (await runtime.start("flow", {"number": "N1", "name": "n"}, tenant="other")).run_id
+    await runtime.worker().work_off()
+    first, second, other = [await runtime.books.approval(run=run) for run in (*runs, theirs)]
+    await told.lines()
+
+    def vote(on: Any, person: str, choice: str = "approve", reason: str = "", **more: Any) -> Awaitable[Any]:
+        request = VoteRequest("acme", on.id, person, Choice(choice), reason, VoteChannel.HTTP, **more)
+        return Voting(runtime.faces, definitions).vote(request)
+
+    await told("of another tenant", vote(other, "ann"))
+    for person in ("zoe", "eve", "cid", "dan", "requester", "slack:U0NOBODY"):
+        await told(f"by {person}", vote(first, person, answer_to=AnswerTo("C1", "U1") if person == "dan" else None))
+    await told("with another nonce", vote(first, "ann", nonce="stale"))
+    await told("of another digest", vote(first, "ann", digest="0" * 64))
+    await told("a rejection without a reason", vote(first, "ann", "reject"))
+    await told("a choice that is none here", vote(first, "ann", "fail", "why"))
+    await told("with a reason that cannot be kept", vote(first, "ann", reason="\x00"))
+    await told("the first", vote(first, "ann", reason="fine", answer_to=AnswerTo("C1", "U2")))
+    await told("the first again", vote(first, "ann"))
+    await told("the second", vote(first, "person:bob"))
+    await told("after it was decided", vote(first, "bob"))
+    await told("a rejection", vote(second, "bob", "reject", "not now"))
+    await runtime.worker().work_off()
+    told.found["they go on"] = told.named(await told.lines())
+    told.found["it was rejected"] = told.named(await runtime.error(runs[1]))
+    notes = await runtime.books.commands(kind="note")
+    told.found["notes"] = told.named([one.payload for one in notes])
+    compared(told, "votes")
+
+
+@pytest.mark.req("Q-16")
+async def test_doubts_are_resolved(told: Told) -> None:
+    runtime, definitions = told.runtime, told.runtime.definitions
+    flow = FLOW.replace("workflow: flow", "workflow: mail").replace("probe.effect.apply", "probe.mail.send")
+    async with runtime.faces.transaction("acme") as connection:
+        found = flow.replace("name: ", "text: ")
+        await publishing.publish_workflow(connection, definitions, "acme", found, "m.yaml", ANN)
+    await runtime.person("olga", ("operators",))
+    for choice in ("fail", "happened", "again"):
+        runtime.outside.script["probe.mail.send"] = [InDoubt("no answer")]
+        run = (await runtime.start("mail", {"number": choice, "name": "n"}, ref=choice)).run_id
+        await runtime.worker().work_off()
+        await runtime.wait_is_due()
+        asked = await runtime.books.approval(run=run)
+        await told.lines()
+        for person in ("ann", "olga"):
+            request = VoteRequest("acme", asked.id, person, Choice(choice), "I looked", VoteChannel.CLI)
+            await told(f"{choice} by {person}", Voting(runtime.faces, definitions).vote(request))
+        await runtime.worker().work_off()
+        told.found[f"after {choice}"] = told.named(await told.lines())
+        told.found[f"the step after {choice}"] = told.named((await runtime.books.step("act", run=run)).error)
+        [receipt] = await runtime.books.receipts(run=run)
+        told.found[f"the receipt after {choice}"] = [receipt.status, receipt.resolution, receipt.error]
+    compared(told, "doubts")
