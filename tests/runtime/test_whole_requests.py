@@ -53,8 +53,10 @@ people: [{id: ann, name: Ann}, {id: bob, name: Bob}, {id: cid, name: Cid, active
 service_accounts: [{id: eve, owner: cid}]
 groups: {leads: [ann, cid]}
 """
-TWO = PEOPLE.replace("version: 1", "version: 2").replace(
-    "groups: {leads: [ann, cid]}", f"groups: {{leads: [ann, cid], {POLICY_APPROVERS}: [ann, bob]}}"
+TWO = (
+    PEOPLE.replace("version: 1", "version: 2")
+    .replace("[ann, cid]", f"[ann, cid], {POLICY_APPROVERS}: [ann, bob]")
+    .replace("owner: cid}", "owner: cid}, {id: robot, owner: bob}")
 )
 
 
@@ -198,6 +200,13 @@ async def test_it_takes_two(told: Told) -> None:
     await runtime.worker().work_off()
     told.found["it is asked"] = told.named(await told.lines())
     await within("retire: the second", policies.retire_policy, definitions, "acme", "rules", ANN)
+    # Whoever answers by doing the same has answered where that came from.
+    for number, second in ((1, Actor("service_account", "robot")), (2, BOB)):
+        activate = (policies.activate_policy, definitions, "acme", "rules", number)
+        await within(f"version {number}: the first", *activate, ANN)
+        await runtime.worker().work_off()
+        told.found[f"version {number} is asked about"] = told.named(await told.lines())
+        await within(f"version {number}: the second, by a {second.kind}", *activate, second)
     less = version(PEOPLE, 5)
     await within("the group goes: a stranger", people, "acme", less, "d.yaml", Actor("person", "zoe"))
     await within("the group goes: the first", people, "acme", less, "d.yaml", BOB)
