@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from msgspec.structs import replace
 from tenacity import AsyncRetrying
 
 from connectors import exchange as exchanging
@@ -17,6 +18,7 @@ from connectors.catalog import Catalog
 from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
+from connectors.operation import Operation
 from connectors.port import Before, Call, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused, Usage
 from connectors.servicenow import client
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
@@ -125,6 +127,50 @@ async def test_a_pre_read_asks_for_the_diff_and_the_facts(now: Any, make_call: M
     assert await now().read_before(call) == Before({"priority": "1"}, "5", facts)
     asked = {"sysparm_fields": FACTS.replace("number,", "number,priority,", 1)}
     assert wire.lines() == [("GET", ONE, RAW | asked, "")]
+
+
+@pytest.mark.parametrize(
+    ("diff", "marked"),
+    [
+        (None, {"work_notes", "comments"}),
+        ({"appended": []}, {"work_notes", "comments"}),
+        ({"appended": ["u_log"]}, {"work_notes", "comments", "u_log"}),
+        ({"appended": ["work_notes", "u_log"]}, {"work_notes", "comments", "u_log"}),
+    ],
+)
+async def test_journals_are_marked_and_read_back_by_their_mark_alone(
+    closing: Callable[[Any], Any], make_call: MakeCall, wire: Any, diff: Any, marked: set[str]
+) -> None:
+    """Of an operation of an installation as well, whatever its declaration says of them."""
+    values = {"state": "2", "work_notes": "a", "comments": "b", "u_log": "c"}
+    properties = {"sys_id": {"type": "string"}, "fields": {"type": "object"}}
+    declared = Operation.model_validate(
+        {
+            "name": "servicenow.ticket.update",
+            "handler": "servicenow:update",
+            "side_effects": "external_call",
+            "risk": "low",
+            "summary": "s",
+            "target": "ticket/{sys_id}",
+            "in_doubt": "probe",
+            "writes": "fields",
+            "diff": diff,
+            "input_schema": {"type": "object", "properties": properties},
+            "output_schema": {"type": "object"},
+        }
+    )
+    settings = ServiceNowSettings(wire.url, BasicAuth("svc.counterseal", "pw"))
+    connector = closing(ServiceNowConnector(settings, Catalog({declared.name: declared})))
+    call = replace(make_call(UPDATE, {"sys_id": ID, "fields": values}, Before({}, "4")), operation=declared.name)
+    plain = {name: value for name, value in values.items() if name not in marked}
+    wire.say({"result": {**RECORD, **values}}, {"result": {**RECORD, **plain}}, {"result": [{"value": f"a\n{MARK}"}]})
+    done = await connector.perform(call)
+    of_record = {"sys_id": ID, "number": "INC1", "sys_mod_count": "5"}
+    assert done == Done(of_record | {"fields": plain, "altered": []}, f"{ID}@5", plain)
+    assert (await connector.probe(call, seconds_since_intent=1)).verdict is ProbeVerdict.APPLIED
+    sent = {name: f"{value}\n{MARK}" if name in marked else value for name, value in values.items()}
+    one, asked = f"/api/now/table/ticket/{ID}", ",".join(sorted([*FACTS.split(","), *plain]))
+    assert wire.lines()[:2] == [("PATCH", one, RAW, sent), ("GET", one, RAW | {"sysparm_fields": asked}, "")]
 
 
 @pytest.mark.parametrize("stranger", ["[counterseal:0123456789abcdee]", "0123456789abcdef", ""])

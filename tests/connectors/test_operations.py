@@ -382,6 +382,80 @@ def test_a_wrong_declaration_is_refused_with_its_place(changes: Any, words: str)
     assert all(problem.file == "crm.yaml" and problem.line > 0 for problem in caught.value.problems)
 
 
+_WHOLE = "operations[0]"
+_LATE = "answers within its call: on_timeout and extend_to belong to `kind: durable`."
+_SAME = "extend_to is not later than park: nothing could be put off."
+_UNKNOWN = "names input fields that input_schema does not declare:"
+_TWICE = "has fixed params that input_schema declares as inputs, too:"
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "message"),
+    [
+        ({"params": {"value": 2, "id": 1, "more": 3}}, _WHOLE, f"{_TWICE} id, value."),
+        ({"on_timeout": {"escalate": "g"}}, _WHOLE, _LATE),
+        ({"timeouts": {"extend_to": "P9D"}}, _WHOLE, _LATE),
+        (
+            {"kind": "durable", "timeouts": {"park": "P1D", "complete": "P1D"}},
+            f"{_WHOLE}.timeouts",
+            "park and complete are the same limit; declare one of them.",
+        ),
+        ({"kind": "durable", "timeouts": {"park": "P1D", "extend_to": "P1D"}}, f"{_WHOLE}.timeouts", _SAME),
+        ({"kind": "durable", "timeouts": {"extend_to": "P7D"}}, f"{_WHOLE}.timeouts", _SAME),
+        ({"idempotency": {"key": ["zz", "id", "nope"]}}, _WHOLE, f"{_UNKNOWN} nope, zz."),
+        ({"writes": ["id", "nope"]}, _WHOLE, f"{_UNKNOWN} nope."),
+        ({"target": "t/{id}/{value|nope.a}"}, _WHOLE, f"{_UNKNOWN} nope."),
+        ({"target": "{before.id}"}, _WHOLE, f"{_UNKNOWN} before."),
+        ({"writes": "nope"}, _WHOLE, "writes names 'nope', which is not an object property of input_schema."),
+        ({"summary": "{id|zz} {nope.a}"}, _WHOLE, "has placeholders that nothing fills: nope.a, zz."),
+        (
+            {"reverse": {"operation": "crm.ticket.set", "input": {"a": [{"b": "{nope.x}"}]}}},
+            _WHOLE,
+            "has placeholders that nothing fills: nope.x.",
+        ),
+        (
+            {"connector": "other"},
+            _WHOLE,
+            (
+                "handler 'crm:set' must belong to the connector 'other', which is the first part of the name"
+                " unless `connector` is declared."
+            ),
+        ),
+        (
+            {"output_schema": {"type": "array"}},
+            f"{_WHOLE}.output_schema",
+            "describes an object: it needs `type: object`.",
+        ),
+        (
+            {"diff": {"appended": ["a"], "harmless": ["b", "a", "c"]}},
+            f"{_WHOLE}.diff",
+            "harmless names fields that are not in appended: b, c.",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_told_whole(changes: Any, place: str, message: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        catalog_of([Source("crm.yaml", json.dumps({"operations": [declaration(**changes)]}))])
+    assert [(one.message, one.remedy) for one in caught.value.problems] == [(f"{place}: {message}", "")]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"params": {"more": 1}, "idempotency": {"key": ["more", "id"]}, "writes": ["id", "more"], "target": "{more.a}"},
+        {"kind": "durable", "on_timeout": {"escalate": "g"}, "timeouts": {"park": "PT1H", "extend_to": "PT1H1S"}},
+        {"kind": "durable", "timeouts": {"complete": "P1D", "extend_to": "P1DT1S"}},
+        {"summary": "{id|value} {before.a} {facts.b|target}"},
+        {"reverse": {"operation": "crm.ticket.set", "input": {"id": "{target}", "value": ["{before.v|facts.w}"]}}},
+        {"connector": "other", "handler": "other:set"},
+        {"diff": {"appended": ["a", "b"], "harmless": ["a"]}},
+    ],
+)
+def test_what_goes_together_is_taken(changes: Any) -> None:
+    [made] = catalog_of([Source("crm.yaml", json.dumps({"operations": [declaration(**changes)]}))]).operations.values()
+    assert made == Operation.model_validate(declaration(**changes))
+
+
 def test_effects_without_a_rule_for_doubt_are_refused() -> None:
     wrong = declaration()
     del wrong["in_doubt"]

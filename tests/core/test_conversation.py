@@ -78,6 +78,23 @@ def test_a_result_belongs_to_its_own_call() -> None:
     assert matcher.origins("beta") == [LOOKUP]
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [None],
+        [Heard(MODEL, "INC0010001")],
+        [Heard(MODEL, "INC0010001", "a/1", answer=True)],
+        [answer("a/1", text="INC0010001")],
+        [answer("a/2", {"q": "INC0010001"})],
+        [answer("a/1"), answer("a/2", {"q": "INC0010001"})],
+    ],
+)
+def test_the_result_of_a_call_that_was_not_heard_is_no_lookup(before: list[Heard | None]) -> None:
+    origins = matcher_of([ASKED, *before, FOUND]).origins("alpha")
+    assert origins == [[LOOKUP[0], LOOKUP[2], *(["unknown"] if None in before else [])]]
+
+
 @pytest.mark.parametrize("records", [[], [{"id": "alpha"}, {"id": "other"}], ["alpha"], "alpha", None, 7])
 def test_only_one_record_can_be_looked_up(records: Any) -> None:
     shown = Heard("tool:t.get", {"records": records}, "a/1/1", "/records")

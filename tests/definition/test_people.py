@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import DefinitionError
+from core.identity import Entry
 from runtime.definition.people import load_directory
 
 GOOD = """directory: staff
@@ -54,3 +55,36 @@ def test_a_fault_is_named_where_it_stands(old: str, new: str, line: int, words: 
 def test_subjects_of_an_issuer_differ_by_their_case() -> None:
     other = '  - {id: other, owner: bob, oidc: "https://idp.example#engine"}\n'
     assert load_directory(GOOD.replace("groups:\n", f"{other}groups:\n"), "d.yaml").entries[-1].id == "other"
+
+
+WHOLE = """directory: staff
+version: 3
+people:
+  - {id: ann, name: Ann Lee, email: [ann@acme.example, ann@a.example], slack: [U0ANN0ANN, T0ACME/U0ANN0ANN], os: ann}
+  - {id: bob, name: Bob, active: false, slack: U0BOB0BOB, servicenow: [b.ob, 6816f79cc0a8016401c5a33be04be441]}
+  - {id: cat, name: Cat}
+service_accounts:
+  - {id: robot, owner: bob, name: The robot, oidc: ["https://idp.example#r", "https://idp.example#R"]}
+  - {id: engine, owner: ann}
+groups:
+  leads: [bob, ann]
+  owners: [ann, cat]
+  former: [bob]
+  nobody: []
+"""
+
+
+def test_a_directory_is_read_whole() -> None:
+    found = load_directory(WHOLE, "d.yaml")
+    assert (found.directory, found.version) == ("staff", 3)
+    own = ("slack:U0ANN0ANN", "slack:T0ACME/U0ANN0ANN", "email:ann@acme.example", "email:ann@a.example", "os:ann")
+    former = ("slack:U0BOB0BOB", "servicenow:b.ob", "servicenow:6816f79cc0a8016401c5a33be04be441")
+    machine = ("oidc:https://idp.example#r", "oidc:https://idp.example#R")
+    assert found.entries == (
+        Entry("ann", "Ann Lee", True, frozenset({"leads", "owners"}), own, None),
+        Entry("bob", "Bob", False, frozenset({"leads", "former"}), former, None),
+        Entry("cat", "Cat", True, frozenset({"owners"}), (), None),
+        Entry("robot", "The robot", True, frozenset(), machine, "bob"),
+        Entry("engine", "engine", True, frozenset(), (), "ann"),
+    )
+    assert found.deciders == {"leads": {"ann"}, "owners": {"ann", "cat"}, "former": set(), "nobody": set()}

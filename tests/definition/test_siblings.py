@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from connectors.catalog import load_catalog
+from connectors.catalog import Source, load_catalog
 from connectors.proposal import build_action
 from policy.evaluate import build_facts, evaluate
 from policy.explain import explain
@@ -14,6 +15,7 @@ from policy.facts import FactContext
 from policy.load import load_policy
 from policy.sets import PolicySet
 from runtime.definition.catalog import operation_facts
+from runtime.definition.siblings import generics_of
 
 CATALOG = load_catalog()
 FACTS = operation_facts(CATALOG)
@@ -89,3 +91,47 @@ def test_siblings_follow_from_the_declarations_alone() -> None:
     assert FACTS["servicenow.incident.query"].generics == {"servicenow.record.query": "action.target == 'incident'"}
     assert FACTS[RECORD].generics == {}
     assert FACTS["http.request.send"].generics == {}
+
+
+def own(name: str, handler: str, target: str, **more: Any) -> dict[str, Any]:
+    """A declaration of an installation, as it is written."""
+    inputs = {"type": "object", "properties": {"sys_id": {"type": "string"}, "fields": {"type": "object"}}}
+    if handler == "slack:post":
+        inputs["properties"] = {"channel": {"type": "string"}, "text": {"type": "string"}}
+    base: dict[str, Any] = {
+        "name": name,
+        "handler": handler,
+        "target": target,
+        "side_effects": "external_call",
+        "risk": "low",
+        "summary": "s",
+        "in_doubt": "probe",
+        "input_schema": {**inputs, "required": [*inputs["properties"]]},
+        "output_schema": {"type": "object"},
+    }
+    return base | more
+
+
+def test_a_declaration_of_an_installation_opens_no_way_around_the_rules_about_a_packaged_one() -> None:
+    """One under its connector's name is a packaged one's sibling by its target; one under another name always is."""
+    table = {"writes": "fields", "params": {"table": "problem"}}
+    declared = [
+        own("crm.ticket.update", "servicenow:update", "ticket/{sys_id}", connector="servicenow", **table),
+        own("servicenow.problem.update", "servicenow:update", "problem/{sys_id}", **table),
+        own("slack.alert.post", "slack:post", "alert"),
+        own("alerts.alert.post", "slack:post", "alert", connector="slack"),
+    ]
+    catalog = load_catalog([Source("own.yaml", json.dumps({"operations": declared}))])
+    found = {name: generics_of(operation, catalog) for name, operation in catalog.operations.items()}
+    incidents = "action.target.startsWith('incident/')"
+    notes = f"{incidents} && ('work_notes' in action.present)"
+    assert {name: generics for name, generics in found.items() if generics} == {
+        INCIDENT: {RECORD: incidents, "crm.ticket.update": "true"},
+        NOTE: {INCIDENT: notes, RECORD: notes, "crm.ticket.update": "true"},
+        RECORD: {"crm.ticket.update": "true"},
+        GET: {"servicenow.record.get": incidents},
+        "servicenow.incident.query": {"servicenow.record.query": "action.target == 'incident'"},
+        "crm.ticket.update": {RECORD: "action.target.startsWith('ticket/')"},
+        "servicenow.problem.update": {RECORD: "action.target.startsWith('problem/')"},
+        "slack.message.post": {"slack.alert.post": "true", "alerts.alert.post": "true"},
+    }

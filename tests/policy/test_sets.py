@@ -47,6 +47,26 @@ def judged(update: Any, *members: Any, workflow: str = "triage", operation: str 
 
 
 @pytest.mark.req("U-4")
+def test_one_policy_that_does_not_know_an_operation_is_enough_to_deny_it(
+    named: Named, update: Any, operations: Mapping[str, OperationFacts]
+) -> None:
+    """It was published for an older release, which had no such operation, so nobody has asked it about that."""
+    text = "policy: {}\nversion: 1\n{}rules:\n  - {{id: all, match: {{operation: '*'}}, outcome: allow}}\n"
+    fewer = {name: facts for name, facts in operations.items() if name != UPDATE}
+    older = load_policy(text.format("older", ""), "older.yaml", fewer)
+    elsewhere = load_policy(text.format("elsewhere", "applies: {workflows: [other]}\n"), "elsewhere.yaml", fewer)
+    newer = named("newer", ("all", "allow", ""))
+    for members in permutations([older, newer]):
+        decision = judged(update, *members)
+        assert [rule.id for rule in decision.rules] == ["policy:unknown_operation"]
+        assert decision.reasons == (f"A policy does not know the operation {UPDATE}.",)
+        assert decision.policies == (newer.named, older.named)
+        assert foresee(PolicySet(members), "triage", UPDATE, {}).verdict is Verdict.DENIED
+        assert foresee(PolicySet(members), "triage", POST, {}).verdict is Verdict.ALLOWED
+    assert judged(update, elsewhere, newer).outcome is Ruling.ALLOW
+
+
+@pytest.mark.req("U-4")
 def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rules(named: Named, update: Any) -> None:
     first = named("a", ("x", "allow", ""), ("y", "needs_approval", ""), ("z", "needs_approval", ""))
     second = named("b", ("x", "needs_approval", ""), ("w", "allow", ""))

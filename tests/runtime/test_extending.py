@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from core.errors import ConsistencyError, InputError, NotFoundError
+from runtime.requests.steering import cancel_run
 
 TEXT = """
 workflow: w
@@ -54,6 +56,26 @@ async def test_what_can_begin_begins_at_once_while_the_rest_waits(runtime: Any) 
     assert await runtime.status(run_id) == "succeeded"
     await runtime.at_rest()
     await runtime.history(run_id)
+
+
+@pytest.mark.req("V-13")
+async def test_nothing_is_added_to_a_run_that_is_being_canceled(runtime: Any, gate: Any) -> None:
+    """It goes on until the call that is under way has ended, and does nothing more."""
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish("workflow: w\nversion: 1\nsteps: [{id: a, do: probe.effect.apply, with: {name: ann}}]\n")
+    run_id = (await runtime.start("w")).run_id
+    runtime.outside.gates["ann"] = gate
+    working = asyncio.create_task(runtime.worker().work_off())
+    await asyncio.wait_for(gate.reached.wait(), 60)
+    async with runtime.faces.transaction("acme") as connection:
+        canceled = await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough")
+    assert canceled == "running"
+    with pytest.raises(ConsistencyError, match=r"^The run is running; nothing can be added to it\.$"):
+        await runtime.extend(run_id, {"steps": [effect("extra")]})
+    gate.opened.set()
+    await working
+    assert (await runtime.status(run_id), await names(runtime)) == ("canceled", ["ann"])
 
 
 async def test_without_needs_a_step_follows_the_last_one(runtime: Any) -> None:

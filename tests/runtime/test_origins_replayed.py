@@ -16,7 +16,7 @@ from runtime.engine.replaying import Divergence, Replay, replay
 from runtime.requests.looking import Looking
 from runtime.requests.publishing import publish_directory
 from runtime.requests.replaying import again
-from runtime.store import books
+from runtime.store import books, documents
 from tests.runtime.test_agent_origins import OWN, apply, go, read
 from tests.runtime.test_origins import ACT, HEAD, started, world
 from tests.support.agents import Agents, calls, says
@@ -161,4 +161,12 @@ async def test_people_who_changed_since_are_taken_for_what_they_may_have_been(ru
         today = "requester" if text is not MACHINE else "trigger:http"
         assert {*book.origins.starters(before)} == {"requester", "trigger:http"}
         assert [*book.origins.starters(before + timedelta(days=2))] == [today]
+        # A worker that had read the people of before may append for a minute.
+        async with runtime.faces.transaction("acme") as connection:
+            since = await documents.directory_since(connection, "acme")
+        assert since is not None
+        for spent, sure in ((0, False), (60, False), (60.000001, True)):
+            starters = book.origins.starters(since + timedelta(seconds=spent))
+            assert starters[0] == today
+            assert {*starters} == ({today} if sure else {"requester", "trigger:http"}), spent
         list(replay(book))

@@ -73,6 +73,25 @@ async def test_it_is_put_off_to_the_moment_that_was_named_and_never_to_an_earlie
 
 
 @pytest.mark.req("V-2")
+async def test_the_latest_moment_is_allowed_and_the_one_after_it_is_refused(runtime: Any) -> None:
+    """It is counted from the wait's beginning, and not from now."""
+    await runtime.go(ASKS % "")
+    wait = await runtime.books.wait()
+    latest = wait.created_at + timedelta(days=30)
+    beyond = latest + timedelta(microseconds=1)
+    with pytest.raises(InputError) as refused:
+        await later(runtime, wait.correlation_key, until=beyond)
+    operation = "kyc.papers.request"
+    assert str(refused.value) == f"until: is beyond {latest.isoformat()}, to which {operation} may be put off"
+    with pytest.raises(InputError, match="until: has no time zone Write it as in 2026-01-31T12:00:00Z"):
+        await later(runtime, wait.correlation_key, until=latest.replace(tzinfo=None))
+    with pytest.raises(InputError, match="until: Say `until` or `for`, one of them"):
+        await later(runtime, wait.correlation_key, until=latest, span=timedelta(days=1))
+    assert (await runtime.books.wait()).due_at == wait.due_at, "what is refused moves nothing"
+    assert (await later(runtime, wait.correlation_key, until=latest)).changed
+
+
+@pytest.mark.req("V-2")
 async def test_what_is_being_begun_is_not_put_off_yet(runtime: Any, gate: Any) -> None:
     await runtime.tenant()
     await runtime.policy()

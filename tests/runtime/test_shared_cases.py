@@ -12,6 +12,7 @@ from connectors.port import Refused
 from core.grouping import Grouping
 from evidence.chain import Actor
 from runtime.engine.commit import Commit
+from runtime.requests import sharing
 from runtime.requests.steering import cancel_run
 
 pytestmark = [pytest.mark.req("V-9"), pytest.mark.req("Q-15")]
@@ -105,6 +106,28 @@ async def test_its_end_wakes_everybody_who_shares_it_and_whoever_comes_later_has
     runs.append(await another(runtime, "late"))
     await ended(runtime, runs)
     assert await cases(runtime) == 1
+
+
+async def test_whoever_has_gone_meanwhile_keeps_nobody_else_waiting(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run is canceled after those who share were listed, and before it is told."""
+    runs = await begun(runtime)
+    await runtime.signal(await key_of(runtime), {"papers": 1})
+    await runtime.worker().work_off()
+    told, gone = sharing.end_wait, list[UUID]()
+
+    async def end_wait(connection: Any, definitions: Any, tenant: str, place: Any, *rest: Any, **more: Any) -> bool:
+        if not gone:
+            gone.append(place[0])
+            await cancel(runtime, place[0])
+        return await told(connection, definitions, tenant, place, *rest, **more)
+
+    monkeypatch.setattr(sharing, "end_wait", end_wait)
+    assert len(await runtime.books.waits(open=True)) == 2
+    await runtime.errands()
+    assert await runtime.books.waits(open=True) == []
+    await ended(runtime, [run for run in runs if run not in gone])
 
 
 async def test_its_failure_fails_all_who_share_it_and_the_next_one_begins_anew(runtime: Any) -> None:
