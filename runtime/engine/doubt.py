@@ -45,6 +45,9 @@ PROBE_AFTER = timedelta(seconds=5)
 PROBES_MAX = 12
 # In a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
 _LOOKS, _OPEN = "looks", "open"
+# The evidence on a card about an action of which nothing more can be found out.
+_NO_PROBE = "This operation cannot be asked what became of it."
+_NO_ANSWER = "It was sent as often as its retries allow, and no attempt was answered."
 
 
 def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
@@ -172,7 +175,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         return _again(p, receipt, "people approved that it is done again")
     if rule is InDoubtRule.IDEMPOTENT and not is_for_people(p.step):
         return _again(p, receipt, "sent again: the target dedupes by its key")
-    _ask_or_wait(p, receipt, "This operation cannot be asked what became of it.")
+    _ask_or_wait(p, receipt, _NO_ANSWER if rule is InDoubtRule.IDEMPOTENT else _NO_PROBE)
     return Over()
 
 

@@ -201,6 +201,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "rejected-at-a-gate-and-counted": lambda: driven(governed(REJECTED + AFTER, COUNTS).drive().reject()),
     "rejected-and-counted": lambda: rejected_and_counted(),
     "sent-in-vain-twice": lambda: sent_in_vain(DEDUPES, 2),
+    "sent-in-vain-until-people-are-asked": lambda: sent_in_vain(DEDUPES, 2).due().drive(),
     "read-in-vain": lambda: sent_in_vain(EFFECT.replace("effect.apply", "value.read"), 3),
     "mailed-in-vain": lambda: sent_in_vain(MAIL, 1),
     "doubt-of-what-was-approved": lambda: doubted(MAIL, ASK),
