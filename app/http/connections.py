@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from http import HTTPStatus
 from typing import Any, cast
 
 import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.http.problems import problem
+from app.http.problems import phrase, problem
 
 log = structlog.get_logger(__name__)
 
@@ -248,7 +247,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _say(self, status: int, code: str, detail: str) -> None:
         answer = problem(status, code, detail, {"Connection": "close"})
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+        lines = [f"HTTP/1.1 {status} {phrase(status)}".encode()]
         lines += [name + b": " + value for name, value in answer.raw_headers]
         self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
 

@@ -48,7 +48,14 @@ _OURS_TO_REPAIR: Mapping[str, str] = {
 # Raised by asyncpg, or by the network, if the server goes away in the middle of an exchange.
 _WENT_AWAY = (asyncpg.InternalClientError, ConnectionError)
 _OF_POSTGRES = (asyncpg.PostgresError, asyncpg.InterfaceError)
+# The phrases of RFC 9110, which Python has from 3.13 on.
+_PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
 _HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="counterseal"'}, 503: {"Retry-After": "1"}}
+
+
+def phrase(status: int) -> str:
+    """The reason phrase of a status, the same on every Python (RFC 9110, 15)."""
+    return _PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 def problem(
@@ -57,7 +64,7 @@ def problem(
     """One problem document. ``more`` are extension members."""
     content = {
         "type": f"urn:counterseal:problem:{code}",
-        "title": HTTPStatus(status).phrase,
+        "title": phrase(status),
         "status": status,
         "code": code,
         **({"detail": detail} if detail else {}),
