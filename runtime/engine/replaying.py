@@ -21,7 +21,7 @@ from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_plan import ahead
 from runtime.engine.agent_state import agent_of
 from runtime.engine.beginnings import first_values
-from runtime.engine.crossing import cross, initial_values
+from runtime.engine.crossing import begin, cross, initial_values
 from runtime.engine.draft import seen_by
 from runtime.engine.fold import fold
 from runtime.engine.graph import ChildNode, Graph, LeafNode
@@ -113,9 +113,10 @@ def _follow(
     run: Run, told: Told, graph: Graph, book: Replay, recalled: Mapping[str, Mapping[str, Json]]
 ) -> Iterator[Derived]:
     match told.event:
-        case e.CheckpointCommitted(halted=False) as event if run.checkpointed:
-            choices = Evaluated(graph, book.constants, run.superstep + 1)
-            crossing = cross(run, graph, choices)
+        case e.CheckpointCommitted(halted=False) as event:
+            choices = Evaluated(graph, book.constants, run.superstep + 1 if run.checkpointed else 0)
+            first = not run.checkpointed
+            crossing = begin(run, graph, choices, run.state.copy(), 0) if first else cross(run, graph, choices)
             if not _same(choices.made, event.choices or []):
                 raise _Differs("planned otherwise than its conditions and collections say")
             fold(run, told, graph, crossing)

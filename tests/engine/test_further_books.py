@@ -65,6 +65,10 @@ COUNTS_AND_DENIES = COUNTS + "  - {id: mails, match: {operation: probe.mail.send
 ONE_DAY = SHARED_CASE.replace("with: {name: x}}", "with: {name: x}, timeout: P1D}")
 TOO_MANY = ASK.replace("of: 2", "of: 3")
 SIGNAL = HEAD + "  - {id: a, wait: {signal: paid, correlate: x}}\n"
+UNEXPECTED = {"class": "consistency", "code": "unexpected", "setbacks": 5}
+BESIDE_EACH_OTHER = HEAD + "".join(
+    f"  - {{id: {name}, needs: [], do: probe.effect.apply, with: {{name: {name}}}}}\n" for name in "ab"
+)
 LEFT_ALONE = CHILD.replace("with: {who: x}}", "with: {who: x}, timeout: P1D, abandon: true}")
 ASK_DESK = calls(call("ask_desk", {"question": "Why?"}, "one"), call("ask_desk", {"question": "Why?"}, "two"))
 OF_CASE = agent(beside=BESIDE).replace("probe.mail.send", "probe.case.open")
@@ -104,6 +108,21 @@ def case_anew() -> Governed:
 def ended(run: Governed, result: Any, actor: Actor = OUTSIDE) -> Governed:
     run.over("a", lambda t, s, wait: waits.complete(t, s, wait, result, actor))
     return driven(run)
+
+
+def beside(move: Callable[[Transition, Any], object]) -> Governed:
+    """Two workers have begun two steps; this happens to the first one."""
+    run = governed(BESIDE_EACH_OTHER)
+    for key in ("a", "b"):
+        run.claim(key)
+    run.attempt("a", move)
+    return run
+
+
+def done(run: Governed, key: str) -> Governed:
+    """A step that is under way succeeds."""
+    run.attempt(key, lambda t, s: t.succeed(s, {"n": 1}, {}))
+    return run
 
 
 def own_taken_over() -> Governed:
@@ -208,6 +227,10 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "doubt-of-what-dedupes": lambda: doubted(DEDUPES, ASK),
     "not-sent-then-lost": lambda: governed(EFFECT, said=(NotSent("away"),)).drive().due().drive(dies=True),
     "not-sent-then-in-doubt": lambda: governed(EFFECT, said=(NotSent("away"), InDoubt("lost"))).drive().due().drive(),
+    "given-up-beside-another": lambda: beside(lambda t, s: t.give_up(s, UNEXPECTED)),
+    "given-up-beside-another-and-over": lambda: done(beside(lambda t, s: t.give_up(s, UNEXPECTED)), "b"),
+    "failed-beside-another": lambda: beside(lambda t, s: t.fail(s, UNEXPECTED)),
+    "canceled-beside-another": lambda: done(canceled(beside(lambda t, s: None)), "b"),
     "paused-in-doubt": paused_in_doubt,
     "nobody-may-decide": lambda: governed(EFFECT, TOO_MANY).drive(),
     "shared-taken-over-for-a-day": lambda: later(known_as(left()), ONE_DAY),

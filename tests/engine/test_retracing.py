@@ -12,7 +12,15 @@ from msgspec.structs import replace
 from policy.evaluate import evaluate
 from runtime.engine.agent_memory import wanted
 from runtime.engine.agent_state import agent_of
-from runtime.engine.events import AgentBegan, DecisionMade, StepSucceeded
+from runtime.engine.events import (
+    ActionRecalled,
+    AgentAnswered,
+    AgentBegan,
+    DecisionMade,
+    RunOpened,
+    StepSucceeded,
+    WaitCompleted,
+)
 from runtime.engine.following import starter_of, starters_of
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.retracing import Retracing
@@ -64,7 +72,7 @@ def test_a_book_gives_its_checkpoints_its_judgements_and_its_origins_anew(scene:
     assert derived(run, book_of(run)) == {number: digest for number, (_, digest) in run.checkpoints.items()}
 
 
-def altered(run: Governed, kind: type[Any], step: str, **change: Any) -> list[Told]:
+def altered(run: Governed, kind: type[Any], step: str | None, **change: Any) -> list[Told]:
     """The book in which one event of this step says something else."""
     book = book_of(run)
     (at,) = [n for n, told in enumerate(book) if isinstance(told.event, kind) and told.step == step]
@@ -158,3 +166,68 @@ def test_whoever_may_have_started_it_at_that_time_is_tried() -> None:
     assert [starter_of(kind, "ana", PEOPLE) for kind in ("http", "workflow", "servicenow")] == [
         "requester", "", "trigger:servicenow",
     ]  # fmt: skip
+
+
+ELSEWHERE: dict[str, tuple[str, type[Any], str | None, dict[str, Any], str]] = {
+    "the end of what went on outside": (
+        "case-comes", WaitCompleted, "a", {"result": lambda result: {**result, "output": {"n": 6}}},
+        "has another output than what its wait ended with",
+    ),
+    "the answer to a task": (
+        "task-filled", WaitCompleted, "a", {"result": lambda result: {**result, "output": {"x": "blue"}}},
+        "has another output than what its wait ended with",
+    ),
+    "who ended a wait": (
+        "shared-written", ActionRecalled, "a", {"ended": {"by": "token:u"}},
+        "wrote something else than its expressions give",
+    ),
+    "an agent's own end": (
+        "agent", WaitCompleted, "triage", {"result": {"output": {"text": "Else."}}},
+        "ended otherwise than its turns and limits say",
+    ),
+    "the result of an agent": (
+        "agent", AgentAnswered, "triage/2", {"result": {"text": "Else."}},
+        "was taken apart otherwise than the model's answer says",
+    ),
+    "a call of an agent": (
+        "agent", AgentAnswered, "triage/1", {"said": lambda said: [{**said[0], "input": {"name": "b"}}]},
+        "was taken apart otherwise than the model's answer says",
+    ),
+    "a code of a call": (
+        "agent", AgentAnswered, "triage/1", {"calls": lambda calls: [[calls[0][0], "limit"]]},
+        "was taken apart otherwise than the model's answer says",
+    ),
+    "what a channel began with": (
+        "loop-of-many", RunOpened, None, {"channels": {"seen": ["w"]}},
+        "began with other values than its expressions give",
+    ),
+    "a write of a step": (
+        "loop-of-many", StepSucceeded, "each[0].one", {"values": lambda values: {**values, "total": 2}},
+        "wrote something else than its expressions give",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_what_does_not_follow_from_the_book_is_named_with_its_line(what: str) -> None:
+    scene, kind, step, change, words = ELSEWHERE[what]
+    run, of = SCENES[scene](), f" of {step}" if step else ""
+    with pytest.raises(Divergence) as raised:
+        derived(run, altered(run, kind, step, **change))
+    assert raised.value.what == words
+    assert kind in (WaitCompleted, ActionRecalled) or raised.value.where.endswith(f"({kind.TYPE}{of})")
+
+
+@pytest.mark.parametrize("scene", ["loop-of-none", "loop-of-few", "loop-of-many"])
+@pytest.mark.parametrize("change", [lambda made: [*made, ["each", []]], lambda made: made[:-1] or None])
+@pytest.mark.parametrize("number", [0, -1])
+def test_conditions_and_collections_are_evaluated_anew_from_the_first_checkpoint_on(
+    scene: str, change: Any, number: int
+) -> None:
+    run = SCENES[scene]()
+    book = book_of(run)
+    at = [n for n, told in enumerate(book) if getattr(told.event, "choices", None)][number]
+    event: Any = book[at].event
+    book[at] = replace(book[at], event=replace(event, choices=change(to_builtins(event.choices))))
+    with pytest.raises(Divergence, match="planned otherwise than its conditions and collections say"):
+        derived(run, book)

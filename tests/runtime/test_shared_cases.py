@@ -14,6 +14,7 @@ from evidence.chain import Actor
 from runtime.engine.commit import Commit
 from runtime.requests import sharing
 from runtime.requests.steering import cancel_run
+from runtime.store import effects
 
 pytestmark = [pytest.mark.req("V-9"), pytest.mark.req("Q-15")]
 
@@ -317,3 +318,32 @@ async def test_a_time_limit_is_each_ones_own(runtime: Any) -> None:
     assert runtime.outside.canceled == []
     await runtime.signal(await key_of(runtime), {"papers": 1})
     await ended(runtime, [second])
+
+
+async def test_an_effect_is_known_by_its_key_as_the_books_tell_it_and_as_failed_once_it_was_ended(runtime: Any) -> None:
+    """What its last holder has left may be taken over, until it was ended outside because nobody was left to do so."""
+    (run,) = await begun(runtime, 1)
+    (effect,) = await runtime.books.effects()
+
+    async def known(key: str = effect.key, tenant: str = "acme") -> Any:
+        async with runtime.database.connection() as connection:
+            found = await effects.by_key(connection, runtime.definitions.graphs, tenant, key)
+        held = found and found.wait and (found.wait.step_key, str(found.wait.status))
+        return found and (
+            found.receipt.receipt_id,
+            found.receipt.run_id,
+            str(found.life),
+            held,
+            found.over,
+            found.erased,
+        )
+
+    assert await known() == (effect.receipt, run, "begun", ("open", "waiting"), False, False)
+    assert (await known("another"), await known(tenant="beta")) == (None, None)
+    await cancel(runtime, run)
+    assert await known() == (effect.receipt, run, "left", ("open", "canceled"), True, False)
+    await runtime.errands()
+    assert await known() == (effect.receipt, run, "failed", ("open", "canceled"), True, False)
+    assert [each.status for each in await runtime.books.effects()] == ["failed"]
+    again = await another(runtime, "again")
+    assert (await known())[1:] == (again, "begun", ("open", "waiting"), False, False)

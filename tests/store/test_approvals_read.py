@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel
 from approvals.ports import MessageRef
 from core.errors import NotFoundError
 from runtime.store import approvals
+from runtime.store.views import load
 from tests.support.rows import ago, change, put, uid
 
 # Rows are changed by hand.
@@ -120,3 +122,21 @@ async def test_an_approval_that_was_used_is_read_as_such(runtime: Any) -> None:
     wanted = {"status": "approved", "choice": "approve", "kind": "action", "tier": "medium", "requester": "requester"}
     assert {name: row[name] for name in wanted} == wanted
     assert (row["card"]["title"], row["action_digest"]) == ("Set a to ?", stored.approval.action_digest)
+
+
+async def test_a_face_reads_a_run_of_its_own_tenant_and_keeps_nothing_beside_its_book(runtime: Any) -> None:
+    """What a face appends never has the folded run with it, however long ago that was kept last."""
+    await asked(runtime)
+    run, graphs = (await runtime.books.runs())[0], runtime.definitions.graphs
+    async with runtime.database.connection() as connection:
+        whole = await load(connection, run.id, graphs, whole=True)
+        engines = await load(connection, run.id, graphs)
+    assert (engines.version, engines.kept_at, engines.head) == (whole.version, 0, whole.head)
+    for lock in (False, True):
+        async with runtime.faces.transaction("acme") as connection:
+            view = await load(connection, run.id, graphs, lock=lock, tenant="acme")
+        assert (view.version, view.kept_at, view.head) == (whole.version, whole.version, whole.head)
+        assert view == replace(engines, kept_at=whole.version, now=view.now)
+        async with runtime.faces.transaction("beta") as connection:
+            with pytest.raises(NotFoundError, match=f"There is no run {run.id}"):
+                await load(connection, run.id, graphs, lock=lock, tenant="beta")

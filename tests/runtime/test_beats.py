@@ -1,0 +1,113 @@
+"""A worker's heartbeat and its places, by themselves: without a database, and without the time that passes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runtime.engine.commit import Claim
+from runtime.work import worker as module
+from runtime.work.lease import Lease
+from runtime.work.worker import PAUSE_SECONDS, Worker
+from tests.support.rows import uid
+
+pytestmark = pytest.mark.req("Q-10")
+
+LEASE = timedelta(seconds=30)
+MINE, LOST = Claim("a", uid(1), 1), Claim("b", uid(2), 3)
+
+
+class Enough(Exception):
+    """The test has seen enough beats."""
+
+
+class Job:
+    """A job of a worker that holds these leases of runs, and notes what it is told of them."""
+
+    def __init__(self, *held: tuple[Any, Claim], given_up: bool = False) -> None:
+        self.told: list[Any] = []
+        self.hidden: list[timedelta] = []
+        self.drive = SimpleNamespace(leased=[*held], beaten=self._beaten)
+        self.delivery = SimpleNamespace(extend=self._extend)
+        self._given_up = given_up
+
+    def _beaten(self, claim: Claim, began: float, *, ours: bool) -> bool:
+        self.told.append((claim, began, ours))
+        return self._given_up
+
+    async def _extend(self, lease: timedelta) -> None:
+        self.hidden.append(lease)
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[str]:
+    yield "the connection"
+
+
+def working(*jobs: Any, concurrency: int = 4, lease: timedelta = LEASE) -> Any:
+    tools: Any = SimpleNamespace(lease=lease, owner="w1", database=SimpleNamespace(connection=connected))
+    queue: Any = None
+    worker = Worker(tools, queue, concurrency=concurrency)
+    known: Any = dict(enumerate(jobs))
+    worker._jobs = known
+    return worker
+
+
+@pytest.mark.parametrize(
+    ("lease", "fails", "pauses"),
+    [
+        (30, [False, False, False], [10, 10, 10, 10]),
+        (30, [True, False], [10, PAUSE_SECONDS, 10]),
+        (1.5, [True, True], [0.5, 0.5, 0.5]),
+    ],
+)
+async def test_leases_are_extended_three_times_and_soon_again_after_an_error(
+    monkeypatch: pytest.MonkeyPatch, lease: float, fails: list[bool], pauses: list[float]
+) -> None:
+    slept: list[float] = []
+    extended: list[Any] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > len(fails):
+            raise Enough
+
+    async def extend(held: Any) -> None:
+        extended.append([(run, claim) for run, claim, _ in held])
+        if fails[len(extended) - 1]:
+            raise OSError("PostgreSQL is away")
+
+    worker = working(Job((uid(8), MINE)), Job((uid(9), LOST)), lease=timedelta(seconds=lease))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep))
+    worker._extend = extend
+    with pytest.raises(Enough):
+        await worker._beat()
+    assert slept == pauses
+    assert extended == [[(uid(8), MINE), (uid(9), LOST)]] * len(fails)
+
+
+async def test_a_beat_says_of_each_lease_if_it_is_ours_as_of_when_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    async def heartbeat(connection: Any, span: timedelta, held: Any) -> set[Any]:
+        asked.append((connection, span, held))
+        return {MINE.id}
+
+    monkeypatch.setattr(module.claims, "heartbeat", heartbeat)
+    monkeypatch.setattr(Lease, "now", staticmethod(lambda: 100.0))
+    mine, lost = Job((uid(8), MINE)), Job((uid(9), LOST), given_up=True)
+    await working()._extend([(uid(8), MINE, mine), (uid(9), LOST, lost)])
+    assert asked == [("the connection", LEASE, [(uid(8), MINE), (uid(9), LOST)])]
+    assert (mine.told, mine.hidden) == ([(MINE, 100.0, True)], [LEASE])
+    assert (lost.told, lost.hidden) == ([(LOST, 100.0, False)], [])
+
+
+@pytest.mark.req("Q-12")
+@pytest.mark.parametrize(("jobs", "free"), [(0, 4), (1, 3), (3, 1), (4, 1), (6, 1)])
+async def test_a_worker_has_as_many_places_as_steps_may_be_driven_at_once(jobs: int, free: int) -> None:
+    assert await working(*(Job() for _ in range(jobs)))._places() == free
