@@ -350,6 +350,27 @@ async def test_a_process_runs_the_parts_of_its_duties(
     assert made == ([(("application", faces), "here", 1, Limits(2, 3, 4, connections=5))] if serves else [])
 
 
+class Begun(Exception):
+    """Ends a start after its first step."""
+
+
+@pytest.mark.parametrize("duties", [{Duty.SERVE}, {Duty.WORK}, {Duty.KEEP}, {Duty.SERVE, Duty.WORK}, set(Duty)])
+async def test_only_a_process_of_all_parts_founds_the_first_tenant(
+    clean_environment: pytest.MonkeyPatch, duties: set[Duty]
+) -> None:
+    begun: list[Any] = []
+
+    def build(settings: Settings, *, first_run: bool) -> Any:
+        begun.append((settings, first_run))
+        raise Begun
+
+    clean_environment.setattr(processes, "build", build)
+    settings = load_settings(database_url="postgresql://u:p@h/d")
+    with pytest.raises(Begun):
+        await processes.run_settings(settings, frozenset(duties), lambda url: None)
+    assert begun == [(settings, duties == set(Duty))]
+
+
 SHOWN = {"card", "remind", "escalate", "voided", "proposal", "note", "task"}
 UNSET = {"definitions": "definitions", "slack_groups": None, "blobs": "blobs"}
 
