@@ -1,4 +1,4 @@
-"""What the command line says, whole: each command as people read it and as programs do, with its exit code.
+"""Words of the command line, whole: each command as people read it and as programs do, with its exit code.
 
 ``whole_cli_*.json`` hold what is expected; ids, times and digests are told apart by the order in which they appear.
 """
