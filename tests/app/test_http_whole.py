@@ -14,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.access import Role
+from app.http.dependencies import encode_cursor
 from app.settings import WebhookEndpoint
 from tests.app.conftest import WEBHOOK_SECRET
 from tests.support.whole import Named, as_it_was
@@ -252,6 +253,8 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
         f"{run}/nothing",
         "nothing",
         f"{run}?x=1",
+        f"{run}?_=1",
+        f"{run}/audit?cursor={encode_cursor([10**6])}",
         f"{run}/steps?limit=0",
     ):
         answer = await (await installation.client(Role.AUDITOR)).get(f"/v1/runs/{path}")
