@@ -215,10 +215,11 @@ def test_whoever_has_joined_a_server_stays_its_user_until_it_leaves(
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="it does not start"):
             one.ensure_running()
+    two.stop()
+    assert first.done == ["launch"] * 3, "the other has failed to start it, and uses it still"
     first.broken = False
     assert one.ensure_running() == "dsn"
-    two.stop()
-    assert first.done == ["launch"] * 4, "the other has failed to start it, and uses it still"
+    assert first.done == ["launch"] * 4
     one.stop()
     one.stop()
     assert first.done == [*["launch"] * 4, "stop"]
