@@ -119,7 +119,8 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
     for check in _evidence(refused):
         yield check
     for pause in held:
-        yield Check("paused", State.WARNING, f"{pause}; `counterseal resume {pause.what} {pause.name}`")
+        command = f"counterseal resume {pause.what} {pause.name}".strip()
+        yield Check("paused", State.WARNING, f"{pause}; `{command}`")
     for check in _policies(policies):
         yield check
     for version in stored:

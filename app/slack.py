@@ -58,7 +58,8 @@ class Interactions:
             await self._strangers.note(self._tenant, kind, actor, data)
         self._faces.metrics.vote(VoteChannel.SLACK, code)
         if code is StrangerCode.UNLINKED:
-            who = f"Ask an administrator to add `slack: {asked.clicker.user}` to your entry in it."
+            # Slack shows a backtick in plain text as a code.
+            who = f"Ask an administrator to add 'slack: {asked.clicker.user}' to your entry in it."
             return f"You are not in the directory, so nothing was counted. {who}"
         return SENTENCES[code]
 

@@ -1,4 +1,4 @@
-"""What the command line says, whole: each command as people read it and as programs do, with its exit code.
+"""Words of the command line, whole: each command as people read it and as programs do, with its exit code.
 
 ``whole_cli_*.json`` hold what is expected; ids, times and digests are told apart by the order in which they appear.
 """
@@ -15,7 +15,9 @@ import pytest
 
 from app.cli.outcome import Exit
 from connectors.port import NotSent, Refused
-from core.db import ENGINE_ROLE, Database
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from runtime.store import unavailable
+from runtime.store.unavailable import Unavailable
 from tests.app.test_http_whole import BUSY, FORM
 from tests.support.books import Books
 from tests.support.whole import Named, as_it_was
@@ -109,8 +111,15 @@ def told(
     return Told(command, database_url)
 
 
+async def unusable(database_url: str) -> None:
+    """Leave what a start leaves that could not read a workflow and a policy."""
+    found = [Unavailable(kind, "bad", f"{kind}.yaml", f"{kind}.yaml:1:1: no") for kind in ("workflow", "policy")]
+    async with Database(database_url, FACES_ROLE) as database, database.transaction("default") as connection:
+        await unavailable.replace(connection, "default", found)
+
+
 @pytest.mark.req("U-8")
-def test_commands_for_documents_say_what_they_said(told: Told, tmp_path: Path) -> None:
+def test_commands_for_documents_say_what_they_said(told: Told, tmp_path: Path, database_url: str) -> None:
     told.both("workflow", "check", "asking.yaml", "busy.yaml", "--policy", "policy.yaml")
     told.both("workflow", "check", "wrong.yaml", "missing.yaml", code=Exit.INPUT)
     told.words("workflow", "list")
@@ -135,6 +144,7 @@ def test_commands_for_documents_say_what_they_said(told: Told, tmp_path: Path) -
     action = {"operation": "probe.danger.apply", "input": {"name": "x", "pin": "1"}, "run": {"writes_in_run": 3}}
     (tmp_path / "action.json").write_text(json.dumps(action))
     told.both("policy", "explain", "action.json")
+    asyncio.run(unusable(database_url))
     told.both("workflow", "list")
     told.both("workflow", "show", "asking")
     told.words("workflow", "show", "asking@1", "--source")

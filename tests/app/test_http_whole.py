@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from app.access import Role
+from app.http.dependencies import encode_cursor
+from app.settings import WebhookEndpoint
 from tests.app.conftest import WEBHOOK_SECRET
 from tests.support.whole import Named, as_it_was
 
@@ -41,6 +44,14 @@ steps:
       description: In ink.
       assign: {group: leads}
       form: {type: object, properties: {name: {type: string}}, required: [name]}
+"""
+LINE = """
+workflow: line
+version: 1
+steps:
+  - {id: wait, wait: {signal: go}}
+  - {id: last, needs: [wait], do: probe.effect.apply, with: {name: last}}
+  - {id: later, needs: [wait], do: probe.effect.apply, with: {name: later}}
 """
 OF_A_RUN = ("", *("/steps", "/checkpoints", "/receipts", "/timeline", "/ledger", "/audit", "/mutations", "/waits"))
 
@@ -162,7 +173,13 @@ rules:
 async def test_orders_are_answered_as_they_were(installation: Any) -> None:
     send = Orders(installation)
     operate, author, admin = Role.OPERATOR, Role.AUTHOR, Role.ADMIN
-    for text, name in ((BUSY, "busy.yaml"), (FORM, "form.yaml"), ("workflow: x", "x.yaml"), (BUSY, "busy.yaml")):
+    for text, name in (
+        (LINE, "line.yaml"),
+        (BUSY, "busy.yaml"),
+        (FORM, "form.yaml"),
+        ("workflow: x", "x.yaml"),
+        (BUSY, "busy.yaml"),
+    ):
         await send(author, "POST", "/v1/workflows", {"source": text, "file": name})
     await send(author, "POST", "/v1/workflows/check", {"source": BUSY})
     await send(author, "POST", "/v1/workflows/check", {"source": BUSY.replace("wait:", "wat:"), "file": "b.yaml"})
@@ -174,6 +191,7 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
     opened = {"workflow": "simple", "input": {"number": "O"}, "open": True, "workspace": "side"}
     open_ = (await send(operate, "POST", "/v1/runs", opened))["run_id"]
     await send(operate, "POST", "/v1/runs", {"workflow": "form", "input": {"number": "F"}})
+    line = (await send(operate, "POST", "/v1/runs", {"workflow": "line", "input": {}}))["run_id"]
     await installation.work()
     asked, approval, _ = await installation.asked("B")
     _, second, _ = await installation.asked("C")
@@ -183,6 +201,12 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
     for tag in ("twelve", '"99"', (await tess.get(f"/v1/runs/{open_}")).headers["ETag"]):
         extended = await tess.post(f"/v1/runs/{open_}/steps", json=steps, headers={"If-Match": tag})
         send.keep(f"extend at {tag}", extended)
+    for body in ({**steps, "before": ["last", "later"]}, {**steps, "before": ["wait"]}):
+        tag = (await tess.get(f"/v1/runs/{line}")).headers["ETag"]
+        extended = await tess.post(f"/v1/runs/{line}/steps", json=body, headers={"If-Match": tag})
+        send.keep(f"extend before {body['before']}", extended)
+    for part in ("graph", "mutations"):
+        await send(operate, "GET", f"/v1/runs/{line}/{part}")
     await send(operate, "POST", f"/v1/runs/{open_}/close", {"reason": "Enough."})
     await send(operate, "POST", f"/v1/runs/{open_}/retry", {"reason": "Again."})
     [wait] = (await send(operate, "GET", f"/v1/runs/{run}/waits"))["items"]
@@ -229,6 +253,8 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
         f"{run}/nothing",
         "nothing",
         f"{run}?x=1",
+        f"{run}?_=1",
+        f"{run}/audit?cursor={encode_cursor([10**6])}",
         f"{run}/steps?limit=0",
     ):
         answer = await (await installation.client(Role.AUDITOR)).get(f"/v1/runs/{path}")
@@ -248,10 +274,13 @@ async def test_orders_are_answered_as_they_were(installation: Any) -> None:
 
 
 @pytest.mark.req("Q-1")
-async def test_signed_requests_are_answered_as_they_were(installation: Any) -> None:
+async def test_signed_requests_are_answered_as_they_were(serve: Any, settings: Any) -> None:
     """Webhooks: those that start runs, those that start nothing, and those that are refused; and the audit of each."""
+    side = WebhookEndpoint(secret=SecretStr(WEBHOOK_SECRET), workspace="side")
+    installation = await serve(settings.model_copy(update={"webhooks": {**settings.webhooks, "side": side}}))
     send, now = Orders(installation), time.time()
-    await installation.publish("other")
+    for tenant in ("default", "other"):
+        await installation.publish(tenant)
     event = {"table": "incident", "event": "insert", "number": "I1", "sys_id": "s1", "sys_mod_count": "0"}
     for name, body, more in (
         ("starts a run", event, {}),
@@ -262,6 +291,7 @@ async def test_signed_requests_are_answered_as_they_were(installation: Any) -> N
         ("of no kind", {"table": "incident"}, {}),
         ("without an id", {"table": "incident", "event": "insert", "number": "I1"}, {}),
         ("of another tenant", event, {"endpoint": "others", "secret": WEBHOOK_SECRET + "2"}),
+        ("of another workspace", {**event, "sys_id": "s4"}, {"endpoint": "side"}),
         ("at an unknown place", event, {"endpoint": "nobody"}),
         ("with a wrong secret", event, {"secret": "x" * 16}),
         ("301 seconds old", event, {"at": now - 305}),

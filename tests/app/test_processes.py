@@ -235,7 +235,7 @@ async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_ur
 
 
 async def test_a_process_of_faces_alone_needs_no_login_of_the_engine(settings) -> None:
-    """As deploy/ starts `serve`: it reads and writes as a face, and can do no work of the engine."""
+    """Serve as deploy/ does: this process reads and writes as a face, and can do no work of the engine."""
     assert settings.database_url is not None
     async with storage.ready_database(settings) as found:
         alone = load_settings(faces_database_url=found.faces)

@@ -1,4 +1,4 @@
-"""What Slack is answered, whole: clicks and modals of people with and without rights, the notes, the audit, the count.
+"""Answers to Slack, whole: clicks and modals of people with and without rights, the notes, the audit, the count.
 
 ``whole_slack.json`` holds what is expected; ids and times are told apart by the order in which they appear.
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +16,10 @@ import pytest
 from app import adapters, processes, storage
 from app.http import server as http_server
 from app.http.connections import Limits
+from app.logins import Logins
 from app.processes import Duty
 from app.settings import PREFIX, Settings, load_settings
-from app.wiring import App
+from app.wiring import App, build
 from connectors.bpmn.client import BpmnSettings
 from connectors.http.addresses import AllowedHost
 from connectors.http.connector import HttpSettings
@@ -348,6 +351,61 @@ async def test_a_process_runs_the_parts_of_its_duties(
     serves = Duty.SERVE in duties
     assert told == ["http://here:1" if serves else None]
     assert made == ([(("application", faces), "here", 1, Limits(2, 3, 4, connections=5))] if serves else [])
+
+
+class Begun(Exception):
+    """Ends a start after its first step."""
+
+
+@pytest.mark.parametrize("duties", [{Duty.SERVE}, {Duty.WORK}, {Duty.KEEP}, {Duty.SERVE, Duty.WORK}, set(Duty)])
+async def test_only_a_process_of_all_parts_founds_the_first_tenant(
+    clean_environment: pytest.MonkeyPatch, duties: set[Duty]
+) -> None:
+    begun: list[Any] = []
+
+    def build(settings: Settings, *, first_run: bool) -> Any:
+        begun.append((settings, first_run))
+        raise Begun
+
+    clean_environment.setattr(processes, "build", build)
+    settings = load_settings(database_url="postgresql://u:p@h/d")
+    with pytest.raises(Begun):
+        await processes.run_settings(settings, frozenset(duties), lambda url: None)
+    assert begun == [(settings, duties == set(Duty))]
+
+
+@pytest.mark.parametrize(
+    ("tenant", "hooks", "first", "founded"),
+    [
+        ("default", {}, True, True),
+        ("default", {}, False, False),
+        ("acme", {}, True, False),
+        ("acme", {"a": {"secret": SECRET, "tenant": "default"}}, True, True),
+    ],
+)
+async def test_the_first_tenant_is_founded_only_where_the_settings_name_it(
+    clean_environment: pytest.MonkeyPatch, tenant: str, hooks: Any, first: bool, founded: bool
+) -> None:
+    done: list[Any] = []
+
+    @asynccontextmanager
+    async def ready(settings: Settings) -> AsyncIterator[Logins]:
+        yield Logins("postgresql://f:p@h/d", None)
+
+    async def found(database: Any) -> None:
+        done.append("founded")
+
+    async def require(database: Any, logins: Logins, names: Any) -> None:
+        done.append(names)
+        raise Begun
+
+    for name, stub in (("ready_database", ready), ("found_default_tenant", found), ("require_tenants", require)):
+        clean_environment.setattr(storage, name, stub)
+    settings = load_settings(database_url="postgresql://u:p@h/d", tenant=tenant, webhooks=hooks)
+    with pytest.raises(Begun):
+        async with build(settings, first_run=first):
+            raise AssertionError
+    assert done == [*(["founded"] if founded else []), settings.tenants]
 
 
 SHOWN = {"card", "remind", "escalate", "voided", "proposal", "note", "task"}

@@ -78,3 +78,57 @@ def test_who_is_in_a_slack_group_has_to_be_looked_up() -> None:
     assert [group.group for group in slack_groups(escalated)] == ["S0IT", "S0X"]
     assert slack_groups(terms(GroupQuorum("leads", 1))) == ()
     assert said(terms(S0IT)) == "It asks for 1 of the Slack group S0IT, whose members cannot be looked up."
+
+
+@pytest.mark.parametrize(("shaped", "named"), [(1, 1), (5, 5), (6, 5), (7, 5)])
+def test_of_those_who_shaped_it_five_are_named(shaped: int, named: int) -> None:
+    many = Directory.of("d", [Entry(f"p{n}", f"P{n}", groups=frozenset({"leads"})) for n in range(9)])
+    did = [Contributor(Role.EDITOR, f"person:p{n}", f"p{n}") for n in range(shaped)]
+    found = unanswerable(terms(GroupQuorum("leads", 9)), did, many, {})
+    assert found is not None
+    names = ", ".join(f"P{n} edited this" for n in range(named)) + (" and others" if shaped > 5 else "")
+    assert found.message == (
+        "It asks for 9 of the group 'leads', which has 9 people in the directory, "
+        f"of whom {9 - shaped} may decide this. Whoever shaped it does not decide it: {names}."
+    )
+    assert found.remedy == (
+        "Publish a directory with more people in the group, or let the policy or the workflow ask others."
+    )
+
+
+LINKED = Directory.of(
+    "d1",
+    [
+        Entry("ann", "Ann", principals=frozenset({"slack:U1"})),
+        Entry("bob", "Bob", principals=frozenset({"slack:T1/U2"})),
+        Entry("cat", "Cat", principals=frozenset({"slack:U3"}), active=False),
+        Entry("dan", "Dan"),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "accounts", "words"),
+    [
+        (1, {"U1"}, ""),
+        (2, {"U1", "T1/U2", "U9"}, ""),
+        (2, {"U1", "U2"}, "which has 1 person in the directory, of whom 1 may decide this."),
+        (1, {"U3", "U9"}, "which has nobody in the directory."),
+        (3, {"U1", "T1/U2"}, "which has 2 people in the directory, of whom 2 may decide this."),
+    ],
+)
+def test_of_a_slack_group_those_count_whom_the_directory_knows(of: int, accounts: set[str], words: str) -> None:
+    group = GroupQuorum("S0IT", of, GroupSource.SLACK_GROUP)
+    found = unanswerable(terms(group), (), LINKED, {group.key: frozenset(accounts)})
+    assert ("" if found is None else found.message) == (
+        words and f"It asks for {of} of the Slack group 'S0IT', {words}"
+    )
+
+
+def test_who_has_no_approvers_is_told_to_name_some() -> None:
+    found = unanswerable(terms(), (), PEOPLE, {})
+    assert found is not None
+    assert (found.message, found.remedy) == (
+        "Nobody may decide this: its terms name no approvers.",
+        "Name some in the policy's rule.",
+    )

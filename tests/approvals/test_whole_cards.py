@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from approvals.content import Agent, CardContent, CardState, InputField, ShapedBy, Source
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, TaskState, TaskView, Vote, VoteChannel
 from approvals.slack import modals, tasks
-from approvals.slack.blocks import pages, section
+from approvals.slack.blocks import echo_bytes, pages, section
 from approvals.slack.cards import link_line, render
-from approvals.slack.forms import cut
+from approvals.slack.forms import cut, input_blocks
+from approvals.slack.sources import source_lines
 from core.action import Change, Risk
 from core.terms import GroupQuorum, GroupSource
 from tests.support.whole import as_it_was
@@ -157,3 +158,40 @@ def test_content_is_whole_over_json(content: CardContent) -> None:
     said = views(CardView(uuid4(), "n", ApprovalKind.ACTION, content, CardState.PENDING))
     for one in said.values():
         assert CardContent.from_json(one.content.to_json()) == one.content
+
+
+@pytest.mark.parametrize("less", [0, 1])
+@pytest.mark.parametrize("limit", ["MODAL_BLOCKS_MAX", "ECHO_BYTES_MAX"])
+def test_a_form_is_shown_below_the_whole_task_if_both_fit(
+    monkeypatch: pytest.MonkeyPatch, task: TaskView, limit: str, less: int
+) -> None:
+    task = replace(task, description="d" * 500)
+    whole = tasks.form_modal(task)["blocks"]
+    head, form = len(whole) - len(input_blocks(task.form)), input_blocks(task.form)
+    size = {"MODAL_BLOCKS_MAX": len(whole), "ECHO_BYTES_MAX": echo_bytes(whole[:head]) + echo_bytes(form)}[limit]
+    monkeypatch.setattr(tasks, limit, size - less)
+    drawn = tasks.form_modal(task)["blocks"]
+    assert (drawn == whole) is (less == 0)
+    assert drawn[-len(form) :] == form
+    if less:
+        assert "This task is too long to be shown here" in drawn[0]["text"]["text"]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_source_of_a_long_value_is_on_lines_of_its_own(content: CardContent, extra: int, ours: bool) -> None:
+    room = 400 - len("• `` comes from `crm`")
+    name = "f" * (room + extra)
+    source = Source(name, "comes from", "crm", ours=ours, value="" if ours else "they said")
+    [lines] = source_lines(replace(content, sources=(source,)))
+    told = [f"• `{name}` comes from `crm`"] if not extra else ["• comes from", f"`{name}`", "→", "`crm`"]
+    assert lines == told if ours else lines == ["• *Nobody of yours chose this value:* `they said`", *told]
+
+
+@pytest.mark.parametrize(
+    ("length", "shown"), [(300, "*Outcome* `{}`"), (301, "*Outcome* is in *Review*")], ids=["short", "long"]
+)
+def test_a_short_fact_of_a_long_card_is_shown_up_to_its_length(view: CardView, length: int, shown: str) -> None:
+    detail = "d" * length
+    long = replace(views(view)["too long"], detail=detail)
+    assert shown.format(detail) in str(render(long).blocks)

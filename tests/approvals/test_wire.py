@@ -1,4 +1,4 @@
-"""What goes to Slack and what comes back: each request as it is sent, and each answer about accounts and groups."""
+"""Requests to Slack as they are sent, and its answers about messages, accounts and groups."""
 
 from __future__ import annotations
 

@@ -249,6 +249,17 @@ def test_a_line_of_the_longest_length_is_accepted(monkeypatch: pytest.MonkeyPatc
         chain_of(opened(), started({"x": "y" * 500}))
 
 
+@pytest.mark.parametrize("kind", sorted(RUN_EVENTS))
+def test_of_one_append_only_a_late_answer_follows_the_end(kind: EventType) -> None:
+    data = {**dict.fromkeys(REQUIRED_DATA.get(kind, ())), "status": "succeeded"}
+    after = Event(kind, KEEPER, AT, data)
+    if kind is EventType.ACTION_LATE:
+        assert len(chain_of(opened(), closed(), after, after)) == 4
+    else:
+        with pytest.raises(InputError, match=rf"{kind} cannot follow run\.closed"):
+            chain_of(opened(), closed(), after)
+
+
 def test_a_closed_run_takes_nothing_more() -> None:
     with pytest.raises(InputError, match="cannot follow"):
         chain_of(opened(), closed(), started())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from hashlib import sha256
 from typing import Any
 
@@ -11,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import InputError
-from evidence.commitments import blind, commit, commit_fields, disclosure, new_run_key, open_disclosure, path_of
+from evidence.commitments import (
+    Disclosed,
+    blind,
+    commit,
+    commit_fields,
+    disclosure,
+    new_run_key,
+    open_disclosure,
+    path_of,
+)
 
 KEY = b"k" * 32
 # U+0000 is refused everywhere where data enters; the canonical form of a whole float above 2^53 reads as a big integer
@@ -90,3 +100,21 @@ def test_a_whole_float_above_2_to_the_53_can_be_disclosed() -> None:
 def test_values_without_a_json_form_are_refused() -> None:
     with pytest.raises(InputError):
         commit(KEY, "/a", float("nan"))
+
+
+@pytest.mark.parametrize(("salt", "taken"), [(31, False), (32, True), (33, False), (16, False), (0, False)])
+def test_a_disclosure_has_a_salt_of_its_one_length(salt: int, taken: bool) -> None:
+    preimage = json.dumps(["a" * salt, "/x", 1], separators=(",", ":")).encode()
+    line = base64.urlsafe_b64encode(preimage).rstrip(b"=").decode()
+    if taken:
+        assert open_disclosure(line) == Disclosed("/x", 1, sha256(preimage).hexdigest())
+    else:
+        with pytest.raises(InputError, match=r"is not \[salt, path, value\]"):
+            open_disclosure(line)
+
+
+@pytest.mark.parametrize("told", [["a" * 32, "/x"], ["a" * 32, "/x", 1, 2], [7, "/x", 1], ["a" * 32, 7, 1], {}, "x"])
+def test_a_disclosure_of_another_shape_is_none(told: object) -> None:
+    line = base64.urlsafe_b64encode(json.dumps(told).encode()).rstrip(b"=").decode()
+    with pytest.raises(InputError):
+        open_disclosure(line)

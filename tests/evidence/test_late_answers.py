@@ -82,6 +82,17 @@ def test_what_contradicts_its_receipt_is_a_warning_with_words(workshop: Any) -> 
     )
 
 
+def test_each_late_answer_that_contradicts_its_receipt_is_told(workshop: Any) -> None:
+    story = answered(answered(answered(workshop.tell(), known="failed"), known="unanswered"), 1, known="failed")
+    late = row(checked(workshop, story), "late answers")
+    assert late == Row(
+        "late answers",
+        Status.WARNING,
+        "attempt 1 of servicenow.incident.update: failed. It counts as done.; "
+        "attempt 1 of servicenow.incident.update: failed. It counts as done.",
+    )
+
+
 @pytest.mark.parametrize("kind", sorted(EventType))
 def test_nothing_else_follows_the_end(workshop: Any, kind: EventType) -> None:
     """Refuse any other line behind the end, whatever it says besides its type."""

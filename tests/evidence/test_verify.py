@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
+from app.cli import evidence as command
 from core.canonical import canonical_bytes, sha256_hex
 from core.errors import InputError
 from evidence import layout
@@ -358,6 +360,28 @@ def test_an_unfinished_run_is_accepted_only_where_asked(workshop: Any) -> None:
     relaxed = verify_bundle(path, public_key=workshop.key, require_final=False)
     assert relaxed.ok
     assert row_named(relaxed, "completeness").status is Status.WARNING
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize(("finished", "allowed", "code"), [(True, False, 0), (False, False, 1), (False, True, 0)])
+def test_both_command_lines_say_the_same_of_an_unfinished_run(
+    workshop: Any, capsys: pytest.CaptureFixture[str], pinned: bool, finished: bool, allowed: bool, code: int
+) -> None:
+    story = workshop.tell()
+    if not finished:
+        story.events.pop()
+    path, key = workshop.save(workshop.build(story)), workshop.key if pinned else None
+    given = [str(path), *(["--key", str(key)] if pinned else []), *(["--allow-unfinished"] if allowed else [])]
+    told = verify_bundle(path, public_key=key, require_final=not allowed)
+    for more, wanted in ([], told.to_text()), (["--json"], json.dumps(told.to_json(), indent=2)):
+        assert main([*given, *more]) == code
+        assert capsys.readouterr() == (f"{wanted}\n", "")
+        try:
+            command.verify(path, key=key, allow_unfinished=allowed, as_json=bool(more))
+            ended = 0
+        except typer.Exit as stopped:
+            ended = stopped.exit_code
+        assert (ended, capsys.readouterr().out) == (code, f"{wanted}\n")
 
 
 def test_clock_steps_back_warn(workshop: Any) -> None:

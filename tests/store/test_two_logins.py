@@ -194,6 +194,35 @@ async def test_a_login_that_is_more_than_its_role_is_refused(runtime: Any, datab
         await owner.close()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("SELECT '{}'", ""),
+        ("ALTER ROLE {} SUPERUSER", "a superuser"),
+        ("ALTER ROLE {} CREATEROLE", "one who creates roles"),
+        ("ALTER ROLE {} BYPASSRLS", "one whom no row is hidden from"),
+        (f"GRANT {ENGINE_ROLE} TO {{}}", ENGINE_ROLE),
+        ("GRANT pg_monitor TO {}", "pg_monitor"),
+    ],
+)
+async def test_each_right_beyond_the_role_is_named(database_url: str, given: str, words: str) -> None:
+    name, owner = f"more_{uuid4().hex}", await asyncpg.connect(database_url)
+    found = ""
+    try:
+        await owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'word'; GRANT {FACES_ROLE} TO {name}")
+        await owner.execute(given.format(name))
+        place = urlsplit(database_url).netloc.rpartition("@")[0]
+        try:
+            await storage.check_login("faces", database_url.replace(place, f"{name}:word", 1))
+        except ConfigurationError as error:
+            found = error.message
+    finally:
+        await owner.execute(f"DROP ROLE {name}")
+        await owner.close()
+    said = f"the database login of the faces is also {words}, so nothing parts it from the rest."
+    assert found == (words and said)
+
+
 async def test_setup_makes_logins_that_work_and_says_their_passwords_once(
     runtime: Any, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,80 @@
+"""The contract of the faces, whole: each parameter, member and option, with its kind, its limits and its default."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from app.cli import root
+from app.http.application import create_app
+from app.settings import load_settings
+from tests.support.whole import as_it_was
+
+HERE = Path(__file__).parent
+_WORDS = frozenset({"title", "description", "summary", "operationId", "tags"})
+
+
+def _line(schema: Any) -> str:
+    """A schema in one line: its kind or the name of its model, then its limits and its default."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    rest = {name: item for name, item in schema.items() if name not in _WORDS}
+    kinds = [_line(item) for item in rest.pop("anyOf", ())] or [str(rest.pop("type", "anything"))]
+    for name in ("items", "additionalProperties"):
+        if isinstance(rest.get(name), dict):
+            kinds[-1] += f" of {_line(rest.pop(name))}"
+    limits = [f"{name}={json.dumps(item, ensure_ascii=False)}" for name, item in sorted(rest.items())]
+    return ", ".join([" or ".join(kinds), *limits])
+
+
+def _content(told: dict[str, Any]) -> str:
+    return ", ".join(f"{kind} {_line(item.get('schema', {}))}" for kind, item in told.get("content", {}).items())
+
+
+def _option(told: Any) -> str:
+    """An option in one line: its kind, its limits and its default."""
+    kind = getattr(told.type_descriptor.annotation, "__name__", str(told.type_descriptor.annotation))
+    limits = [f"{name}={getattr(told, name)}" for name in ("min", "max") if getattr(told, name, None) is not None]
+    marks = [mark for mark in ("required", "multiple", "hidden") if getattr(told, mark, False)]
+    return ", ".join([kind, *limits, *marks, *([f"default={told.default}"] if told.default not in (None, ()) else [])])
+
+
+@pytest.mark.req("U-8")
+def test_the_contract_over_http_is_as_it_was(clean_environment: pytest.MonkeyPatch) -> None:
+    faces: Any = SimpleNamespace(settings=load_settings(), slack=None, database=None, metrics=None)
+    schema = create_app(faces).openapi()
+    found: dict[str, Any] = {}
+    for path, methods in schema["paths"].items():
+        for method, told in methods.items():
+            asked = {
+                f"{each['in']} {each['name']}{' (needed)' if each['required'] else ''}": _line(each["schema"])
+                for each in told.get("parameters", ())
+            }
+            answers = {status: _content(answer) for status, answer in told["responses"].items()}
+            said = {"safe": told.get("security"), "asked": asked, "body": _content(told.get("requestBody", {}))}
+            found[f"{method.upper()} {path}"] = {**said, "answers": answers}
+    for name, model in schema["components"]["schemas"].items():
+        members = {each: _line(item) for each, item in model.get("properties", {}).items()}
+        rest = {each: item for each, item in model.items() if each != "properties"}
+        found[name] = {**members, "": _line(rest)}
+    as_it_was(HERE / "whole_contract_http.json", found)
+
+
+@pytest.mark.req("U-8")
+def test_the_contract_of_the_command_line_is_as_it_was() -> None:
+    found: dict[str, Any] = {}
+
+    def walk(command: Any, place: str) -> None:
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, f"{place} {name}".strip())
+        if hasattr(command, "commands"):
+            return
+        found[place] = {" ".join(each.opts): _option(each) for each in command.params}
+
+    walk(typer.main.get_command(root), "")
+    as_it_was(HERE / "whole_contract_cli.json", found)

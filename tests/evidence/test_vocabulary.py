@@ -1,0 +1,72 @@
+"""The closed vocabulary of the audit, whole: the types of each stream, and what the data of each must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import InputError
+from evidence import layout
+from evidence.chain import ChainHead, Event, EventType, append
+from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor
+from evidence.receipts import LateAnswer, ReceiptStatus, contradiction
+from tests.evidence.test_chain import AT, opened
+from tests.support.whole import as_it_was
+
+EXPECTED = Path(__file__).with_name("whole_vocabulary.json")
+
+
+@pytest.mark.req("U-7")
+def test_the_vocabulary_is_as_it_was() -> None:
+    found: dict[str, Any] = {
+        str(kind): {
+            "streams": [name for name, kinds in (("run", RUN_EVENTS), ("tenant", TENANT_EVENTS)) if kind in kinds],
+            "needs": sorted(REQUIRED_DATA.get(kind, ())),
+        }
+        for kind in sorted(EventType)
+    }
+    found["always"], found["others"] = sorted(layout.ALWAYS), layout.OTHERS.pattern
+    found["readme"] = {
+        algorithm: layout.readme("r1", "acme", "k1", algorithm).splitlines()
+        for algorithm in ("ed25519", "ecdsa-p256-sha256")
+    }
+    as_it_was(EXPECTED, found)
+
+
+@pytest.mark.parametrize("kind", sorted(REQUIRED_DATA))
+def test_a_line_without_what_it_needs_is_not_written(kind: EventType) -> None:
+    """Each member alone is missed, in the stream that the type belongs to."""
+    ours = kind in RUN_EVENTS
+    head, first = ChainHead.of("run:r1" if ours else "tenant:t1"), [opened()] if ours else []
+    whole = dict.fromkeys(sorted(REQUIRED_DATA[kind]), "x")
+    if kind not in (EventType.RUN_OPENED, EventType.RUN_CLOSED):
+        append(head, [*first, Event(kind, Actor("a", "b"), AT, whole)])
+    for name in whole:
+        lacking = {each: item for each, item in whole.items() if each != name}
+        event = Event(kind, Actor("a", "b"), AT, lacking)
+        if kind is EventType.RUN_CLOSED and name == "count":
+            append(head, [*first, event])
+            continue
+        with pytest.raises(InputError, match=f"lacks {name}"):
+            append(head, [event] if kind is EventType.RUN_OPENED else [*first, event])
+
+
+CONTRADICTS = {
+    (LateAnswer.SUCCEEDED, ReceiptStatus.FAILED, "same"): "It counts as failed.",
+    (LateAnswer.SUCCEEDED, ReceiptStatus.FAILED, "other"): "It counts as failed.",
+    (LateAnswer.SUCCEEDED, ReceiptStatus.SUCCEEDED, "other"): (
+        "Attempt 2 counts as done as well: it may have happened twice."
+    ),
+    (LateAnswer.FAILED, ReceiptStatus.SUCCEEDED, "same"): "It counts as done.",
+}
+
+
+@pytest.mark.parametrize("status", ReceiptStatus)
+@pytest.mark.parametrize("known", LateAnswer)
+@pytest.mark.parametrize(("attempt", "which"), [(2, "same"), (1, "other")])
+def test_a_late_answer_contradicts_its_receipt_or_not(
+    known: LateAnswer, status: ReceiptStatus, attempt: int, which: str
+) -> None:
+    assert contradiction(known, attempt, status, 2) == CONTRADICTS.get((known, status, which))
