@@ -67,6 +67,27 @@ def test_one_policy_that_does_not_know_an_operation_is_enough_to_deny_it(
 
 
 @pytest.mark.req("U-4")
+@pytest.mark.parametrize("condition", ["", ", when: 'size(run.id) > 0'"])
+def test_a_rule_about_one_table_decides_nothing_of_the_others(condition: str) -> None:
+    """One of its two outcomes always holds for its own table, and none of them for another one."""
+    halves = ", when: \"action.fields.state == '7'\", otherwise: deny"
+    text = "policy: {}\nversion: 1\nrules: [{{id: {}, match: {{operation: {}}}, outcome: {}}}]\n"
+    asks = f"needs_approval, approvers: [{{group: g}}]{halves}"
+    own, narrow = (
+        Definitions(CATALOG).compile_policy(text.format(*given), "p.yaml")
+        for given in (("own", "all", RECORD, f"allow{condition}"), ("narrow", "halves", UPDATE, asks))
+    )
+    foreseen = foresee(PolicySet([own, narrow]), "w", RECORD, {})
+    every = (Ruling.DENY, Ruling.NEEDS_APPROVAL, Ruling.ALLOW)
+    assert (foreseen.verdict, foreseen.outcomes) == (Verdict.DEPENDS, every)
+    assert foreseen.words == "it depends: allowed or asks people or denied"
+    assert foreseen.rules == ("narrow/halves", "own/all")
+    assert foresee(PolicySet([narrow]), "w", RECORD, {}).verdict is Verdict.DENIED, "it lets nothing out by itself"
+    alone = foresee(PolicySet([narrow]), "w", UPDATE, {})
+    assert (alone.verdict, alone.outcomes) == (Verdict.DEPENDS, (Ruling.DENY, Ruling.NEEDS_APPROVAL))
+
+
+@pytest.mark.req("U-4")
 def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rules(named: Named, update: Any) -> None:
     first = named("a", ("x", "allow", ""), ("y", "needs_approval", ""), ("z", "needs_approval", ""))
     second = named("b", ("x", "needs_approval", ""), ("w", "allow", ""))
