@@ -50,7 +50,7 @@ def judged(update: Any, *members: Any, workflow: str = "triage", operation: str 
 def test_one_policy_that_does_not_know_an_operation_is_enough_to_deny_it(
     named: Named, update: Any, operations: Mapping[str, OperationFacts]
 ) -> None:
-    """It was published for an older release, which had no such operation, so nobody has asked it about that."""
+    """A policy of an older release, which had no such operation, was never asked about it."""
     text = "policy: {}\nversion: 1\n{}rules:\n  - {{id: all, match: {{operation: '*'}}, outcome: allow}}\n"
     fewer = {name: facts for name, facts in operations.items() if name != UPDATE}
     older = load_policy(text.format("older", ""), "older.yaml", fewer)

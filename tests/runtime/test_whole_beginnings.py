@@ -1,4 +1,4 @@
-"""How runs begin and tasks end, whole: each answer or refusal, with every line that it leaves in an audit."""
+"""Beginnings of runs and ends of tasks, whole: each answer or refusal, with every line that it leaves in an audit."""
 
 from __future__ import annotations
 

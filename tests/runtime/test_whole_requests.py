@@ -66,13 +66,13 @@ def version(text: str, number: int) -> str:
 
 
 def _besides(line: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
-    """What an event holds besides its line. What is drawn by chance is there, whatever it is."""
+    """Values of an event that its line does not show. One that is drawn by chance is there, whatever it is."""
     found = {name: value for name, value in event.items() if value not in (None, [], {}, "", False, line.get(name))}
     return found | {name: "<drawn>" for name in ("token", "nonce") if found.get(name)}
 
 
 class Told:
-    """What was answered, and the lines that came into the audits of both tenants with it."""
+    """Answers, and the lines that came into the audits of both tenants with them."""
 
     def __init__(self, runtime: Any) -> None:
         self.runtime = runtime
@@ -231,7 +231,7 @@ async def test_it_takes_two(told: Told) -> None:
     compared(told, "two")
 
 
-@pytest.mark.req("promise 11")
+@pytest.mark.req("V-13")
 async def test_runs_are_steered(told: Told) -> None:
     runtime, definitions, within = told.runtime, told.runtime.definitions, told.within
     run = (await told("start", runtime.start("flow", {"number": "N1", "name": "n"}))).run_id
@@ -264,7 +264,6 @@ async def test_runs_are_steered(told: Told) -> None:
     compared(told, "steering")
 
 
-@pytest.mark.req("promise 11")
 async def test_things_are_paused(told: Told) -> None:
     runtime = told.runtime
     run = (await runtime.start("flow", {"number": "N1", "name": "n"})).run_id
