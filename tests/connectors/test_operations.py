@@ -525,3 +525,13 @@ def test_a_field_has_the_type_of_its_schema_or_of_its_fixed_value() -> None:
     one = Operation.model_validate(within | {"writes": "fields"})
     assert one.fact_types() == {"inner": "int", "other": "dyn"}
     assert one.arguments == {"fields", "id", "inner", "other"}
+
+
+@pytest.mark.parametrize("effects", ["none", "internal_db", "external_call", "human_process"])
+@pytest.mark.parametrize(("name", "handler"), [("transform.own.apply", "transform:apply"), ("crm.own.set", "crm:set")])
+def test_only_what_computes_and_has_no_effect_stays_inside(name: str, handler: str, effects: str) -> None:
+    made = Operation.model_validate(declaration(name=name, handler=handler, side_effects=effects))
+    assert made.has_effect is (effects != "none")
+    assert made.stays_inside is (effects == "none" and handler == "transform:apply")
+    renamed = declaration(name=f"other.{name}", connector=handler.partition(":")[0], handler=handler)
+    assert Operation.model_validate(renamed | {"side_effects": effects}).stays_inside is made.stays_inside
