@@ -141,7 +141,7 @@ async def test_a_pre_read_asks_for_the_diff_and_the_facts(now: Any, make_call: M
 async def test_journals_are_marked_and_read_back_by_their_mark_alone(
     closing: Callable[[Any], Any], make_call: MakeCall, wire: Any, diff: Any, marked: set[str]
 ) -> None:
-    """Of an operation of an installation as well, whatever its declaration says of them."""
+    """Operations of an installation are no exception, whatever their declarations say of them."""
     values = {"state": "2", "work_notes": "a", "comments": "b", "u_log": "c"}
     properties = {"sys_id": {"type": "string"}, "fields": {"type": "object"}}
     declared = Operation.model_validate(

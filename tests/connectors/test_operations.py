@@ -480,3 +480,58 @@ def test_a_long_summary_shows_that_it_goes_on(catalog: Catalog) -> None:
     action = build_action(catalog.get("slack.message.post"), {"channel": "C0OPS", "text": "x" * 1000})
     assert len(action.summary) == 300
     assert action.summary.endswith("…")
+
+
+def test_a_field_has_the_type_of_its_schema_or_of_its_fixed_value() -> None:
+    schemas = {
+        "text": {"type": "string"},
+        "whole": {"type": "integer"},
+        "truth": {"type": "boolean"},
+        "number": {"type": "number"},
+        "texts": {"type": "array", "items": {"type": "string"}},
+        "wholes": {"type": "array", "items": {"type": "integer"}},
+        "list": {"type": "array"},
+        "object": {"type": "object"},
+        "either": {"type": ["string", "null"]},
+        "anything": {},
+        "true": True,
+    }
+    fixed = {
+        "a": "x",
+        "b": 1,
+        "c": True,
+        "d": 1.5,
+        "e": None,
+        "f": ["x", "y"],
+        "g": [],
+        "h": ["x", 1],
+        "i": [1, "x"],
+        "j": {"x": "y"},
+    }
+    declared = declaration(
+        input_schema={"type": "object", "properties": schemas}, params=fixed, target="t", summary="s"
+    )
+    found = Operation.model_validate(declared)
+    of_schemas = ("string", "int", "bool", "double", "list<string>", *["dyn"] * 6)
+    of_values = ("string", "int", "bool", "dyn", "dyn", "list<string>", "list<string>", "dyn", "dyn", "dyn")
+    types = dict(zip((*schemas, *fixed), (*of_schemas, *of_values), strict=True))
+    assert found.fact_types() == types
+    assert found.arguments == {*types}
+    some = Operation.model_validate(declared | {"writes": ["d", "whole", "f"]})
+    assert some.fact_types() == {"d": "dyn", "whole": "int", "f": "list<string>"}
+    assert some.arguments == {*schemas, "d", "f"}
+    inner = {"type": "object", "properties": {"inner": {"type": "integer"}, "other": {}}}
+    within = declaration(input_schema={"type": "object", "properties": {"fields": inner, "id": {"type": "string"}}})
+    one = Operation.model_validate(within | {"writes": "fields"})
+    assert one.fact_types() == {"inner": "int", "other": "dyn"}
+    assert one.arguments == {"fields", "id", "inner", "other"}
+
+
+@pytest.mark.parametrize("effects", ["none", "internal_db", "external_call", "human_process"])
+@pytest.mark.parametrize(("name", "handler"), [("transform.own.apply", "transform:apply"), ("crm.own.set", "crm:set")])
+def test_only_what_computes_and_has_no_effect_stays_inside(name: str, handler: str, effects: str) -> None:
+    made = Operation.model_validate(declaration(name=name, handler=handler, side_effects=effects))
+    assert made.has_effect is (effects != "none")
+    assert made.stays_inside is (effects == "none" and handler == "transform:apply")
+    renamed = declaration(name=f"other.{name}", connector=handler.partition(":")[0], handler=handler)
+    assert Operation.model_validate(renamed | {"side_effects": effects}).stays_inside is made.stays_inside

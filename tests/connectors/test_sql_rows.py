@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -83,6 +84,27 @@ async def test_a_row_is_found_by_its_whole_key(paired: Any, database: Any) -> No
     )
     changed = await database.fetch("SELECT id, part FROM crm.pairs WHERE status <> 'new'")
     assert [tuple(row) for row in changed] == [(7, "b")]
+
+
+@pytest.mark.parametrize("name", ["update", "delete"])
+async def test_whoever_changes_a_row_at_the_same_time_is_waited_for_and_seen(
+    sql: SqlConnector, declared: Catalog, database: Any, outside: str, name: str
+) -> None:
+    given = {"id": 1} | ({"fields": {"status": "gold"}} if name == "update" else {})
+    before = await sql.read_before(call(declared, name, **given))
+    assert isinstance(before, Before)
+    other = await asyncpg.connect(outside)
+    async with other.transaction():
+        await other.execute("UPDATE crm.customers SET status = 'silver' WHERE id = 1")
+        writing = asyncio.create_task(sql.perform(call(declared, name, before, **given)))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        async with asyncio.timeout(60):
+            while not await database.fetchval(waits):
+                pass
+    words = "the row of crm.customers has changed since it was read, so it is read and judged anew"
+    assert await writing == NotSent(words)
+    assert (await customer(database, 1))["status"] == "silver"
+    await other.close()
 
 
 async def test_what_the_database_makes_of_a_value_is_told(sql: SqlConnector, declared: Catalog, database: Any) -> None:

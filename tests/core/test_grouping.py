@@ -99,7 +99,28 @@ async def test_an_error_of_the_database_is_found_out_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [ConnectionResetError("gone"), asyncpg.ConnectionDoesNotExistError("gone"), OSError()]
+    "fault",
+    [
+        asyncpg.DeadlockDetectedError("lost"),
+        asyncpg.SerializationError("lost"),
+        asyncpg.UniqueViolationError("taken"),
+        asyncpg.CheckViolationError("strange"),
+        asyncpg.RaiseError("not so"),
+    ],
+)
+async def test_what_postgresql_has_rolled_back_is_tried_one_by_one(fault: Exception) -> None:
+    desk = Desk(fault)
+    assert await desk.all(1, 2, 3) == [10, 20, 30]
+    assert desk.begun == [1, [2, 3], 2, 3]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(ConnectionResetError("gone"), asyncpg.ConnectionDoesNotExistError("gone"), OSError()),
+        *(asyncpg.AdminShutdownError("gone"), asyncpg.ReadOnlySQLTransactionError("gone"), TimeoutError()),
+        asyncpg.TooManyConnectionsError("gone"),
+    ],
 )
 async def test_a_lost_answer_is_told_to_each_and_nothing_is_written_twice(fault: Exception) -> None:
     desk = Desk(fault)

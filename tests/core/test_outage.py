@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from core.errors import InputError, TransportError
+from core.errors import ConsistencyError, InputError, TransportError
 from core.outage import is_away, is_passing
 
 pytestmark = pytest.mark.req("Q-18")
+
+
+class Unencodable(asyncpg.InterfaceError, ValueError):
+    """An error of asyncpg's own, as for a parameter that it cannot encode."""
 
 
 def of_state(state: str) -> Exception:
@@ -37,6 +41,11 @@ def test_what_is_wrong_with_a_statement_comes_again(state: str) -> None:
         (TransportError("x"), True),
         (asyncpg.InterfaceError("x"), True),
         (asyncpg.exceptions.DataError("x"), False),
+        (Unencodable("x"), False),
+        (asyncpg.ClientConfigurationError("x"), False),
+        (OSError("x"), True),
+        (ValueError("x"), False),
+        (ConsistencyError("x"), False),
         (InputError("x"), False),
         (KeyError("x"), False),
     ],

@@ -50,7 +50,7 @@ def judged(update: Any, *members: Any, workflow: str = "triage", operation: str 
 def test_one_policy_that_does_not_know_an_operation_is_enough_to_deny_it(
     named: Named, update: Any, operations: Mapping[str, OperationFacts]
 ) -> None:
-    """It was published for an older release, which had no such operation, so nobody has asked it about that."""
+    """A policy of an older release, which had no such operation, was never asked about it."""
     text = "policy: {}\nversion: 1\n{}rules:\n  - {{id: all, match: {{operation: '*'}}, outcome: allow}}\n"
     fewer = {name: facts for name, facts in operations.items() if name != UPDATE}
     older = load_policy(text.format("older", ""), "older.yaml", fewer)
@@ -64,6 +64,27 @@ def test_one_policy_that_does_not_know_an_operation_is_enough_to_deny_it(
         assert foresee(PolicySet(members), "triage", UPDATE, {}).verdict is Verdict.DENIED
         assert foresee(PolicySet(members), "triage", POST, {}).verdict is Verdict.ALLOWED
     assert judged(update, elsewhere, newer).outcome is Ruling.ALLOW
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.parametrize("condition", ["", ", when: 'size(run.id) > 0'"])
+def test_a_rule_about_one_table_decides_nothing_of_the_others(condition: str) -> None:
+    """One of its two outcomes always holds for its own table, and none of them for another one."""
+    halves = ", when: \"action.fields.state == '7'\", otherwise: deny"
+    text = "policy: {}\nversion: 1\nrules: [{{id: {}, match: {{operation: {}}}, outcome: {}}}]\n"
+    asks = f"needs_approval, approvers: [{{group: g}}]{halves}"
+    own, narrow = (
+        Definitions(CATALOG).compile_policy(text.format(*given), "p.yaml")
+        for given in (("own", "all", RECORD, f"allow{condition}"), ("narrow", "halves", UPDATE, asks))
+    )
+    foreseen = foresee(PolicySet([own, narrow]), "w", RECORD, {})
+    every = (Ruling.DENY, Ruling.NEEDS_APPROVAL, Ruling.ALLOW)
+    assert (foreseen.verdict, foreseen.outcomes) == (Verdict.DEPENDS, every)
+    assert foreseen.words == "it depends: allowed or asks people or denied"
+    assert foreseen.rules == ("narrow/halves", "own/all")
+    assert foresee(PolicySet([narrow]), "w", RECORD, {}).verdict is Verdict.DENIED, "it lets nothing out by itself"
+    alone = foresee(PolicySet([narrow]), "w", UPDATE, {})
+    assert (alone.verdict, alone.outcomes) == (Verdict.DEPENDS, (Ruling.DENY, Ruling.NEEDS_APPROVAL))
 
 
 @pytest.mark.req("U-4")

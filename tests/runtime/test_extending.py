@@ -60,7 +60,7 @@ async def test_what_can_begin_begins_at_once_while_the_rest_waits(runtime: Any) 
 
 @pytest.mark.req("V-13")
 async def test_nothing_is_added_to_a_run_that_is_being_canceled(runtime: Any, gate: Any) -> None:
-    """It goes on until the call that is under way has ended, and does nothing more."""
+    """The call that is under way ends, and nothing more is done."""
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish("workflow: w\nversion: 1\nsteps: [{id: a, do: probe.effect.apply, with: {name: ann}}]\n")
