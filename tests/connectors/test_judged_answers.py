@@ -390,6 +390,17 @@ def test_a_request_is_prepared_whole() -> None:
     assert (unsent.code, unsent.message.startswith("the JSON body ")) == ("invalid_body", True)
 
 
+@pytest.mark.req("Q-18")
+async def test_a_connection_is_not_kept_for_another_name(closing: Any, wire: Any) -> None:
+    """Its certificate was verified for one name, and the next request may be for another at the same address."""
+    allowed = AllowedHost("127.0.0.1", int(wire.url.rpartition(":")[2]), allow_private=True)
+    connector = closing(HttpConnector(HttpSettings((allowed,))))
+    wire.say({}, {})
+    for _ in range(2):
+        assert isinstance(await connector.perform(send("GET", url=f"{wire.url}/x")), Done)
+    assert len(wire.app.connections) == 2
+
+
 MORE = "which is not followed; use the final URL"
 
 
