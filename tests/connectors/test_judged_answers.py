@@ -584,6 +584,32 @@ def test_a_completion_is_told_whole(body: JsonObject, asked: dict[str, Any], tol
     assert model._outcome(body, call, "p") == told
 
 
+@pytest.mark.parametrize(
+    ("asked", "body"),
+    [
+        ({"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}),
+        (
+            {"system": "be brief", "messages": [{"role": "tool", "content": "x", "tool_call_id": "c1"}]},
+            {
+                "messages": [
+                    {"role": "system", "content": "be brief"},
+                    {"role": "tool", "content": "x", "tool_call_id": "c1"},
+                ]
+            },
+        ),
+        ({"messages": [], "response_format": "text"}, {"messages": []}),
+        ({"messages": [], "response_format": "json"}, {"messages": [], "response_format": {"type": "json_object"}}),
+        (
+            {"messages": [], "temperature": 0, "max_tokens": 1, "parallel_tool_calls": False, "tool_choice": "none"},
+            {"messages": [], "temperature": 0, "max_tokens": 1, "parallel_tool_calls": False, "tool_choice": "none"},
+        ),
+        ({"messages": [], "tools": [{}], "stream": True, "user": "ann"}, {"messages": [], "tools": [{}]}),
+    ],
+)
+def test_a_chat_is_asked_for_whole(asked: Any, body: Any) -> None:
+    assert model._request({"model": "m", **asked}) == {"model": "m", **body}
+
+
 def test_tokens_cost_what_the_table_says_and_cached_ones_less() -> None:
     def cost(counts: Any, named: str = "gpt-4o", asked: str = "gpt-4o") -> Usage:
         return model._usage(counts, "openai", named, asked)
