@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from connectors.operation import Operation
 from connectors.port import Before
-from connectors.proposal import build_action, diff_fields, fill, idempotency_key, rebuilt_action, render, writes_of
+from connectors.proposal import (
+    action_digest,
+    build_action,
+    diff_fields,
+    fill,
+    idempotency_key,
+    rebuilt_action,
+    render,
+    writes_of,
+)
 from core.action import Action, Change, Risk, SideEffects
-from core.canonical import JsonObject
+from core.canonical import JsonObject, digest
 from core.errors import InputError
 
 TEXT = {"type": "string"}
@@ -180,3 +190,50 @@ def test_a_key_of_a_reference_needs_one() -> None:
     assert key != idempotency_key(operation, action, reference="INC2", **place)
     tenant = declared(idempotency={"scope": "tenant", "key": ["id"]})
     assert idempotency_key(tenant, action, reference=None, **place) != key
+
+
+@pytest.mark.req("Q-3")
+def test_what_an_approval_binds_is_exactly_this() -> None:
+    """Approvals that are stored bind by it: another form of the same would void all of them."""
+    action = build_action(declared(), VALUES, READ)
+    bound: dict[str, Any] = {
+        "asked": {"tier": "high"},
+        "before": {"level": "iron", "note": "y"},
+        "input": {"id": "7", "fields": {"level": "gold", "note": "x"}, "table": "tickets"},
+        "operation": "crm.ticket.set",
+        "target": "ticket/7",
+        "target_version": "4",
+    }
+    assert action_digest(action, {"tier": "high"}) == digest(bound)
+    assert action_digest(action) == digest(bound | {"asked": None})
+    system = replace(action, system="https://a.example")
+    assert action_digest(system) == digest(bound | {"asked": None, "system": "https://a.example", "shaped": []})
+    shaped = replace(action, shaped=("editor:person:ann",))
+    assert action_digest(shaped) == digest(bound | {"asked": None, "system": "", "shaped": ["editor:person:ann"]})
+
+
+@pytest.mark.req("Q-14")
+@pytest.mark.parametrize(
+    ("idempotency", "hashed"),
+    [
+        ({}, ["step", "t", "w", "r", "s", "crm.ticket.set", {}]),
+        ({"key": ["why", "id"]}, ["step", "t", "w", "r", "s", "crm.ticket.set", {"id": "7", "why": None}]),
+        ({"scope": "tenant", "key": ["id"]}, ["tenant", "t", "crm.ticket.set", "ticket/7", {"id": "7"}]),
+        (
+            {"scope": "tenant"},
+            [
+                *("tenant", "t", "crm.ticket.set", "ticket/7"),
+                {"id": "7", "fields": {"level": "gold", "note": "x"}, "table": "tickets"},
+            ],
+        ),
+        (
+            {"scope": "reference", "key": ["id"]},
+            ["reference", "t", "INC1", "crm.ticket.set", "ticket/7", {"id": "7"}],
+        ),
+    ],
+)
+def test_a_key_of_a_call_is_made_of_exactly_this(idempotency: dict[str, Any], hashed: list[Any]) -> None:
+    """A call that was begun before an upgrade is known by its key after it."""
+    operation = declared(idempotency=idempotency)
+    place = {"tenant": "t", "workflow": "w", "run": "r", "step": "s", "reference": "INC1"}
+    assert idempotency_key(operation, build_action(operation, VALUES), **place) == digest(hashed)

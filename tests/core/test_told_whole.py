@@ -19,7 +19,7 @@ from core.escaping import Language, check_meaning
 from core.identity import NOBODY, Directory, Entry, Kind, Role, claims, normalised, principal, readings
 from core.machine import Machine
 from core.pieces import split
-from core.terms import Terms, Tier
+from core.terms import Escalation, GroupQuorum, Terms, Tier
 from core.validation import empty_keys, validate
 
 # Errors
@@ -438,3 +438,35 @@ def test_terms_are_stored_with_all_their_defaults() -> None:
         "escalate": None,
         "fresh_seconds": 86400,
     }
+
+
+def test_a_quorum_without_a_seat_is_told() -> None:
+    with pytest.raises(ValueError, match=r"^the quorum of 'leads' is 0; it is at least 1$"):
+        GroupQuorum("leads", 0)
+    covered = Terms(Tier.HIGH, (GroupQuorum("a"),), escalate=Escalation(60, GroupQuorum("b", 2)))
+    assert covered.to_json()["escalate"] == {
+        "after_seconds": 60,
+        "to": {"group": "b", "of": 2, "source": "group"},
+        "covers": [],
+    }
+
+
+def test_a_place_in_a_document_is_that_of_its_nearest_part() -> None:
+    document = load_document("a:\n  - b: 1\n  - [x, y]\nc: {d: }\n", "f")
+    paths: dict[Any, tuple[int, int]] = {
+        (): (1, 1),
+        ("a",): (1, 1),
+        ("a", 0): (2, 5),
+        ("a", 0, "b"): (2, 5),
+        ("a", 0, "b", "deeper"): (2, 5),
+        ("a", 1): (3, 5),
+        ("a", 1, 1): (3, 9),
+        ("a", 1, 2): (3, 5),
+        ("a", -1): (1, 1),
+        ("a", 2): (1, 1),
+        ("a", "0"): (1, 1),
+        ("c", "d"): (4, 5),
+        ("z", "d"): (1, 1),
+    }
+    assert {path: document.position(path) for path in paths} == paths
+    assert (document.file, document.text[:2]) == ("f", "a:")
