@@ -97,6 +97,7 @@ def packed() -> dict[str, Any]:
     found["small"] = small_print(["a", "b"])
     for cut in range(14, 24):
         found[f"pieces at {cut}"] = pieces("`0123456789&amp;abc⟨U+0060⟩def&lt;`", cut)
+    found["pieces without rest"] = [pieces("`" + "x" * many + "`", 12) for many in (20, 21)]
     found["short piece"] = pieces("no code", 7)
     return found
 
