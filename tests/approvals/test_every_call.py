@@ -348,6 +348,17 @@ async def test_a_thousand_accounts_are_kept_and_the_oldest_goes() -> None:
     assert [each["user"] for _, each in web.asked[-2:]] == ["U1000", "U0"]
 
 
+async def test_an_account_that_is_looked_up_again_is_the_newest() -> None:
+    clock = [0.0]
+    web = Web(auth_test={"team_id": "T1"}, users_info=refuse("user_not_found"))
+    asking = workspace(web, lambda: clock[0])
+    for number in range(1000):
+        await asking.stranger(replace(ANN, user=f"U{number}"))
+    for clock[0], user in ((40.0, "U0"), (41.0, "U1000"), (42.0, "U0")):
+        await asking.stranger(replace(ANN, user=user))
+    assert [each["user"] for _, each in web.asked[-2:]] == ["U0", "U1000"]
+
+
 async def test_whoever_claims_to_be_elsewhere_is_not_looked_up() -> None:
     web = Web(auth_test={"team_id": "T1"}, users_info={"user": {"id": "U1", "team_id": "T1"}})
     assert await workspace(web).stranger(replace(ANN, teams=frozenset({"T2"}))) is StrangerCode.FOREIGN

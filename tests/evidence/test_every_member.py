@@ -17,7 +17,7 @@ from evidence import layout
 from evidence.bundle import Unsigned, assemble
 from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, disclosure, path_of, reason_path
-from evidence.verify import Verification, verify_unsigned
+from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
 from tests.support.whole import as_it_was
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
@@ -164,3 +164,54 @@ def told(workshop: Any, story: Any) -> Any:
     except CountersealError as error:
         return f"{type(error).__name__}: {error}"
     return said(verify_unsigned(one.files, one.statement))
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_command_line_answers_as_it_did(workshop: Any, closed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    story = full(workshop)
+    if not closed:
+        story.events.pop()
+    path = workshop.save(workshop.build(story))
+    trusted = ["--key", str(workshop.key)]
+    ends = {}
+    for options in ((), ("--allow-unfinished",), ("--json",), ("--json", "--allow-unfinished")):
+        ends[options] = main([str(path), *trusted, *options])
+        shown = capsys.readouterr()
+        report = verify_bundle(path, public_key=workshop.key, require_final="--allow-unfinished" not in options)
+        expected = json.dumps(report.to_json(), indent=2) if "--json" in options else report.to_text()
+        assert (shown.out, shown.err) == (f"{expected}\n", "")
+        [row] = [one for one in report.rows if one.check == "completeness"]
+        allowed = Status.WARNING if options[-1:] == ("--allow-unfinished",) else Status.FAILED
+        assert row.status is (Status.OK if closed else allowed)
+    assert [*ends.values()] == ([0, 0, 0, 0] if closed else [1, 0, 1, 0])
+    assert main([str(path)]) == 1 - closed
+    assert "trust on first use" in capsys.readouterr().out
+    assert main([f"{path}.gone"]) == 2
+    assert capsys.readouterr() == ("", f"{path}.gone: does not exist\n")
+    workshop.key.write_text("no key")
+    assert main([str(path), *trusted]) == 2
+    assert capsys.readouterr() == ("", f"{workshop.key}: is not a PEM public key\n")
+
+
+def test_a_table_is_drawn_as_it_was() -> None:
+    rows = (
+        Row("a", Status.OK, "fine"),
+        Row("a longer name", Status.FAILED, "x\x1b[31m\u202e " + "word " * 30),
+        Row("b", Status.WARNING, ""),
+        Row("c", Status.NOT_PROVEN, "not"),
+        Row("d", Status.OK, "well"),
+    )
+    assert Verification(rows).to_text().split("\n") == [
+        "a              ok          fine",
+        "a longer name  failed      x\\x1b[31m\\u202e word word word word word word word word word word word",
+        "                           word word word word word word word word word word word word word word",
+        "                           word word word word word",
+        "b              warning",
+        "c              not_proven  not",
+        "d              ok          well",
+        "",
+        "VERIFICATION FAILED: 2 ok, 1 failed, 1 warning, 1 not_proven",
+    ]
+    assert Verification(rows[:1]).to_text() == "a  ok          fine\n\nno check failed: 1 ok"
+    assert not Verification(rows).ok
+    assert Verification(rows[2:4]).ok

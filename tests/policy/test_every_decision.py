@@ -187,7 +187,7 @@ MISTAKES = {
     "no rules": ("", "rules: []"),
     "taken id": (
         "",
-        "rules:\n- {id: a, match: {connector: slack}, outcome: deny}\n- {id: a, match: {connector: http}, outcome: deny}",
+        "rules:\n- {id: a, match: {connector: slack}, outcome: deny}\n- {id: a, match: {connector: x}, outcome: deny}",
     ),
     "unknown connector": ("", "rules:\n- {id: a, match: {connector: slak}, outcome: deny}"),
     "unknown operation": ("", "rules:\n- {id: a, match: {operation: slack.message.pst}, outcome: deny}"),
