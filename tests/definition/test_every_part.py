@@ -174,6 +174,18 @@ def policies() -> PolicySet:
     return PolicySet.of(load_policy(rules, "p.yaml", known))
 
 
+@pytest.mark.parametrize("on_limit", ["conclude", "fail"])
+@pytest.mark.parametrize("on_denied", ["tell", "fail"])
+def test_agents_end_as_each_of_their_words_says(
+    compiled: Callable[[str], Workflow], on_limit: str, on_denied: str
+) -> None:
+    text = WHOLE.replace("on_limit: fail", f"on_limit: {on_limit}").replace(
+        "on_denied: fail", f"on_denied: {on_denied}"
+    )
+    agent: Any = compiled(text).graph.leaves["triage"]
+    assert (agent.fails_at_limit, agent.fails_if_denied) == (on_limit == "fail", on_denied == "fail")
+
+
 HEAD = "workflow: w\nversion: 1\nchannels: {n: {}, m: {reduce: union}}\nsteps:\n"
 CALL = "do: probe.effect.apply, with: {name: x}"
 FAULTS = {
