@@ -45,7 +45,12 @@ class PublicKey:
 
     @classmethod
     def from_pem(cls, pem: bytes, *, where: str = "public key") -> PublicKey:
-        """Read a PEM ``PUBLIC KEY``. ``InputError`` for anything but Ed25519 and P-256."""
+        """Read a PEM ``PUBLIC KEY``. ``InputError`` for anything but Ed25519 and P-256.
+
+        Text may stand around it (RFC 7468, 2). A file that is no text is refused: a bundle holds a key, too.
+        """
+        if b"\0" in pem:
+            raise InputError("is not a PEM public key", where=where)
         try:
             key = serialization.load_pem_public_key(pem[:_PEM_BYTES_MAX])
         except (ValueError, UnsupportedAlgorithm):

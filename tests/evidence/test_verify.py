@@ -190,6 +190,8 @@ def test_missing_input_and_unusable_keys_are_unusable_input(workshop: Any, tmp_p
         verify_bundle(workshop.save(workshop.build()), public_key=tmp_path / "nothing.pem")
     (tmp_path / "bad.pem").write_text("hello")
     assert main([str(workshop.save(workshop.build())), "--key", str(tmp_path / "bad.pem")]) == 2
+    bundle = str(workshop.save(workshop.build()))
+    assert main([bundle, "--key", bundle]) == 2, "the key of a bundle would say that of itself"
 
 
 def retold(files: Files, run_id: str, appends: list[list[bytes]]) -> None:
