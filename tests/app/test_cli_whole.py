@@ -237,7 +237,7 @@ def test_commands_for_runs_say_what_they_said(told: Told, outside_world: Any, wo
     told.words("run", "retry", failing, "--reason", "It is mended.", code=Exit.CONFLICT)
     told.words("run", "start", "pair", "--until", "2030-01-01T00:00:00Z", code=Exit.INPUT)
     told.words("run", "start", "pair", "--open", "--until", "soon", code=Exit.INPUT)
-    outside_world.script["two"] = [NotSent("busy now")]
+    outside_world.script["one"] = [NotSent("busy now")]
     waits = told.data("run", "start", "pair", "--input", '{"number": "P3"}')["run_id"]
     work_off(outside_world)
     told.both("run", "show", waits)
