@@ -1,4 +1,4 @@
-"""Answers to Slack by themselves: bodies at their limit, pages that follow, homes and their claims, who shaped a card."""
+"""Answers to Slack by themselves: bodies at their limit, pages that follow, homes and their claims, who shaped it."""
 
 from __future__ import annotations
 
