@@ -199,13 +199,13 @@ def test_commands_for_runs_say_what_they_said(told: Told, outside_world: Any, wo
     for kind, *names in (("workflow", "busy", "pair"), ("policy", "policy"), ("directory", "people")):
         told.words(kind, "publish", *(f"{name}.yaml" for name in names))
     told.words("run", "list")
-    outside_world.script["two"] = [NotSent("busy now"), Refused("no", "not today")]
-    begun = [
-        told.data("run", "start", name, "--input", json.dumps({"number": number}), "--key", number, *more)["run_id"]
-        for name, number, *more in (("busy", "B1"), ("pair", "P1"), ("pair", "P2", "--open", "--workspace", "side"))
-    ]
+    outside_world.script["two"] = [Refused("no", "not today")]
+    begun = []
+    for name, number, *more in (("busy", "B1"), ("pair", "P1"), ("pair", "P2", "--open", "--workspace", "side")):
+        given = json.dumps({"number": number})
+        begun.append(told.data("run", "start", name, "--input", given, "--key", number, *more)["run_id"])
+        work_off(outside_world)
     told.words("run", "start", "pair", "--input", '{"number": "P1"}', "--key", "P1")
-    work_off(outside_world)
     busy, failing, open_ = begun
     told.both("run", "show", busy)
     told.both("run", "show", failing)
@@ -237,6 +237,10 @@ def test_commands_for_runs_say_what_they_said(told: Told, outside_world: Any, wo
     told.words("run", "retry", failing, "--reason", "It is mended.", code=Exit.CONFLICT)
     told.words("run", "start", "pair", "--until", "2030-01-01T00:00:00Z", code=Exit.INPUT)
     told.words("run", "start", "pair", "--open", "--until", "soon", code=Exit.INPUT)
+    outside_world.script["one"] = [NotSent("busy now")]
+    waits = told.data("run", "start", "pair", "--input", '{"number": "P3"}')["run_id"]
+    work_off(outside_world)
+    told.both("run", "show", waits)
     told.compare("runs")
 
 

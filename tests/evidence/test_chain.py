@@ -324,3 +324,29 @@ def test_time_is_written_in_utc_and_steps_back_are_counted() -> None:
 def test_timestamps_sort_as_times_do(times: list[datetime]) -> None:
     ordered = sorted(times)
     assert all(timestamp(a) <= timestamp(b) for a, b in pairwise(ordered))
+
+
+@pytest.mark.parametrize(
+    ("ts", "good"),
+    [
+        ("2026-11-21T10:30:00.123456Z", True),
+        ("2026-12-31T23:59:60.000000Z", True),
+        ("2026-11-21T10:30:00.123456Z ", False),
+        ("2026-11-21T10:30:00.123456ZZ", False),
+        (" 2026-11-21T10:30:00.123456Z", False),
+        ("2026-11-21T10:30:00.12345Z", False),
+        ("2026-11-21T10:30:00.1234567Z", False),
+        ("2026-11-21T10:30:00.123456+00:00", False),
+        ("2026-13-21T10:30:00.123456Z", False),
+        ("2026-11-41T10:30:00.123456Z", False),
+        ("2026-11-21T30:30:00.123456Z", False),
+        ("2026-11-21T10:60:00.123456Z", False),
+        ("2026-11-21 10:30:00.123456Z", False),
+        ("", False),
+    ],
+)
+def test_a_line_has_its_time_in_its_one_form(ts: str, good: bool) -> None:
+    line = json.loads(chain_of(opened())[0]) | {"ts": ts}
+    lines = [orjson.dumps(line, option=orjson.OPT_SORT_KEYS)]
+    problem = verify_lines(HEAD.after(lines), lines, [1]).problem
+    assert problem == (None if good else "line 1: its ts is not a UTC time with six digits of the second")

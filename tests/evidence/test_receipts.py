@@ -73,3 +73,23 @@ def test_an_open_receipt_is_not_settled(workshop: Any) -> None:
     evidence = receipt.to_evidence(workshop.run_key)
     assert evidence["settled_at"] is None
     assert evidence["reverse"] is None
+
+
+def test_the_values_of_a_receipt_are_committed_by_their_paths(workshop: Any) -> None:
+    """Each under its own path and as it is: of an error its message alone; what is absent is left out."""
+    late = ({"attempt": 1, "detail": "d", "output": {"a": 1}}, {"attempt": 2, "external_id": "x"})
+    told = {"target": "t", "idempotency_key": "k", "external_id": "e", "resolution": "r"}
+    bare = replace(workshop.receipt("r1"), error=None, late=(), **told)
+    place = "/receipt/r1"
+    values = {f"{place}/{name}": value for name, value in told.items()}
+    assert bare.values() == values
+    whole = replace(bare, error={"message": "m", "code": "c"}, late=late)
+    assert whole.values() == {
+        **values,
+        f"{place}/error": "m",
+        f"{place}/late/0/detail": "d",
+        f"{place}/late/0/output": {"a": 1},
+        f"{place}/late/1/external_id": "x",
+    }
+    least = replace(bare, external_id=None, resolution=None)
+    assert least.values() == {f"{place}/{name}": told[name] for name in ("target", "idempotency_key")}

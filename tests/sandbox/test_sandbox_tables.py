@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.bpmn_callback import report
 from sandbox.bpmn_model import Activity
 from sandbox.bpmn_state import BpmnState, EngineError
 from sandbox.bpmn_variables import VariableError, read_variables, write_variables
@@ -562,3 +563,19 @@ def test_how_many_blocks_there_may_be(check: Any, most: int) -> None:
     divider = {"type": "divider"}
     assert check([divider] * most) == []
     assert check([divider] * (most + 1)) == [f"[ERROR] no more than {most} items allowed [json-pointer:/blocks]"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, {"output": {}}),
+        ({"a": 1, "counterseal_callback_url": "u", "counterseal_x": 2}, {"output": {"a": 1}}),
+        ({"a": 1, "counterseal_error": "no"}, {"error": {"code": "process_error", "message": "no"}}),
+        ({"a": 1, "counterseal_error": ""}, {"error": {"code": "process_error", "message": ""}}),
+        ({"a": 1, "counterseal_error": None}, {"output": {"a": 1}}),
+        ({"a": 1, "counterseal_error": 7}, {"output": {"a": 1}}),
+    ],
+)
+def test_the_end_of_a_process_is_reported_as_a_signal(variables: dict[str, Any], told: dict[str, Any]) -> None:
+    task: Any = SimpleNamespace(task_id="t1", variables=lambda: variables)
+    assert report(task) == {"id": "t1", **told}
