@@ -1,4 +1,4 @@
-"""What an agent's model has heard before it answers, one by one: each with its origin, without secrets (P-14)."""
+"""Messages that an agent's model has heard before it answers: each with its origin, without secrets (P-14)."""
 
 from __future__ import annotations
 
