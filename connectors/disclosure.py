@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 
@@ -70,6 +71,21 @@ def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatme
     inner = [*(properties.values() if isinstance(properties, dict) else ())]
     for item in [*inner, here.get("items"), here.get("additionalProperties")]:
         yield from _marks(root, item, depth + 1)
+
+
+def secret_fields(schema: JsonObject) -> tuple[str, ...]:
+    """Inputs that are secret or hold a secret, and secrets in objects below them. No channel shows their values."""
+    top = resolved(schema, schema).get("properties")
+    members = top.items() if isinstance(top, dict) else ()
+    found = {name for name, inner in members if any(hidden for _, hidden in _marks(schema, inner, 0))}
+    todo: list[Any] = [schema]
+    while todo:
+        for name, inner in (todo.pop().get("properties") or {}).items():
+            if isinstance(inner, dict):
+                todo.append(inner)
+                if inner.get("x-secret") is True:
+                    found.add(name)
+    return tuple(sorted(found))
 
 
 def resolved(root: JsonObject, schema: Json) -> JsonObject:

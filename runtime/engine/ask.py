@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 
 from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
+from connectors.disclosure import secret_fields
 from connectors.operation import Operation
 from core.action import Action, Risk
 from core.canonical import Json, JsonObject, derived_id, digest, unfit
@@ -161,7 +161,7 @@ def action_card(
         policy_name=single.name if single else ", ".join(map(str, asking)),
         policy_version=single.version if single else 0,
         policy_digest_short=single.digest[:12] if single else "",
-        sensitive=_secret_fields(operation),
+        sensitive=secret_fields(operation.input_schema),
         evidence=evidence,
         tier=str(terms.tier),
         system=action.system,
@@ -235,19 +235,6 @@ def _reference(transition: Transition) -> str:
 
 def _expiry(transition: Transition, seconds: int) -> str:
     return (transition.view.now + timedelta(seconds=seconds)).isoformat(timespec="seconds")
-
-
-def _secret_fields(operation: Operation) -> tuple[str, ...]:
-    """Input fields that the declaration marks ``x-secret``: their values stay out of channels."""
-    names: list[str] = []
-    schemas: list[Any] = [operation.input_schema]
-    while schemas:
-        for name, schema in (schemas.pop().get("properties") or {}).items():
-            if isinstance(schema, dict):
-                schemas.append(schema)
-                if schema.get("x-secret") is True:
-                    names.append(name)
-    return tuple(sorted(names))
 
 
 def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:

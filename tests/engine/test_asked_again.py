@@ -64,7 +64,7 @@ def test_a_doubt_is_no_policys_matter() -> None:
 
 
 def asked_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> Governed:
-    """It was approved and not sent; those who had approved it have left, so others are asked."""
+    """Ask others about an action that was approved and not sent, because those who had approved it have left."""
     run = governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive()
     others = [Entry(name, name, groups=frozenset({"owners"})) for name in ("cy", "di")]
     monkeypatch.setattr(governing, "PEOPLE", Directory.of("d2", others))
@@ -72,7 +72,7 @@ def asked_after_it_failed(monkeypatch: pytest.MonkeyPatch) -> Governed:
 
 
 def asked_in_doubt(monkeypatch: pytest.MonkeyPatch) -> Governed:
-    """It is certainly not there, and policy asks before it is sent again."""
+    """Ask about an action that is certainly not there, before it is sent again."""
     run = governed(EFFECT).drive(dies=True).dead().rule_by(ASK)
     run.said = [Probe(ProbeVerdict.NOT_APPLIED, "none")]
     return run.drive()

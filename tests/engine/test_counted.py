@@ -1,4 +1,4 @@
-"""What counts in a run: its writes under their caps, and the counters that a rule has read guard its append (Q-12)."""
+"""Counting in a run: its writes under their caps, and the counters that a rule has read guard its append (Q-12)."""
 
 from __future__ import annotations
 

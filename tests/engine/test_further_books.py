@@ -98,7 +98,7 @@ def agent_anew() -> Governed:
 
 
 def case_anew() -> Governed:
-    """What goes on outside ended badly; the step that begins anew waits for another one, under another key."""
+    """A case that ended badly: the step that begins anew waits for another one, under another key."""
     run = ended(governed(CASE, said=(Parked("c1"),)).drive(), {"error": {"code": "no", "message": "No."}})
     twice(run)
     run.said = [Parked("c2")]
@@ -126,7 +126,7 @@ def done(run: Governed, key: str) -> Governed:
 
 
 def own_taken_over() -> Governed:
-    """What a step had begun goes on without it; the step that begins anew takes that over, and has its end."""
+    """A case that goes on without its step: the step that begins anew takes it over, and has its end."""
     run = driven(begun().over("a", waits.time_out))
     ((receipt, life, wait),) = performed(run.whole().run).values()
     twice(run)
@@ -179,7 +179,7 @@ def rejected_and_counted() -> Governed:
 
 
 def sent_in_vain(text: str, times: int) -> Governed:
-    """Nobody knows what became of any of these calls; each look or retry comes when it is due."""
+    """Calls of which nobody knows what became of them; each look or retry comes when it is due."""
     run = governed(text, said=(InDoubt("lost"),) * times).drive()
     for _ in range(times - 1):
         run.due().drive()

@@ -1,4 +1,4 @@
-"""What an agent's model has heard before it answers, one by one: each with its origin, without secrets (P-14)."""
+"""Messages that an agent's model has heard before it answers: each with its origin, without secrets (P-14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from connectors.operation import Operation
 from core.identity import Directory, Entry
 from core.origins.conversation import Heard
-from runtime.engine.agent_came import HIDDEN
+from runtime.engine.agent_came import HIDDEN, came_of
 from runtime.engine.agent_chat import Chat, Shown
 from runtime.engine.agent_node import AgentTool
 from runtime.engine.agent_origins import heard_of, read_of
@@ -132,3 +132,21 @@ PEOPLE = Directory.of("d", [Entry("ann", "Ann"), Entry("bot", "Bot", owner="ann"
 def test_only_what_a_person_sent_themselves_is_the_requesters(trigger: str, requester: str, origin: str) -> None:
     assert starter_of(trigger, requester, PEOPLE) == origin
     assert not origin or origin in starters_of(trigger)
+
+
+@pytest.mark.parametrize(
+    ("error", "came"),
+    [
+        ({"class": "canceled", "message": "m"}, "canceled"),
+        ({"class": "canceled", "code": "policy_denied"}, "canceled"),
+        ({"class": "authorization", "code": "policy_denied"}, "denied"),
+        ({"class": "authorization", "code": "rejected"}, "rejected"),
+        ({"class": "timeout", "code": "expired"}, "expired"),
+        ({"class": "timeout", "code": "timed_out"}, "expired"),
+        ({"class": "timeout", "code": "in_doubt"}, "failed"),
+        ({"class": "transport"}, "failed"),
+        ({}, "failed"),
+    ],
+)
+def test_a_call_came_to_what_its_error_says(error: Any, came: str) -> None:
+    assert came_of(error) == came

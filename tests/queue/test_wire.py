@@ -1,4 +1,4 @@
-"""What goes to SQS and comes from it, call by call, with a client that notes what it is asked. Without a server."""
+"""Calls of SQS, one by one, with a client that notes what it is asked. Without a server."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ steps:
 
 
 async def test_one_of_a_run_that_is_being_canceled_is_left_to_its_end(runtime: Any, gate: Any) -> None:
-    """Nobody is told of another policy: the question ends with the run, once what is under way has ended."""
+    """The question ends with the run, once what is under way has ended: nobody is told of another policy."""
     await runtime.tenant()
     reads = "  - {id: b, match: {operation: probe.value.read}, outcome: allow}\n"
     await runtime.policy(approved_by("leads", 1).replace("connector: probe", "operation: probe.effect.apply") + reads)

@@ -1,4 +1,4 @@
-"""What a keeper asks of the store for a queue: steps that it admits, and dead letters. Without a database."""
+"""Keepers of a queue: the steps that they admit, and its dead letters. Without a database."""
 
 from __future__ import annotations
 

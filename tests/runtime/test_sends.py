@@ -1,4 +1,4 @@
-"""When a worker sends what it has intended, and when it keeps that back: by its clock alone, without a database."""
+"""Intents that a worker sends, and those that it keeps back: by its clock alone, without a database."""
 
 from __future__ import annotations
 

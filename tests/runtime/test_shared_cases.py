@@ -321,7 +321,7 @@ async def test_a_time_limit_is_each_ones_own(runtime: Any) -> None:
 
 
 async def test_an_effect_is_known_by_its_key_as_the_books_tell_it_and_as_failed_once_it_was_ended(runtime: Any) -> None:
-    """What its last holder has left may be taken over, until it was ended outside because nobody was left to do so."""
+    """An effect that was left may be taken over, until it was ended outside because nobody was left to do so."""
     (run,) = await begun(runtime, 1)
     (effect,) = await runtime.books.effects()
 

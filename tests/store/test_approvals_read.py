@@ -125,7 +125,7 @@ async def test_an_approval_that_was_used_is_read_as_such(runtime: Any) -> None:
 
 
 async def test_a_face_reads_a_run_of_its_own_tenant_and_keeps_nothing_beside_its_book(runtime: Any) -> None:
-    """What a face appends never has the folded run with it, however long ago that was kept last."""
+    """An append of a face never has the folded run with it, however long ago that was kept last."""
     await asked(runtime)
     run, graphs = (await runtime.books.runs())[0], runtime.definitions.graphs
     async with runtime.database.connection() as connection:

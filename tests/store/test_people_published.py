@@ -66,7 +66,7 @@ async def test_a_directory_replaces_the_one_before_and_only_that(runtime: Any) -
 
 
 def facts(kind: EventType, digest: str, by: str) -> Any:
-    """What a line of this kind says."""
+    """Make the facts of a line of this kind."""
     whom = {EventType.POLICY_ACTIVATED: ("author", "approver"), EventType.POLICY_RETIRED: ("approver",)}.get(
         kind, ("by",)
     )

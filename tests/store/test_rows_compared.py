@@ -74,7 +74,7 @@ OTHERWISE: list[tuple[str, str, str, str, str]] = [
 
 
 async def found(connection: asyncpg.Connection[Any], run: Any, sql: str) -> Diverged:
-    """What the comparison says if one row is changed so; it is as it was afterwards."""
+    """Return what the comparison says if one row is changed so; the row is as it was afterwards."""
     await connection.execute("SAVEPOINT unchanged; SET LOCAL session_replication_role = replica")
     tag = await connection.execute(sql)
     assert tag.endswith(" 1"), f"{sql}: {tag}"

@@ -1,4 +1,4 @@
-"""What is sent to the database's functions, value by value under the names of their parameters. Without a database."""
+"""Calls of the database's functions, value by value under the names of their parameters. Without a database."""
 
 from __future__ import annotations
 
