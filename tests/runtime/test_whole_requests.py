@@ -231,6 +231,24 @@ async def test_it_takes_two(told: Told) -> None:
     compared(told, "two")
 
 
+@pytest.mark.req("P-12")
+async def test_a_proposal_of_somebody_who_has_left_the_group_is_withdrawn(told: Told) -> None:
+    definitions, within = told.runtime.definitions, told.within
+    bob = "{id: bob, name: Bob}"
+    three = TWO.replace("[ann, bob]}", "[ann, bob, dan]}").replace(bob, f"{bob}, {{id: dan, name: Dan}}")
+    less = three.replace("[ann, bob, dan]}", "[bob, dan]}").replace("version: 2", "version: 3")
+    dan = Actor("person", "dan")
+    await within("three", publishing.publish_directory, "acme", three, "d.yaml", ANN)
+    change = (policies.publish_policy, definitions, "acme", ASKS, "p.yaml")
+    await within("proposed by ann", *change, ANN)
+    for actor in (BOB, dan):
+        await within(f"ann goes, says {actor.id}", publishing.publish_directory, "acme", less, "d.yaml", actor)
+    await within("by ann again", *change, ANN)
+    await within("proposed by bob", *change, BOB)
+    await within("and by dan", *change, dan)
+    compared(told, "left")
+
+
 @pytest.mark.req("V-13")
 async def test_runs_are_steered(told: Told) -> None:
     runtime, definitions, within = told.runtime, told.runtime.definitions, told.within
