@@ -191,6 +191,7 @@ async def test_policies_come_and_go(told: Told) -> None:
     await within("no policy", activate, definitions, "acme", "roles", 1, ANN)
     other = POLICY.replace("policy: rules", "policy: other").replace("outcome: allow", "outcome: deny")
     await within("one beside", publish, definitions, "acme", other, "o.yaml", BOB)
+    await within("a later one beside", publish, definitions, "acme", version(other, 2), "o.yaml", BOB, stage=True)
     await within("try to retire", retire, definitions, "acme", "other", BOB, dry_run=True)
     await within("retire", retire, definitions, "acme", "other", BOB)
     await within("retire again", retire, definitions, "acme", "other", BOB)
