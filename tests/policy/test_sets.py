@@ -88,6 +88,31 @@ def test_a_rule_about_one_table_decides_nothing_of_the_others(condition: str) ->
 
 
 @pytest.mark.req("U-4")
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ((("a", "deny", ""),), "always denied"),
+        ((("a", "deny", "?"),), "always denied"),
+        ((("a", "deny", "?"), ("b", "deny", "?")), "always denied"),
+        ((("a", "deny", "?"), ("b", "deny", "")), "always denied"),
+        ((("a", "deny", "?"), ("b", "allow", "")), "it depends: allowed or denied"),
+        ((("a", "deny", "?"), ("b", "allow", "?")), "it depends: allowed or denied"),
+        ((("a", "deny", ""), ("b", "allow", "")), "always denied"),
+        ((("a", "allow", ""),), "always allowed"),
+        ((("a", "allow", "?"),), "it depends: allowed or denied"),
+        ((("a", "needs_approval", ""), ("b", "allow", "?")), "it depends: asks people"),
+        ((("a", "needs_approval", "?"), ("b", "allow", "")), "it depends: allowed or asks people"),
+        ((("a", "needs_approval", "?"),), "it depends: asks people or denied"),
+    ],
+)
+def test_what_no_condition_changes_is_foreseen_for_certain(named: Named, rules: Any, words: str) -> None:
+    """A question mark stands for a condition that nothing decides before a run."""
+    condition = ", when: 'size(run.id) > 3'"
+    policy = named("p", *((rule, outcome, condition if when else "") for rule, outcome, when in rules))
+    assert foresee(PolicySet([policy]), "w", UPDATE, {}).words == words
+
+
+@pytest.mark.req("U-4")
 def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rules(named: Named, update: Any) -> None:
     first = named("a", ("x", "allow", ""), ("y", "needs_approval", ""), ("z", "needs_approval", ""))
     second = named("b", ("x", "needs_approval", ""), ("w", "allow", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -155,3 +156,26 @@ async def test_what_cannot_be_started_is_said_with_what_there_is(runtime: Any) -
         await start("two-versions", 3)
     with pytest.raises(NotFoundError, match="version 9"):
         await retire(9)
+
+
+@pytest.mark.req("V-4")
+async def test_a_version_is_the_one_that_a_run_has_started_with_or_none(runtime: Any) -> None:
+    """A text under the same name and number that has another digest is not what the run goes by."""
+    text = "workflow: kept\nversion: 1\nsteps: [{id: a, wait: {for: P1D}}]\n"
+    for tenant in ("acme", "other"):
+        await runtime.tenant(tenant)
+    await runtime.publish(text)
+    digest = sha256(text.encode()).hexdigest()
+    gone = "^Workflow kept version {} is not what it was when the run started.$"
+    async with runtime.faces.transaction("acme") as connection:
+        for definitions in (Definitions(runtime.catalog), runtime.definitions):
+            for number, wanted in ((1, "0" * 64), (2, digest)):
+                with pytest.raises(NotFoundError, match=gone.format(number)):
+                    await definitions.workflow(connection, "acme", "kept", number, wanted)
+            found = await definitions.workflow(connection, "acme", "kept", 1, digest)
+            assert (found.name, found.version, found.digest) == ("kept", 1, digest)
+            with pytest.raises(NotFoundError, match=gone.format(1)):
+                await definitions.workflow(connection, "acme", "kept", 1, "0" * 64)
+    async with runtime.faces.transaction("other") as connection:
+        with pytest.raises(NotFoundError, match=gone.format(1)):
+            await Definitions(runtime.catalog).workflow(connection, "other", "kept", 1, digest)

@@ -191,6 +191,7 @@ async def test_policies_come_and_go(told: Told) -> None:
     await within("no policy", activate, definitions, "acme", "roles", 1, ANN)
     other = POLICY.replace("policy: rules", "policy: other").replace("outcome: allow", "outcome: deny")
     await within("one beside", publish, definitions, "acme", other, "o.yaml", BOB)
+    await within("a later one beside", publish, definitions, "acme", version(other, 2), "o.yaml", BOB, stage=True)
     await within("try to retire", retire, definitions, "acme", "other", BOB, dry_run=True)
     await within("retire", retire, definitions, "acme", "other", BOB)
     await within("retire again", retire, definitions, "acme", "other", BOB)
@@ -229,6 +230,24 @@ async def test_it_takes_two(told: Told) -> None:
     await within("the group goes: the first again", people, "acme", less, "d.yaml", BOB)
     await within("the group goes: the second", people, "acme", less, "d.yaml", ANN)
     compared(told, "two")
+
+
+@pytest.mark.req("P-12")
+async def test_a_proposal_of_somebody_who_has_left_the_group_is_withdrawn(told: Told) -> None:
+    definitions, within = told.runtime.definitions, told.within
+    bob = "{id: bob, name: Bob}"
+    three = TWO.replace("[ann, bob]}", "[ann, bob, dan]}").replace(bob, f"{bob}, {{id: dan, name: Dan}}")
+    less = three.replace("[ann, bob, dan]}", "[bob, dan]}").replace("version: 2", "version: 3")
+    dan = Actor("person", "dan")
+    await within("three", publishing.publish_directory, "acme", three, "d.yaml", ANN)
+    change = (policies.publish_policy, definitions, "acme", ASKS, "p.yaml")
+    await within("proposed by ann", *change, ANN)
+    for actor in (BOB, dan):
+        await within(f"ann goes, says {actor.id}", publishing.publish_directory, "acme", less, "d.yaml", actor)
+    await within("by ann again", *change, ANN)
+    await within("proposed by bob", *change, BOB)
+    await within("and by dan", *change, dan)
+    compared(told, "left")
 
 
 @pytest.mark.req("V-13")
