@@ -1,4 +1,4 @@
-"""What a connector makes of an answer, told whole and without a server: each limit from both sides, each word."""
+"""Answers and what a connector makes of them, told whole and without a server: limits from both sides, each word."""
 
 from __future__ import annotations
 

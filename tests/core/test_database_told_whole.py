@@ -1,4 +1,4 @@
-"""What a ``Database`` says to PostgreSQL and when it uses a connection again, without a server."""
+"""Statements of a ``Database`` to PostgreSQL, and the connections that it uses again, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What expressions and templates say and give, whole: each address, each limit, each message, each ingredient."""
+"""Whole results of expressions and templates: each address, each limit, each message, each ingredient."""
 
 from __future__ import annotations
 
