@@ -1,4 +1,4 @@
-"""What ``counterseal doctor`` and a person in doubt read of each outside system: whole sentences, whole probes."""
+"""Whole sentences of checks, as ``counterseal doctor`` shows them, and whole probes of each outside system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a declaration says and how it is refused, whole: schemas, parts, operations, handlers, documents, languages."""
+"""Whole texts of declarations and their refusals: schemas, parts, operations, handlers, documents, languages."""
 
 from __future__ import annotations
 
@@ -367,9 +367,17 @@ def test_each_leaf_has_the_treatment_of_the_nearest_mark() -> None:
         "list": {"x-evidence": "value", "items": {"properties": {"a": {"x-evidence": "digest"}}}},
         "lists": {"x-evidence": "value", "items": {"items": {"additionalProperties": {"x-evidence": "omit"}}}},
         "same": {"x-evidence": "digest", "items": {"x-evidence": "value"}},
+        "none": {"x-evidence": "digest", "items": {"x-evidence": "omit"}},
     }
     schema: dict[str, Any] = {"properties": properties, "additionalProperties": {"x-evidence": "value"}}
-    value: Any = {"open": {"a/b": 1, "shut": 2, "~": {}}, "key": {"id": 3}, "list": [{}], "lists": [], "same": [1]}
+    value: Any = {
+        "open": {"a/b": 1, "shut": 2, "~": {}},
+        "key": {"id": 3},
+        "list": [{}],
+        "lists": [],
+        "same": [1],
+        "none": [2],
+    }
     assert list(leaves(schema, value | {"else": None})) == [
         Leaf("/open/a~1b", 1, Treatment.VALUE, False),
         Leaf("/open/shut", 2, Treatment.OMIT, False),
@@ -378,6 +386,7 @@ def test_each_leaf_has_the_treatment_of_the_nearest_mark() -> None:
         Leaf("/list", [{}], Treatment.DIGEST, False),
         Leaf("/lists", [], Treatment.OMIT, False),
         Leaf("/same", [1], Treatment.DIGEST, False),
+        Leaf("/none", [2], Treatment.OMIT, False),
         Leaf("/else", None, Treatment.VALUE, False),
     ]
     assert list(leaves({}, {"a": 1})) == [Leaf("/a", 1, Treatment.DIGEST, False)]

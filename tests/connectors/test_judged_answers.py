@@ -1,4 +1,4 @@
-"""What a connector makes of an answer, told whole and without a server: each limit from both sides, each word."""
+"""Answers and what a connector makes of them, told whole and without a server: limits from both sides, each word."""
 
 from __future__ import annotations
 
@@ -247,7 +247,6 @@ async def test_what_reads_nothing_before_says_so() -> None:
     assert await TransformConnector().perform(call) == Done({"value": None})
 
 
-@pytest.mark.req("V-6")
 async def test_records_are_read_for_the_tenant_of_the_call() -> None:
     asked: list[Any] = []
 
@@ -281,7 +280,6 @@ def send(method: str = "POST", **values: Any) -> Call:
 OUTSIDE = "is not among the allowed hosts; add it to COUNTERSEAL_HTTP_HOSTS"
 
 
-@pytest.mark.req("Q-18")
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -390,7 +388,6 @@ def test_a_request_is_prepared_whole() -> None:
     assert (unsent.code, unsent.message.startswith("the JSON body ")) == ("invalid_body", True)
 
 
-@pytest.mark.req("Q-18")
 async def test_a_connection_is_not_kept_for_another_name(closing: Any, wire: Any) -> None:
     """Its certificate was verified for one name, and the next request may be for another at the same address."""
     allowed = AllowedHost("127.0.0.1", int(wire.url.rpartition(":")[2]), allow_private=True)

@@ -1,4 +1,4 @@
-"""What the connector sql says to a database, statement by statement, and what it makes of each answer."""
+"""Statements of the connector sql to a database, one by one, and what it makes of each answer."""
 
 from __future__ import annotations
 

@@ -338,25 +338,27 @@ def test_statements_are_exactly_these() -> None:
         "update": statements.update(table, key, ("level", "note"), "stamp"),
         "delete": statements.delete(table, key),
     }
-    own, xmin, stamp = '"crm"."t""x"', "t.xmin::text AS version", 't."stamp"::text AS version'
+    xmin, stamp = "t.xmin::text AS version", 't."stamp"::text AS version'
     same = 't."id" = v."id" AND t."part" = v."part"'
-    found = f"FROM {own} t JOIN {GIVEN} v ON {same}"
-    rows = f"SELECT {shown('t', 'level')} FROM {own} t CROSS JOIN {GIVEN} v"
+    found = f"FROM @ t JOIN ~ v ON {same}"
+    rows = f"SELECT {shown('t', 'level')} FROM @ t CROSS JOIN ~ v"
     order = 'ORDER BY t."id", t."part" LIMIT $2::bigint'
     pair, both, written = shown("t", "id", "part"), shown("v", "id", "level"), shown("v", "level", "note")
     inserted = 'AS t ("id", "level") SELECT v."id", v."level" FROM v'
-    assert told == {
+    wanted = {
         "locked": f"SELECT {shown('t', 'a.b')} AS row, {xmin} {found} FOR UPDATE OF t",
         "read": f"SELECT {shown('t', 'level', 'id')} AS row, {stamp} {found}",
         "select": f'{rows} WHERE t."city" = v."city" AND t."id" = v."id" AND t."note" IS NULL {order}',
         "all": f"{rows} {order}",
-        "insert": f"WITH v AS MATERIALIZED (SELECT * FROM {GIVEN}), t AS (INSERT INTO {own} {inserted}"
+        "insert": f"WITH v AS MATERIALIZED (SELECT * FROM ~), t AS (INSERT INTO @ {inserted}"
         f" RETURNING {pair} AS row, {xmin}) SELECT t.row, t.version, {both} AS intended FROM t, v",
-        "update": f'UPDATE {own} AS t SET "level" = v."level", "note" = v."note" FROM {GIVEN} v WHERE {same}'
+        "update": f'UPDATE @ AS t SET "level" = v."level", "note" = v."note" FROM ~ v WHERE {same}'
         f" RETURNING {shown('t', 'id', 'part', 'level', 'note')} AS row, {stamp}, {written} AS intended",
-        "delete": f"DELETE FROM {own} AS t USING {GIVEN} v WHERE {same}"
+        "delete": f"DELETE FROM @ AS t USING ~ v WHERE {same}"
         f" RETURNING {pair} AS row, NULL AS version, NULL AS intended",
     }
+    own = '"crm"."t""x"'
+    assert told == {name: text.replace("@", own).replace("~", GIVEN) for name, text in wanted.items()}
 
 
 READ = Before({"level": "gold"}, "7")

@@ -1,4 +1,4 @@
-"""What a ``Database`` says to PostgreSQL and when it uses a connection again, without a server."""
+"""Statements of a ``Database`` to PostgreSQL, and the connections that it uses again, without a server."""
 
 from __future__ import annotations
 
@@ -216,7 +216,6 @@ async def test_connections_that_a_restart_has_closed_are_passed_over(made: Any) 
 OF_ACME = "BEGIN; SET LOCAL counterseal.tenant = 'acme'"
 
 
-@pytest.mark.req("P-4")
 async def test_a_transaction_is_its_tenants_and_ends_as_its_work_does(made: Any) -> None:
     database, told = Database("postgresql://c/d", "r"), Told()
     connection: Any = told

@@ -1,4 +1,4 @@
-"""What expressions and templates say and give, whole: each address, each limit, each message, each ingredient."""
+"""Whole results of expressions and templates: each address, each limit, each message, each ingredient."""
 
 from __future__ import annotations
 
@@ -348,7 +348,8 @@ def test_each_text_has_its_ingredients() -> None:
     ]
     assert list(compile_value(WORKFLOW, value).authored()) == ["see ", " and ", "x"]
     assert compile_template(WORKFLOW, "${{ size(tags) }}").functions == {"size"}
-    failing = compile_value(WORKFLOW, {"a": "x", "b": "${{ amount }}", "c": "${{ 1 + 1 }}"})
+    sure = "${{ true || amount > 1 }}"  # it gives a value without the variable that it reads
+    failing = compile_value(WORKFLOW, {"a": "x", "b": "${{ amount }}", "c": "${{ 1 + 1 }}", "d": sure})
     assert failing.literals() == {"a": "x", "c": 2}
     assert compile_value(WORKFLOW, ["x"]).literals() == {}
 

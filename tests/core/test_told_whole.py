@@ -1,4 +1,4 @@
-"""What core says of values, texts and documents, whole: each message with its value, each limit from both sides."""
+"""Whole words of core about values, texts and documents: each message with its value, limits from both sides."""
 
 from __future__ import annotations
 
