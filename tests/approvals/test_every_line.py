@@ -32,7 +32,7 @@ from tests.support.whole import as_it_was
 pytestmark = pytest.mark.req("Q-20")
 
 EXPECTED = Path(__file__).with_name("every_line.json")
-BORDERS = (0x180A, 0x180B, 0x180F, 0x1810, 0xFDFF, 0xFE00, 0xFE0F, 0xFE10, 0xDFFFF, 0xE0000, 0xE0FFF, 0xE1000)
+BORDERS = (0x180A, 0x180B, 0x180F, 0x1810, 0xFDFF, 0xFE00, 0xFE0F, 0xFE10, 0xDFFFF, 0xE0000, 0xE0100, 0xE0FFF, 0xE1000)
 LETTERS = (
     "\x00\t\n\r\x1f !~\x7f\x85\xa0\xad\u00e9\u0300\u034f\u0488\u115f\u1160\u17b4\u17b5\u1680\u2000\u200b\u200f"
     "\u2028\u2029\u202e\u202f\u2060\u2066\u27e8\u27e9\u2800\u3000\u3164\ud800\ue000\ufeff\uffa0\uffff\u6771\U0001f600"
