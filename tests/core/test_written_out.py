@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -44,8 +44,9 @@ def plain(value: Any) -> Any:
         case timedelta():
             return f"{value.total_seconds():g} s"
         case re.Pattern():
-            return f"{value.pattern!a} {re.RegexFlag(value.flags)!s}"
-        case Mapping():
+            flags = sorted(str(flag.name) for flag in re.RegexFlag(value.flags))  # each Python has its own order
+            return f"{value.pattern!a} {'|'.join(flags)}"
+        case Mapping() if type(value) in (dict, MappingProxyType):  # others are caches, which fill up
             return {str(plain(key)): told(item) for key, item in value.items()}
         case set() | frozenset():
             return sorted((told(item) for item in value), key=str)
