@@ -14,11 +14,28 @@ from typing import Any
 WRITE = bool(os.environ.get("COUNTERSEAL_WRITE_WHOLE"))
 
 
+_LINE = 118
+
+
+def written(value: Any, depth: int = 0) -> str:
+    """JSON to be read by people: what fits on a line stands on one."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + depth <= _LINE or not isinstance(value, dict | list):
+        return line
+    inner = " " * (depth + 1)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(name, ensure_ascii=False)}: {written(item, depth + 1)}" for name, item in value.items()]
+    else:
+        parts = [written(item, depth + 1) for item in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n" + ",\n".join(f"{inner}{part}" for part in parts) + f"\n{' ' * depth}{last}"
+
+
 def as_it_was(file: Path, found: Mapping[str, Any]) -> None:
     """Compare with the file, part by part; ``COUNTERSEAL_WRITE_WHOLE=1`` writes it anew: read the difference then."""
     told = json.loads(json.dumps(found))
     if WRITE:
-        file.write_text(f"{json.dumps(told, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+        file.write_text(f"{written(told)}\n", encoding="utf-8")
     wanted = json.loads(file.read_text(encoding="utf-8"))
     assert told.keys() == wanted.keys()
     for name, value in wanted.items():
