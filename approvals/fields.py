@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from core.bounded_json import UNSTORABLE
 from core.canonical import INTEGER_MAX, Json
-from core.errors import path_text
+from core.errors import path_text, sentences
 
 OPTION_CHARACTERS_MAX = 75
 TEXT_CHARACTERS_MAX = 3000
@@ -39,7 +39,7 @@ class FormProblem(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """The fault and its remedy, for people."""
-        return f"{self.message} {self.remedy}".rstrip()
+        return sentences(self.message, self.remedy)
 
 
 class FieldKind(StrEnum):

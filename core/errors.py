@@ -10,6 +10,13 @@ from typing import ClassVar
 NAMED_MAX = 20
 
 
+def sentences(message: str, remedy: str) -> str:
+    """A message and its remedy, with a full stop between them; either may be empty."""
+    if not (message and remedy):
+        return message or remedy
+    return f"{message}{'' if message.endswith(('.', '!', '?', ':')) else '.'} {remedy}"
+
+
 class CountersealError(Exception):
     """Base of every error that we raise on purpose. ``remedy`` tells the reader what to do next."""
 
@@ -21,7 +28,7 @@ class CountersealError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message} {self.remedy}".strip()
+        return sentences(self.message, self.remedy)
 
 
 class InputError(CountersealError):
@@ -65,7 +72,7 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.message} {self.remedy}".rstrip()
+        return f"{self.file}:{self.line}:{self.column}: {sentences(self.message, self.remedy)}"
 
 
 class DefinitionError(InputError):

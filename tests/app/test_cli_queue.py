@@ -104,10 +104,12 @@ def test_what_has_failed_is_sent_again(published: Any, outside_world: Any, work_
     assert "nobody" in published.said
     asyncio.run(Forger(database_url).failed_message("card"))
     assert published.json("queue", "again", "--kind", "bundle") == []
+    published("tenant", "create", "other")
+    assert published.json("queue", "again", "--tenant", "other", "--kind", "card") == []
     assert published.json("queue", "again", "--tenant", "default", "--kind", "card") == [
         {"tenant": "default", "kind": "card", "count": 1}
     ]
-    (default,) = published.json("queue", "status")["tenants"]
+    (default,) = published.json("queue", "status", "--tenant", "default")["tenants"]
     assert [(one["kind"], one["status"]) for one in default["messages"]] == [("card", "pending")]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
 
 from app import adapters, refusals, storage
+from app.cli import people
+from app.faces import Faces
 from app.http.connections import LOG_SECONDS, GuardedConfig, Limits
 from app.logins import Logins
 from app.outlining import explain_action
@@ -315,3 +317,32 @@ def test_what_describes_no_action_is_named(told: dict[str, Any], words: str) -> 
 def test_what_is_described_is_judged_as_it_is_described(policy: str, told: dict[str, Any], outcome: str) -> None:
     """An argument that is given has no origin unless the description says so: nothing is known, and nothing allowed."""
     assert explained(f'"{policy}"', **told).decision.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        *(("boolean", word, True) for word in ("true", "yes", "Yes", "TRUE")),
+        *(("boolean", word, False) for word in ("false", "no", "NO")),
+        ("boolean", "maybe", "maybe"),
+        ("boolean", "1", "1"),
+        ("integer", "7", 7),
+        ("integer", "x", "x"),
+        ("number", "7.5", 7.5),
+        ("string", "true", "true"),
+        ("string", "7", "7"),
+    ],
+)
+def test_a_typed_field_is_read_by_its_kind(kind: str, text: str, value: Any) -> None:
+    form = {"type": "object", "properties": {"it": {"type": kind, "title": "It"}}}
+    found = people._entered(form, [f"it={text}"])
+    assert found == {"it": value}
+    assert type(found["it"]) is type(value)
+
+
+def test_groups_of_slack_are_those_of_the_workspace_whose_members_may_click() -> None:
+    client: Any = object()
+    faces = Faces(load_settings(), cast("Any", None), client)
+    groups = faces.slack_groups
+    assert groups is not None
+    assert groups._workspace is faces.workspace is not None

@@ -249,7 +249,7 @@ async def test_what_comes_of_an_engines_answers(
 async def test_a_variable_that_is_too_long_is_named(at: At, operation: str) -> None:
     values: dict[str, Any] = {"process": "p", "message": "m", "variables": {"note": "x" * 4001}}
     words = (
-        "variables.note: holds 4001 characters; the engine keeps 4000 of a text Put the text into an object or a list."
+        "variables.note: holds 4001 characters; the engine keeps 4000 of a text. Put the text into an object or a list."
     )
     outcome = await at("bpmn").perform(Call(f"bpmn.{operation}", values, KEY, 5.0, None, "k"))
     assert outcome == Refused("invalid_variable", words)

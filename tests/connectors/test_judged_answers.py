@@ -10,6 +10,7 @@ import pytest
 from slack_sdk.errors import SlackApiError
 
 from connectors import exchange as exchanging
+from connectors.bpmn import client as bpmn_client
 from connectors.bpmn.client import BpmnSettings, EngineClient, plain, typed, value_of
 from connectors.bpmn.connector import _completion
 from connectors.exchange import Answer, _Attempt, _judge, harmless, http_url, json_of, public_address
@@ -906,7 +907,7 @@ def test_values_of_a_process_go_both_ways() -> None:
     with pytest.raises(InputError) as caught:
         typed({"short": "x", "long": "x" * 4001})
     words = (
-        "variables.long: holds 4001 characters; the engine keeps 4000 of a text Put the text into an object or a list."
+        "variables.long: holds 4001 characters; the engine keeps 4000 of a text. Put the text into an object or a list."
     )
     assert str(caught.value) == words
 
@@ -919,3 +920,18 @@ def test_a_user_of_the_engine_has_a_password(given: dict[str, Any]) -> None:
         "the BPMN engine's user name and password belong together, and only one of them is set."
     )
     assert caught.value.remedy == "Set both COUNTERSEAL_BPMN_USERNAME and COUNTERSEAL_BPMN_PASSWORD, or neither."
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (299, "http_299", "no"),
+        (300, "http_300", "it redirects elsewhere, which is not followed; check COUNTERSEAL_BPMN_URL"),
+        (399, "http_399", "it redirects elsewhere, which is not followed; check COUNTERSEAL_BPMN_URL"),
+        (400, "invalid", "no"),
+        (404, "no_engine", "there is no engine at this address (no); check COUNTERSEAL_BPMN_URL"),
+    ],
+)
+def test_an_engine_refuses_in_its_own_words(status: int, code: str, words: str) -> None:
+    told = bpmn_client._refusal(answer(status, b'{"message": "no"}'))
+    assert told == Refused(code, f"the BPMN engine answered {status}: {words}")

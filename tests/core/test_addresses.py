@@ -49,7 +49,7 @@ def test_another_id_is_never_written_into_a_statement(tenant: str) -> None:
     with pytest.raises(InputError) as refused:
         check_tenant(tenant)
     remedy = "Use lower-case letters, digits, - and _, at most 63, starting with a letter or digit."
-    assert str(refused.value) == f"{tenant!r} is not a tenant id {remedy}"
+    assert str(refused.value) == f"{tenant!r} is not a tenant id. {remedy}"
 
 
 def test_time_goes_on_from_its_reading_and_is_off_by_no_more_than_the_round_trip(

@@ -66,7 +66,7 @@ def test_a_tenant_is_safe_to_be_written_into_a_statement(tenant: str, good: bool
     with pytest.raises(InputError) as caught:
         check_tenant(tenant)
     remedy = "Use lower-case letters, digits, - and _, at most 63, starting with a letter or digit."
-    assert str(caught.value) == f"{tenant!r} is not a tenant id {remedy}"
+    assert str(caught.value) == f"{tenant!r} is not a tenant id. {remedy}"
 
 
 def test_the_clock_goes_on_from_its_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ async def test_a_database_that_is_away_is_told_with_its_setting(
     with pytest.raises(TransportError) as caught:
         await Database("postgresql://c/d", "r").connect()
     remedy = "Check COUNTERSEAL_DATABASE_URL and `counterseal doctor`."
-    assert str(caught.value) == f"PostgreSQL cannot be reached: away {remedy}"
+    assert str(caught.value) == f"PostgreSQL cannot be reached: away. {remedy}"
 
 
 class Broken(Exception):

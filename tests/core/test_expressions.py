@@ -173,10 +173,10 @@ def test_what_json_cannot_hold_or_is_missing_is_an_error(source: str) -> None:
         evaluated(ENV.compile(source), VALUES)
 
 
-_BYTES = "gives bytes, which no document can hold Compare them inside of the expression, or use texts."
-_TYPE = "gives a type, which no document can hold Compare it inside of the expression."
-_NETWORK = "gives an address or a network, which no document can hold Write string(…) around it."
-_OPTIONAL = "gives an optional, which no document can hold Write .orValue(…) behind it."
+_BYTES = "gives bytes, which no document can hold. Compare them inside of the expression, or use texts."
+_TYPE = "gives a type, which no document can hold. Compare it inside of the expression."
+_NETWORK = "gives an address or a network, which no document can hold. Write string(…) around it."
+_OPTIONAL = "gives an optional, which no document can hold. Write .orValue(…) behind it."
 
 
 @pytest.mark.parametrize(

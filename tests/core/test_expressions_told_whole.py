@@ -150,21 +150,21 @@ def test_an_expression_has_so_many_characters_parts_and_loops() -> None:
         assert refused(f"{longest} ", environment=environment) == words
         most = "[" + ",".join("1" * (limits.nodes - 1)) + "]"
         assert environment.compile(most).source == most
-        words = f"has {limits.nodes + 1} parts; at most {limits.nodes} are accepted Split it."
+        words = f"has {limits.nodes + 1} parts; at most {limits.nodes} are accepted. Split it."
         assert refused(most.replace("]", ",1]"), environment=environment) == words
     assert [(one.characters, one.nodes, one.loops) for one in (POLICY_LIMITS, WORKFLOW_LIMITS)] == [
         (2000, 300, 1),
         (4000, 500, 2),
     ]
     twice = "tags.all(a, tags.all(b, a == b))"
-    words = "has 2 comprehensions (all, exists, map, filter) in or over one another At most 1 are accepted."
+    words = "has 2 comprehensions (all, exists, map, filter) in or over one another. At most 1 are accepted."
     assert refused(twice) == words
     assert give(twice) is False
     assert refused(f"tags.all(c, {twice})", environment=WORKFLOW).startswith("has 3 comprehensions")
     maps = "optional.of(1)" + ".optMap(x, x)" * OPT_MAPS_MAX + ".orValue(0)"
     assert ENV.compile(maps).source == maps
     more = maps.replace(".orValue", ".optFlatMap(x, optional.of(x)).orValue")
-    assert refused(more) == "has more than 3 of optMap and optFlatMap Split it."
+    assert refused(more) == "has more than 3 of optMap and optFlatMap. Split it."
 
 
 KINDS = "bool, double, dyn, int, list, list<list<string>>, list<string>, map, map<string,string>, string, timestamp"
@@ -173,30 +173,30 @@ KINDS = "bool, double, dyn, int, list, list<list<string>>, list<string>, map, ma
 @pytest.mark.parametrize(
     ("source", "want", "told"),
     [
-        ("1", "text", f"cannot demand the type 'text' One of {KINDS}."),
+        ("1", "text", f"cannot demand the type 'text'. One of {KINDS}."),
         ("1", "string", "is of type int, not string"),
         ("'a'", "int", "is of type string, not int"),
         ("[1]", "map", "is of type list<int>, not map"),
         ("tags", "list<list<string>>", "is of type list<string>, not list<list<string>>"),
         ("{'a': 1}", "list", "is of type map<string,int>, not list"),
-        ("tags.exists(run, run == 'a')", "bool", "the loop variable 'run' hides a declared one Rename it."),
+        ("tags.exists(run, run == 'a')", "bool", "the loop variable 'run' hides a declared one. Rename it."),
         (
             "tags.exists(x, x + 'a' == 'b')",
             "bool",
-            "uses '+' inside a comprehension, which can grow without bound Add outside of it.",
+            "uses '+' inside a comprehension, which can grow without bound. Add outside of it.",
         ),
         (
             "has(run.id)",
             "bool",
             (
-                "has() on a declared variable would mean the variable's value "
+                "has() on a declared variable would mean the variable's value. "
                 "For an action's field write 'name' in action.present."
             ),
         ),
-        ("b'a'", None, "gives bytes, which no document can hold Compare them inside of the expression, or use texts."),
-        ("type(1)", None, "gives a type, which no document can hold Compare it inside of the expression."),
-        ("ip('::')", None, "gives an address or a network, which no document can hold Write string(…) around it."),
-        ("trigger.?a", None, "gives an optional, which no document can hold Write .orValue(…) behind it."),
+        ("b'a'", None, "gives bytes, which no document can hold. Compare them inside of the expression, or use texts."),
+        ("type(1)", None, "gives a type, which no document can hold. Compare it inside of the expression."),
+        ("ip('::')", None, "gives an address or a network, which no document can hold. Write string(…) around it."),
+        ("trigger.?a", None, "gives an optional, which no document can hold. Write .orValue(…) behind it."),
     ],
 )
 def test_what_is_refused_is_told_with_its_remedy(source: str, want: str | None, told: str) -> None:
@@ -226,7 +226,7 @@ def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
     with pytest.raises(ExpressionError) as unknown:
         Environment({"a": "text"})
     kinds = "bool, double, dyn, int, list<list<string>>, list<string>, map<string,string>, string, timestamp"
-    assert str(unknown.value) == f"a: has the unknown type 'text' One of {kinds}."
+    assert str(unknown.value) == f"a: has the unknown type 'text'. One of {kinds}."
     with pytest.raises(ExpressionError) as unnamed:
         Environment({"a-b": "int"})
     assert str(unnamed.value) == "a-b: is not a name that an expression can use"
@@ -358,8 +358,8 @@ def test_each_text_has_its_ingredients() -> None:
     ("value", "told"),
     [
         ({"a": ["x", "${{ amont }}"]}, "with.a[1]: undeclared reference to 'amont' at column 1 of `amont`."),
-        ({"a": {"${{ b }}": 1}}, "with.a: has an expression in a key Keys are fixed; only values can be computed."),
-        ({"a": "${{ b"}, "with.a: the expression at column 1 is not closed End it with }}."),
+        ({"a": {"${{ b }}": 1}}, "with.a: has an expression in a key. Keys are fixed; only values can be computed."),
+        ({"a": "${{ b"}, "with.a: the expression at column 1 is not closed. End it with }}."),
     ],
 )
 def test_a_template_that_does_not_compile_is_told_by_its_path(value: Any, told: str) -> None:
@@ -380,11 +380,11 @@ def test_what_has_no_place_in_a_text_is_told(value: str, told: str) -> None:
     remedy = "Use the expression as the whole value, or string(…) of a part of it."
     with pytest.raises(TemplateError) as caught:
         compile_value(WORKFLOW, {"a": value}, "with").render(VALUES | {"trigger": {"z": None}})
-    assert str(caught.value) == f"with.a: {told}, which has no place inside a text {remedy}"
+    assert str(caught.value) == f"with.a: {told}, which has no place inside a text. {remedy}"
     assert caught.value.path == ("a",)
     with pytest.raises(ExpressionError) as unwanted:
         compile_template(WORKFLOW, "yes", "int")
-    assert str(unwanted.value) == "'yes' is not one ${{ … }} expression It must give a int."
+    assert str(unwanted.value) == "'yes' is not one ${{ … }} expression. It must give a int."
     assert compile_template(WORKFLOW, "n=${{ amount }}", "string").render(VALUES) == "n=7"
 
 

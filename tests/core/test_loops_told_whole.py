@@ -43,7 +43,7 @@ async def test_a_loop_rests_after_what_found_nothing_and_after_what_failed(monke
     lines = [(one["log_level"], one["event"], one["tenant"], one.get("reason")) for one in logs]
     assert lines == [
         ("error", "Sweeping failed.", "acme", None),
-        ("warning", "Sweeping failed.", "acme", "TransportError: t Wait."),
+        ("warning", "Sweeping failed.", "acme", "TransportError: t. Wait."),
     ]
     await repeat(stop, turn, 7.0, "never")
     assert turns == [], "one that is stopped takes no turn"

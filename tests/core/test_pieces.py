@@ -53,4 +53,4 @@ def test_braces_and_quotes_within_an_expression_do_not_end_it(text: str, pieces:
 def test_what_is_not_closed_is_told_with_its_column(text: str, column: int) -> None:
     with pytest.raises(ExpressionError) as refused:
         list(split(text))
-    assert str(refused.value) == f"the expression at column {column} is not closed End it with }}}}."
+    assert str(refused.value) == f"the expression at column {column} is not closed. End it with }}}}."

@@ -308,7 +308,7 @@ def test_a_text_is_split_into_words_and_expressions(text: str, pieces: list[tupl
 def test_an_expression_that_is_not_closed_is_told_by_its_column(text: str, column: int) -> None:
     with pytest.raises(ExpressionError) as caught:
         list(split(text))
-    assert str(caught.value) == f"the expression at column {column} is not closed End it with }}}}."
+    assert str(caught.value) == f"the expression at column {column} is not closed. End it with }}}}."
 
 
 def test_a_meaning_that_was_put_in_is_told() -> None:

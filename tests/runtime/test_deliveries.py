@@ -73,6 +73,7 @@ def sending(kept: Kept, **more: Any) -> Any:
         (ATTEMPTS_MAX - 1, Later("a bug", counted=True), [("pending", "a bug", 900)]),
         (ATTEMPTS_MAX, Later("a bug", counted=True), [("failed", "a bug", 0)]),
         (ATTEMPTS_MAX + 1, Later("a bug", counted=True), [("failed", "a bug", 0)]),
+        (ATTEMPTS_MAX, Later("a bug", 4000.0, counted=True), [("failed", "a bug", 0)]),
         (1, Later("no\u0000text"), [("pending", "no\ufffdtext", 2)]),
     ],
 )

@@ -83,7 +83,7 @@ async def test_the_latest_moment_is_allowed_and_the_one_after_it_is_refused(runt
         await later(runtime, wait.correlation_key, until=beyond)
     operation = "kyc.papers.request"
     assert str(refused.value) == f"until: is beyond {latest.isoformat()}, to which {operation} may be put off"
-    with pytest.raises(InputError, match="until: has no time zone Write it as in 2026-01-31T12:00:00Z"):
+    with pytest.raises(InputError, match=r"until: has no time zone\. Write it as in 2026-01-31T12:00:00Z"):
         await later(runtime, wait.correlation_key, until=latest.replace(tzinfo=None))
     with pytest.raises(InputError, match="until: Say `until` or `for`, one of them"):
         await later(runtime, wait.correlation_key, until=latest, span=timedelta(days=1))

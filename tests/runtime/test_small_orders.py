@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import Claim
 from runtime.engine.graph import Reducer
 from runtime.engine.instructions import OtherRun, StartRun
-from runtime.keep import messages
+from runtime.keep import bundling, messages
 from runtime.keep.dispatcher import Delivered, Later, Undeliverable
 from runtime.keep.messages import Messages
 from runtime.requests import publishing
@@ -234,3 +234,14 @@ async def test_another_run_is_started_with_all_that_the_step_gives_it(
 @asynccontextmanager
 async def nothing() -> AsyncIterator[None]:
     yield None
+
+
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize("reason", ["", "enough"])
+def test_a_bundle_discloses_the_reason_of_a_cancel_if_there_is_one(reason: str) -> None:
+    run: Any = SimpleNamespace(canceling={"by": "person:ann", "reason": reason})
+    told = bundling._canceled(run, b"k" * 32)
+    assert told is not None
+    assert told.by == "person:ann"
+    assert (told.reason is not None) is bool(reason)
+    assert bundling._canceled(cast("Any", SimpleNamespace(canceling=None)), b"k" * 32) is None
