@@ -34,15 +34,15 @@ from core.errors import (
 
 INPUT, GONE, AWAY = InputError("is wrong", where="x", remedy="Mend it."), NotFoundError("no"), TransportError("away")
 ENDS: list[tuple[BaseException, int | None, str]] = [
-    (INPUT, 2, "x: is wrong Mend it.\n"),
+    (INPUT, 2, "x: is wrong. Mend it.\n"),
     (ConfigurationError("unset"), 3, "unset\n"),
     (GONE, 4, "no\n"),
     (ConsistencyError("moved"), 4, "moved\n"),
     (AuthorizationError("may not"), 4, "may not\n"),
     (AWAY, 5, "away\n"),
     (CountersealError("strange"), 1, "strange\n"),
-    (ExceptionGroup("g", [AWAY, INPUT]), 5, "away\ncounterseal: x: is wrong Mend it.\n"),
-    (ExceptionGroup("g", [INPUT, ExceptionGroup("h", [GONE])]), 2, "x: is wrong Mend it.\ncounterseal: no\n"),
+    (ExceptionGroup("g", [AWAY, INPUT]), 5, "away\ncounterseal: x: is wrong. Mend it.\n"),
+    (ExceptionGroup("g", [INPUT, ExceptionGroup("h", [GONE])]), 2, "x: is wrong. Mend it.\ncounterseal: no\n"),
     (ExceptionGroup("g", [INPUT, ValueError("ours")]), None, ""),
     (ExceptionGroup("g", [ValueError("ours")]), None, ""),
     (ValueError("ours"), None, ""),
