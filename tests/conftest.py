@@ -13,6 +13,7 @@ What a test records as its property ``summary`` is a line at the end.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import shutil
@@ -156,7 +157,12 @@ def unused_tcp_port(_ports: Iterator[int]) -> int:
 
 @pytest.fixture(autouse=True)
 def logging_as_it_is_by_default() -> Iterator[None]:
-    """Undo whatever a test, or the code under it, does to structlog: a stream may be closed by then."""
+    """Undo whatever a test, or the code under it, does to structlog and logging: a stream may be closed by then."""
+    root = logging.getLogger()
+    level = root.level
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
+    root.setLevel(level)
+    # Those of pytest, which come and go by themselves, are of other types.
+    root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
