@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct
 
@@ -54,38 +53,36 @@ def _walk(root: JsonObject, schema: Json, value: Json, path: str, above: Treatme
             step = name.replace("~", "~0").replace("/", "~1")
             yield from _walk(root, below, item, f"{path}/{step}", treatment, secret=hidden)
         return
-    inner = list(_marks(root, here.get("items"), 0)) if isinstance(value, list) else []
+    inner = list(_marks(root, here.get("items"), set())) if isinstance(value, list) else []
     closed = [Treatment.OMIT, Treatment.DIGEST, Treatment.VALUE]
     treatment = min([treatment, *(mark for mark, _ in inner if mark)], key=closed.index)
     hidden = hidden or any(mark for _, mark in inner)
     yield Leaf(path, value, Treatment.OMIT if hidden else treatment, hidden)
 
 
-def _marks(root: JsonObject, schema: Json, depth: int) -> Iterator[tuple[Treatment | None, bool]]:
-    """Yield every treatment and secrecy declared for a list's items and everything inside them."""
+def _marks(root: JsonObject, schema: Json, seen: set[int]) -> Iterator[tuple[Treatment | None, bool]]:
+    """Yield every treatment and secrecy declared for a list's items and everything inside them, at any depth.
+
+    ``seen`` are the schemas that were looked at: one may refer to itself.
+    """
     here = resolved(root, schema)
-    if depth > LOCAL_REFERENCES_MAX or not here:
+    if id(here) in seen or not here:
         return
+    seen.add(id(here))
     yield Treatment(str(here["x-evidence"])) if "x-evidence" in here else None, here.get("x-secret") is True
     properties = here.get("properties")
     inner = [*(properties.values() if isinstance(properties, dict) else ())]
     for item in [*inner, here.get("items"), here.get("additionalProperties")]:
-        yield from _marks(root, item, depth + 1)
+        yield from _marks(root, item, seen)
 
 
-def secret_fields(schema: JsonObject) -> tuple[str, ...]:
-    """Inputs that are secret or hold a secret, and secrets in objects below them. No channel shows their values."""
-    top = resolved(schema, schema).get("properties")
-    members = top.items() if isinstance(top, dict) else ()
-    found = {name for name, inner in members if any(hidden for _, hidden in _marks(schema, inner, 0))}
-    todo: list[Any] = [schema]
-    while todo:
-        for name, inner in (todo.pop().get("properties") or {}).items():
-            if isinstance(inner, dict):
-                todo.append(inner)
-                if inner.get("x-secret") is True:
-                    found.add(name)
-    return tuple(sorted(found))
+def secret_names(schema: JsonObject, value: Json) -> tuple[str, ...]:
+    """Names of the members of ``value``, at any depth, that are secret or hold a secret: no channel shows them; sorted.
+
+    A card shows some members of an input by themselves, and knows only their names.
+    """
+    places = [leaf.path.split("/")[1:] for leaf in leaves(schema, value) if leaf.secret]
+    return tuple(sorted({name.replace("~1", "/").replace("~0", "~") for place in places for name in place}))
 
 
 def resolved(root: JsonObject, schema: Json) -> JsonObject:

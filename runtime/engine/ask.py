@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
-from connectors.disclosure import secret_fields
+from connectors.disclosure import secret_names
 from connectors.operation import Operation
 from core.action import Action, Risk
 from core.canonical import Json, JsonObject, derived_id, digest, unfit
@@ -161,7 +161,7 @@ def action_card(
         policy_name=single.name if single else ", ".join(map(str, asking)),
         policy_version=single.version if single else 0,
         policy_digest_short=single.digest[:12] if single else "",
-        sensitive=secret_fields(operation.input_schema),
+        sensitive=secret_names(operation.input_schema, action.input),
         evidence=evidence,
         tier=str(terms.tier),
         system=action.system,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connectors.catalog import Catalog
-from connectors.disclosure import leaves
+from connectors.disclosure import leaves, secret_names
 
 
 def shown(schema: Any, value: Any) -> dict[str, str]:
@@ -75,3 +75,49 @@ def test_local_references_are_followed_and_circles_end() -> None:
         "properties": {"a": {"$ref": "#/$defs/code"}, "b": {"$ref": "#/$defs/loop"}, "c": {"$ref": "#/$defs/none"}},
     }
     assert shown(schema, {"a": "1", "b": "2", "c": "3"}) == {"/a": "value", "/b": "digest", "/c": "digest"}
+
+
+SECRET: Any = {"type": "string", "x-secret": True}
+PLAIN: Any = {"type": "string"}
+
+
+def obj(**properties: Any) -> Any:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.req("Q-20")
+@pytest.mark.parametrize(
+    ("schema", "value", "names"),
+    [
+        (obj(z=SECRET, a=SECRET, b=PLAIN), {"z": "1", "a": "2", "b": "3"}, ("a", "z")),
+        (obj(z=SECRET, b=PLAIN), {"b": "3"}, ()),
+        (obj(a=obj(b=obj(pin=SECRET, c=PLAIN))), {"a": {"b": {"pin": "1", "c": "2"}}}, ("a", "b", "pin")),
+        # What stands in a secret is secret, whatever it is called: a card shows the members of what is written.
+        (obj(fields={**obj(a=PLAIN), "x-secret": True}), {"fields": {"a": "1"}}, ("a", "fields")),
+        (obj(f={"type": "object", "additionalProperties": SECRET}), {"f": {"k/~": "1"}}, ("f", "k/~")),
+        (obj(f={"$ref": "#/$defs/f"}) | {"$defs": {"f": obj(t=SECRET)}}, {"f": {"t": "1"}}, ("f", "t")),
+        (obj(many={"type": "array", "items": obj(t=SECRET)}), {"many": [{"t": "1"}]}, ("many",)),
+        (obj(a=PLAIN), {"a": "1"}, ()),
+    ],
+)  # fmt: skip
+def test_whatever_is_secret_or_holds_a_secret_is_named_for_a_card(schema: Any, value: Any, names: Any) -> None:
+    assert secret_names(schema, value) == names
+
+
+@pytest.mark.req("Q-20")
+@pytest.mark.parametrize("depth", [1, 8, 9, 40])
+def test_a_secret_in_a_list_is_found_at_any_depth(depth: int) -> None:
+    item, value = SECRET, "1"
+    for _ in range(depth):
+        item, value = obj(in_=item), {"in_": value}
+    schema = obj(many={"type": "array", "items": item})
+    assert secret_names(schema, {"many": [value]}) == ("many",)
+
+
+def test_a_schema_that_refers_to_itself_is_walked_to_its_end() -> None:
+    node = obj(name=PLAIN, below={"type": "array", "items": {"$ref": "#/$defs/node"}})
+    schema = obj(tree={"$ref": "#/$defs/node"}) | {"$defs": {"node": node}}
+    value = {"tree": {"name": "a", "below": [{"name": "b"}]}}
+    assert secret_names(schema, value) == ()
+    node["properties"]["name"] = SECRET
+    assert secret_names(schema, value) == ("below", "name", "tree")

@@ -8,12 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from approvals.content import Source
-from connectors.disclosure import secret_fields
 from connectors.operation import Operation
 from connectors.proposal import build_action
 from runtime.engine.sourced import _sources, _told
 from runtime.engine.tracing import Trace, _carried
-from tests.engine.test_tools import DEEP, SECRET, operation
+from tests.engine.test_tools import operation
 
 pytestmark = pytest.mark.req("P-14")
 
@@ -148,12 +147,3 @@ def test_a_trace_is_kept_with_a_question_and_read_again() -> None:
     kept = one.kept()
     assert Trace.of_kept(kept) == replace(one, read=("a.b.c",))
     assert (Trace.of_kept({}), one.of("name"), one.of("other")) == (None, [["model"]], [])
-
-
-@pytest.mark.req("Q-20")
-def test_an_input_that_holds_a_secret_at_any_depth_is_kept_from_channels() -> None:
-    deeper = {"properties": {"a": {"type": "object", "properties": {"b": {"properties": {"pin": SECRET, "c": {}}}}}}}
-    assert secret_fields(operation(deeper).input_schema) == ("a", "pin")
-    assert secret_fields({"properties": {"z": SECRET, "a": SECRET, "b": {"type": "string"}}}) == ("a", "z")
-    assert secret_fields(operation(DEEP).input_schema) == ("auth", "keys", "many", "map", "token")
-    assert secret_fields(SETS.input_schema) == ()
