@@ -74,10 +74,6 @@ class PolicySet:
         """True if a rule in force reads origins; then runs pass origins on to the runs that they start."""
         return any(policy.traces for policy in self.policies)
 
-    def readable(self) -> bool:
-        """True if every policy of the set can be read."""
-        return not self.broken
-
     def _applying(self, workflow: str, operation: str) -> Applying:
         applies = [one for one in self.policies if one.scope.covers(workflow, operation)]
         several = len(applies) > 1

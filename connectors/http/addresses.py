@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Somebody's relay decides where a tunnel leads (6to4, RFC 7526; Teredo). Python before 3.13 calls some of them global.
+_TUNNELS = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
 _METADATA = ipaddress.ip_network("169.254.0.0/16")
 
 
@@ -87,10 +89,10 @@ def permitted(text: str, allowed: Iterable[AllowedHost]) -> tuple[httpx.URL, All
 def is_public(address: Address) -> bool:
     """True if the address, and any IPv4 address embedded in it, is reachable from the whole Internet."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        inner = address.ipv4_mapped
         if address in _NAT64:
-            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if any(embedded is not None and not is_public(embedded) for embedded in inner):
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if any(address in tunnel for tunnel in _TUNNELS) or (inner is not None and not is_public(inner)):
             return False
     return address.is_global and not address.is_multicast and address not in _METADATA
 

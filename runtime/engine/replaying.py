@@ -114,8 +114,8 @@ def _follow(
 ) -> Iterator[Derived]:
     match told.event:
         case e.CheckpointCommitted(halted=False) as event:
-            choices = Evaluated(graph, book.constants, run.superstep + 1 if run.checkpointed else 0)
             first = not run.checkpointed
+            choices = Evaluated(graph, book.constants, 0 if first else run.superstep + 1)
             crossing = begin(run, graph, choices, run.state.copy(), 0) if first else cross(run, graph, choices)
             if not _same(choices.made, event.choices or []):
                 raise _Differs("planned otherwise than its conditions and collections say")
