@@ -24,8 +24,8 @@ from random import Random
 from uuid import uuid4
 
 from tests.support.outcomes import PASSED
-from tools.faults import ROOT, Edit, Fault
-from tools.plant import Copy, copies_of_tree
+from tools.copies import Copy, copies_of_tree
+from tools.faults import ROOT, Edit
 
 # Each package: its pure modules, the tests that must detect mutants, and the percentage that they must detect.
 PACKAGES: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -50,7 +50,7 @@ LIVING = ROOT / "tests/planted/living.toml"
 _SLOW = frozenset({"tests/engine/test_determinism.py"})
 # The key of all tests. For a function that no test calls, the quickest ones run.
 ANYWHERE, _QUICKEST = "", 20
-_PLUGIN = ("-p", "tests.support.reaching")
+_PLUGINS = ("reaching",)
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -162,8 +162,8 @@ def _reached(name: str, copies: Queue[Copy]) -> dict[str, list[str]]:
         try:
             told = copy.place / f".reached-{uuid4().hex}"
             told.touch()
-            options = ("--reached-to", str(told), "--reached-in", modules.partition("*")[0])
-            outcomes = copy.run((file,), *_PLUGIN, *options)
+            options = {"reached_to": str(told), "reached_in": modules.partition("*")[0]}
+            outcomes = copy.look((), (file,), options=options) or {}
             lines = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
             told.unlink()
         finally:
@@ -194,8 +194,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     excused = {each["line"] for each in tomllib.loads(LIVING.read_text(encoding="utf-8")).get("living", ())}
     below = False
-    with copies_of_tree(chosen.jobs) as copies:
-        for name in chosen.only.split(","):
+    packages = chosen.only.split(",")
+    with copies_of_tree(chosen.jobs, _PLUGINS) as copies:
+        for copy in list(copies.queue):
+            copy.keep(file for name in packages for file in _files(PACKAGES[name][1]))
+        for name in packages:
             sample = _sample(name, sys.maxsize if chosen.at else chosen.sample, chosen.seed)
             below |= _score(name, [mutant for mutant in sample if chosen.at in mutant.line], copies, excused)
     return int(below)
@@ -204,13 +207,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _lives(mutant: Mutant, copy: Copy, tests: list[str]) -> bool:
     if not tests:
         return True
-    place = copy.place / f".chosen-{uuid4().hex}"
-    place.write_text(json.dumps(tests), encoding="utf-8")
     before = (copy.place / mutant.file).read_text(encoding="utf-8")
-    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    with copy.planted(Fault(mutant.line, "", (), (Edit(mutant.file, before, text_of(mutant)),), tuple(tests))):
-        outcomes = copy.run(files, "-x", *_PLUGIN, "--chosen", str(place))
-    place.unlink()
+    edit = Edit(mutant.file, before, text_of(mutant))
+    outcomes = copy.look([edit], tests, first=True)
+    if outcomes is None or _passed(outcomes):
+        # A process of a test reads the file, and what a module makes when it is imported is made anew.
+        place = copy.place / f".chosen-{uuid4().hex}"
+        place.write_text(json.dumps(tests), encoding="utf-8")
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        with copy.planted([edit]):
+            outcomes = copy.run(files, "-x", "--chosen", str(place))
+        place.unlink()
+    return _passed(outcomes)
+
+
+def _passed(outcomes: dict[str, str]) -> bool:
     return "" not in outcomes and all(how == PASSED for how in outcomes.values())
 
 

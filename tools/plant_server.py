@@ -1,18 +1,18 @@
-"""A process that runs pytest for ``tools/plant.py``, in a fork for each run, so third-party modules are imported once.
+"""A process that runs pytest for ``tools/copies.py``, in a fork for each run, so third-party modules are imported once.
 
-It reads a line of JSON for each run, ``{"arguments": […], "environment": {…}, "seconds": 300}``, and answers with a
-line: the exit code, or null if the run exceeded its time and was killed. Its working folder is the copy of the tree.
+A question is ``{"arguments": […], "environment": {…}, "seconds": 300}``, the answer the exit code
+(``tools/forking.py``). Its working folder is the copy of the tree.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
-import select
-import signal
 import sys
+from typing import Any
+
+from tools.forking import answer
 
 _NOT_OURS = (
     *(
@@ -30,45 +30,20 @@ _NOT_OURS = (
 
 
 def serve() -> None:
-    """Answer requests until stdin closes."""
+    """Answer questions until nobody asks any more."""
     for name in _NOT_OURS:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    for line in sys.stdin:
-        sys.stdout.write(f"{json.dumps(_run(json.loads(line)))}\n")
-        sys.stdout.flush()
+    answer(_run)
 
 
-def _run(asked: dict[str, object]) -> int | None:
-    arguments, environment, seconds = asked["arguments"], asked["environment"], asked["seconds"]
-    assert isinstance(arguments, list)
-    assert isinstance(environment, dict)
-    assert isinstance(seconds, int)
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os.environ.clear()
-        os.environ.update(environment)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nothing, stream)
-        os._exit(_pytest(arguments))
-    watched = os.pidfd_open(child)
-    try:
-        if not select.select([watched], [], [], seconds)[0]:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return None
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    finally:
-        os.close(watched)
-
-
-def _pytest(arguments: list[str]) -> int:
+def _run(asked: dict[str, Any]) -> int:
+    os.environ.clear()
+    os.environ.update(asked["environment"])
     import pytest
 
-    sys.argv = ["pytest", *arguments]
-    return int(pytest.main(arguments))
+    sys.argv = ["pytest", *asked["arguments"]]
+    return int(pytest.main(asked["arguments"]))
 
 
 if __name__ == "__main__":
