@@ -105,8 +105,7 @@ class Crosscheck:
         _compare(layout.RUN_HEAD, self._head, {**wanted, "tenant": claims["tenant"], "run": claims["run"]})
         if report.final and run["status"] != self.history.run_status:
             raise InputError("its status is not the one with which the run closed", where=layout.RUN_FILE)
-        if self.history.inputs is not None:
-            _compare(layout.RUN_FILE, run, {"inputs": self.history.inputs})
+        _compare(layout.RUN_FILE, run, self.history.run)
         self._check_canceled(run.get("canceled"))
         self._commitments(run.get("state"), "files")
         if run.get("attempts") is not None:  # bundles of 0.2.0 list none
@@ -271,11 +270,12 @@ def _compare(file: str, found: JsonObject, wanted: dict[str, Any]) -> None:
             raise InputError(f"its {name} is not the one of the events", where=file)
 
 
-def _votes(file: str, found: Json, known: list[tuple[str, str]]) -> list[JsonObject]:
-    """The votes in a file; ``InputError`` unless voters and choices are those of the events."""
+def _votes(file: str, found: Json, known: list[dict[str, object]]) -> list[JsonObject]:
+    """The votes in a file; ``InputError`` unless they have the facts that the events have of them, in their order."""
     listed = found if isinstance(found, list) else [found]
     votes = [vote for vote in listed if isinstance(vote, dict)]
-    if len(votes) < len(listed) or [(vote.get("voter"), vote.get("choice")) for vote in votes] != known:
+    told = [{name: vote.get(name) for name in facts} for vote, facts in zip(votes, known, strict=False)]
+    if not len(listed) == len(votes) == len(known) or told != known:
         raise InputError("its votes are not those of the events", where=file)
     return votes
 

@@ -45,7 +45,7 @@ class ReceiptHistory(Struct):
 
 
 class ApprovalHistory(Struct):
-    """One approval by its events. ``votes`` are (actor id, choice) in order; ``reasons`` the commitments to reasons.
+    """One approval by its events. ``votes`` are its votes' facts in order; ``reasons`` the commitments to reasons.
 
     ``asked`` is the commitment to the kind, the requester and the terms; None if the chain has none.
     """
@@ -54,7 +54,7 @@ class ApprovalHistory(Struct):
     card: str | None
     asked: str | None
     status: str = "requested"
-    votes: list[tuple[str, str]] = field(default_factory=list)
+    votes: list[dict[str, object]] = field(default_factory=list)
     reasons: list[str | None] = field(default_factory=list)
     consumed_by: str | None = None
 
@@ -68,11 +68,14 @@ ATTEMPTED = ("receipt", "action", "operation", "attempt", "decision", "approval"
 
 
 class History(Struct):
-    """Follows a chain event by event. Collects faults with their event numbers and never raises them."""
+    """Follows a chain event by event. Collects faults with their event numbers and never raises them.
+
+    ``run`` holds the members of `run.json` that the events tell.
+    """
 
     workflow: object = None
     run_status: object = None
-    inputs: list[object] | None = None
+    run: dict[str, object] = field(default_factory=dict)
     canceled: tuple[str, str | None] | None = None
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
     policies: dict[str, object] = field(default_factory=dict)
@@ -95,13 +98,15 @@ class History(Struct):
                 return
         if kind is EventType.RUN_OPENED:
             self.workflow = data["workflow"]
+            self.run = {"opened_at": event["ts"], "closed_at": None}
+            self.run |= {name: data[name] for name in ("trigger", "workspace") if name in data}
             if type(data.get("committed")) is list:
                 pairs = [pair for pair in data["committed"] if type(pair) is list and pair]
-                self.inputs = [pair for pair in pairs if str(pair[0]).startswith("/trigger/")]
+                self.run["inputs"] = [pair for pair in pairs if str(pair[0]).startswith("/trigger/")]
         elif kind is EventType.RUN_CANCELED:
             self.canceled = self.canceled or (event["actor"]["id"], _committed(data, path_of("cancel", "reason")))
         elif kind is EventType.RUN_CLOSED:
-            self.run_status = data["status"]
+            self.run_status, self.run["closed_at"] = data["status"], event["ts"]
         elif kind is EventType.RUN_REOPENED:
             self.run_status, self.after_the_end = None, 0
         elif kind is EventType.DECISION_MADE:
@@ -150,7 +155,9 @@ class History(Struct):
         if approval is None:
             self.irregular.append(f"{where}: the approval {data['approval']} was never requested")
         elif kind is EventType.APPROVAL_VOTED:
-            approval.votes.append((event["actor"]["id"], str(data["choice"])))
+            vote = {"voter": event["actor"]["id"], "choice": str(data["choice"]), "at": event["ts"]}
+            # Events of other producers may not say over which channel.
+            approval.votes.append(vote | ({"channel": data["channel"]} if "channel" in data else {}))
             path = reason_path(data["approval"], event["actor"]["id"], event["ts"])
             approval.reasons.append(_committed(data, path))
         elif kind is EventType.APPROVAL_DECIDED:
@@ -197,7 +204,7 @@ class History(Struct):
             return "by an approval of another action"
         if approval.status != "approved":
             return f"by an approval that was {approval.status}"
-        if not any(choice == "approve" for _, choice in approval.votes):
+        if not any(vote["choice"] == "approve" for vote in approval.votes):
             return "by an approval that nobody voted for"
         if approval.consumed_by not in (None, intent["receipt"]):
             return "by an approval that another action had consumed"

@@ -82,14 +82,15 @@ class Story:
             size = self.sizes[len(appends) % len(self.sizes)]
             lines, head = append(head, self.events[head.count : head.count + size])
             appends.append(lines)
+        closings = [event.at for event in self.events if event.type is EventType.RUN_CLOSED]
         run = RunRecord(
             "acme",
             "main",
             RUN_ID,
             "api",
             self.status,
-            timestamp(START),
-            timestamp(self.events[-1].at),
+            timestamp(self.events[0].at),
+            timestamp(closings[-1]) if closings else None,
             commit_fields(RUN_KEY, "/run/input", {"number": "INC0010001"}),
         )
         return BundleContent(
@@ -144,13 +145,13 @@ def tell() -> Story:
     story.add(EventType.APPROVAL_REQUESTED, {"approval": "a1", "action": action, "card": card})
     person = Actor("person", "maria")
     story.add(EventType.APPROVAL_VOTED, {"approval": "a1", "choice": "approve", "channel": "slack"}, person)
+    vote = VoteRecord("maria", "approve", "slack", timestamp(story.events[-1].at))
     story.add(EventType.APPROVAL_DECIDED, {"approval": "a1", "outcome": "approved"})
     story.decide("d3", action, "needs_approval")
     story.intend(second, "d3", "a1")
     story.settle(EventType.ACTION_IN_DOUBT, second)
     story.settle(EventType.ACTION_DOUBT_RESOLVED, second, resolution="applied")
     story.add(EventType.RUN_CLOSED, {"status": "succeeded"}, step=None)
-    vote = VoteRecord("maria", "approve", "slack", timestamp(START))
     opened = disclosure(RUN_KEY, place, CARD)
     story.approvals.append(ApprovalRecord("a1", action, "approved", card, opened, (vote,)))
     story.receipts += [first, second]

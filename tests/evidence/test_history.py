@@ -32,6 +32,7 @@ ASKED: dict[str, Any] = {"approval": "a1", "action": "A", "card": "c"}
 ASKS = {**DECIDED, "outcome": "needs_approval"}
 BY_PEOPLE = {**INTENT, "approval": "a1"}
 VOTE = {"approval": "a1", "choice": "approve"}
+FACTS = {"voter": "a", "choice": "x", "at": "t", "channel": "http"}
 YES = [
     (E.APPROVAL_REQUESTED, ASKED),
     (E.APPROVAL_VOTED, VOTE),
@@ -202,7 +203,7 @@ def test_a_history_adds_up() -> None:
     approval, receipt = found.approvals["a1"], found.receipts["r1"]
     assert (approval.asked, approval.votes, approval.reasons) == (
         "c1",
-        [("ana", "approve"), ("ana", "reject")],
+        [{"voter": "ana", "choice": choice, "at": "t"} for choice in ("approve", "reject")],
         ["c2", None],
     )
     assert (receipt.status, receipt.attempt, receipt.late[0]) == ("succeeded", 1, {"known": "succeeded", "attempt": 1})
@@ -340,11 +341,15 @@ def test_words_of_a_fault_name_some_and_count_the_rest() -> None:
 @pytest.mark.parametrize(
     ("found", "known", "ok"),
     [
-        ([{"voter": "a", "choice": "x"}], [("a", "x")], True),
+        ([FACTS], [FACTS], True),
+        ([{**FACTS, "reason": "r"}], [FACTS], True),
         ([], [], True),
-        ([{"voter": "a", "choice": "x"}], [], False),
-        ([{"voter": "a", "choice": "x"}, "more"], [("a", "x")], False),
-        ([{"voter": "b", "choice": "x"}], [("a", "x")], False),
+        ([FACTS], [], False),
+        ([], [FACTS], False),
+        ([FACTS, "more"], [FACTS], False),
+        ([FACTS, {**FACTS, "voter": "b"}], [{**FACTS, "voter": "b"}, FACTS], False),
+        *(([{**FACTS, name: "b"}], [FACTS], False) for name in FACTS),
+        *(([{key: value for key, value in FACTS.items() if key != name}], [FACTS], False) for name in FACTS),
         (None, [], False),
     ],
 )
