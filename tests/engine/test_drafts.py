@@ -16,6 +16,7 @@ from core.errors import ConsistencyError
 from core.identity import Directory
 from evidence.chain import Actor, ChainHead
 from evidence.receipts import ReceiptStatus, Resolution
+from runtime.definition.workflow import load_workflow
 from runtime.engine import events as e
 from runtime.engine.agent_state import Spoken
 from runtime.engine.closing import error_facts
@@ -28,7 +29,7 @@ from runtime.engine.states import RunState, StepState, WaitKind, WaitState
 from runtime.engine.told import digest_of
 from runtime.engine.transition import Transition
 from tests.engine.conftest import KEY, NOW, RUN_ID
-from tests.engine.governing import EFFECT, governed
+from tests.engine.governing import CATALOG, EFFECT, governed
 from tests.engine.test_folds import ANN, ERROR, READY, RUNNING, A, V, W, approval, receipt, run_of, step, wait
 
 pytestmark = pytest.mark.req("O-1")
@@ -530,3 +531,26 @@ def test_a_sealed_run_whose_steps_are_done_ends_at_once(
     made.seal(ANN)
     assert [kind for kind, _ in lines(made)] == ["run.sealed", *(["run.closed"] if ends else [])]
     assert (made.run.status, made.run.finished) == ("succeeded" if ends else status, ends)
+
+
+RESULTS: list[tuple[str, dict[str, Any], str, Any, Any]] = [
+    ("", {}, "succeeded", None, None),
+    ('result: {n: "${{ state.n }}"}\n', {"n": 5}, "succeeded", {"n": 5}, None),
+    ('result: "${{ state.n }}"\n', {"n": None}, "succeeded", None, None),
+    ('result: "${{ string(state.n) }}"\n', {"n": [1]}, "failed_terminal", None, "expression"),
+    ('result: "${{ state.n }}"\n', {"n": 2**60}, "failed_terminal", None, "expression"),
+]
+
+
+@pytest.mark.parametrize(("declared", "channels", "status", "result", "kind"), RESULTS)
+def test_a_run_whose_steps_are_done_has_its_result_or_fails_with_what_is_wrong_with_it(
+    declared: str, channels: Any, status: str, result: Any, kind: str | None
+) -> None:
+    text = EFFECT.replace("steps:", f"channels: {{n: {{initial: 0}}}}\n{declared}steps:")
+    made = Transition(view_of(run_of()), load_workflow(text, "test.yaml", CATALOG).graph)
+    made.run.state.channels = channels
+    made.conclude()
+    assert (made.run.status, made.run.result, made.run.finished) == (status, result, True)
+    error: Any = made.run.error
+    assert (error and (error["class"], error["step"], "code" in error)) == (kind and (kind, "result", False))
+    assert bool(error) is (kind is not None)

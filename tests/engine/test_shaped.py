@@ -36,6 +36,8 @@ from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.contributors import mark
 from runtime.engine.facts import call_of, further_facts, handed_on
+from runtime.engine.flow import flow_of
+from runtime.engine.following import starter_of, starters_of
 from runtime.engine.graph import Graph, Reducer
 from runtime.engine.instructions import Known, Over, ReadChat, StartRun
 from runtime.engine.origins import follower_of
@@ -473,3 +475,41 @@ def test_another_run_is_told_the_origins_of_its_input_and_of_its_copies_if_a_rul
     assert found == replace(order, origins=told if traces else None)
     assert handed_on(made, Over(), workflow, policy) == Over()
     assert PolicySet().traces is False
+
+
+def test_a_machine_whose_name_somebody_else_has_elsewhere_is_a_machine_all_the_same() -> None:
+    people = Directory.of("d", [Entry("ann", "Ann", principals=("slack:bot",)), Entry("bot", "Bot", owner="ann")])
+    assert people.entry("bot") is None, "the bare name is ambiguous"
+    assert [starter_of(trigger, "bot", people) for trigger in ("http", "cli")] == ["trigger:http", "trigger:cli"]
+    assert starter_of("http", "ann", people) == "requester"
+    assert starters_of("http") == ("requester", "trigger:http")
+    assert starters_of("schedule") == ("trigger:schedule",)
+
+
+FLOWS = HEAD.replace("steps:", "channels: {n: {initial: 0}, m: {initial: []}}\nsteps:") + (
+    "  - {id: form, task: {title: '${{ run.reference }}', form: {type: object, properties: {x: {type: string}}},"
+    " assign: {group: g}}}\n"
+    "  - {id: gate, approve: {summary: '${{ steps.form.output.x }}', approvers: {group: g}}}\n"
+    "  - id: each\n    foreach: ${{ state.m }}\n    steps:\n"
+    "      - {id: inner, do: probe.value.read, with: {name: '${{ steps.gate.status }}'}, set: {n: '${{ item }}'},"
+    " on_failure: [{id: handles, do: probe.value.read, with: {name: '${{ error.code }}'}}]}\n"
+    "  - if: ${{ state.n > 1 }}\n    id: big\n"
+    "    then: [{id: yes, do: probe.value.read, with: {name: '${{ steps.gate.output.reason }}'}}]\n"
+    "  - {id: within, run: other, with: {who: x}, inherit: [n]}\n"
+)
+
+
+def test_values_flow_into_a_node_from_what_it_reads_and_from_what_decides_that_it_is_taken() -> None:
+    graph = load_workflow(FLOWS, "w.yaml", CATALOG).graph
+    items, gate, condition = {"state.m"}, {"steps.gate"}, {"state.n"}
+    found: Any = dict(flow_of(graph.root))
+    assert found == {
+        "form": ({"run.reference"}, set()),
+        "gate": ({"steps.form", "votes.form"}, set()),
+        "each": (items, items),
+        "inner": (items | gate, items),
+        "handles": (items | {"steps.inner", "votes.inner"}, items | {"steps.inner"}),
+        "big": (condition, condition),
+        "yes": (condition | gate | {"votes.gate"}, condition),
+        "within": ({"state.n"}, set()),
+    }
