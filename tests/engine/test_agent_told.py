@@ -10,17 +10,20 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from connectors.port import Call
 from core.canonical import digest
 from core.errors import ExpressionError
+from evidence.commitments import commit_fields
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_chat import Chat, Shown, chat_of, messages, schema_of
 from runtime.engine.agent_heard import Listeners
-from runtime.engine.agent_loop import beginning, remembered, stop, take_apart
+from runtime.engine.agent_loop import beginning, conclude, remembered, stop, take_apart
 from runtime.engine.agent_memory import pair, recalled, wanted
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_plan import ASKED_BEFORE
 from runtime.engine.agent_state import Agent, Called, Spoken, Stage
 from runtime.engine.agent_story import stories
+from runtime.engine.agent_turns import own_values, turn
 from runtime.engine.commit import ApprovalMove, ApprovalRow, StepRow, WaitRow
 from runtime.engine.events import (
     AgentAnswered,
@@ -31,9 +34,11 @@ from runtime.engine.events import (
     StepStarted,
     StepSucceeded,
 )
+from runtime.engine.instructions import Known, Over, Perform, ReadChat, StartRun
+from runtime.engine.outside import own_token
 from runtime.engine.run import State
 from runtime.engine.states import StepState, WaitKind, WaitState
-from runtime.engine.told import Told
+from runtime.engine.told import Diverged, Told
 from tests.engine.governing import CATALOG
 from tests.engine.test_agent_sources import MEMORY, one
 from tests.engine.test_agent_tables import NODE, SHAPED, node_of
@@ -552,3 +557,123 @@ def test_an_answer_is_taken_apart_while_it_is_waited_for(stage: Stage, key: str,
     ((at, kind, came, calls, said_, *_),) = draft.noted
     assert (at, kind, came, calls) == ("triage/1", "AgentAnswered", "calls", [[EFFECT, ""]])
     assert said_[0]["input"] == {"name": "x", "value": "1"}
+
+
+# -- ends and turns ----------------------------------------------------------------------------------------------------
+
+BOTH = load_workflow(MEMORY + one("first") + one("second"), "test.yaml", CATALOG).graph
+W1, W2 = UUID(int=51), UUID(int=52)
+
+
+def concluding(stage: Stage = Stage.ANSWER, **changes: Any) -> list[Any]:
+    """Everything that is told when two agents come to a barrier, of which the first one is still in its turn."""
+    rows = {name: StepRow(UUID(int=7), name, 0, "agent", 1, StepState.WAITING) for name in ("first", "second")}
+    waits = {
+        number: WaitRow(number, UUID(int=7), key, WaitKind.AGENT, WaitState.WAITING, "t")
+        for number, key in ((W1, "first"), (W2, "second"))
+    }
+    spoken = {"first": Spoken("first", result={"n": 1}), "second": Spoken("second", result={"n": 2})}
+    agents = {"first": Agent(Stage.ASKED, 1), "second": Agent(stage, 1)}
+    given = {"waits": waits, "spoken": spoken, "canceling": None, "state": State({}, agents=agents), **changes}
+    steps = given.pop("steps", rows)
+    draft: Any = Noted(*steps.values(), **given)
+    draft.graph, draft.view = BOTH, SimpleNamespace(run=SimpleNamespace(run_key=b"k" * 32))
+    conclude(draft)
+    return list(draft.noted)
+
+
+def ended_with(result: Any) -> list[Any]:
+    committed = [*commit_fields(b"k" * 32, f"/wait/{W2}", result)]
+    return [
+        ("second", "WaitCompleted", str(W2), "agent", committed, result),
+        ("second", "StepResumed", f"resume:{W2}"),
+    ]
+
+
+def test_an_agent_that_is_done_ends_its_own_wait_with_its_own_result() -> None:
+    assert concluding() == ended_with({"output": {"n": 2}})
+    assert concluding(spoken={}) == ended_with({"output": None})
+    error = {"class": "transport", "message": "No."}
+    failed = {"second": Spoken("second", error=cast(Any, error))}
+    assert concluding(Stage.FAILED, spoken=failed) == ended_with({"error": error})
+    refused = concluding(
+        Stage.MISFIT, state=State({}, agents={"second": Agent(Stage.MISFIT, 3, repairs=3)}), spoken=failed
+    )
+    assert refused[0][-1]["error"]["code"] == "agent_result", "its own end comes before the error of a turn"
+
+
+def test_an_agent_that_cannot_end_yet_ends_nothing() -> None:
+    gone = StepRow(UUID(int=7), "second", 0, "agent", 1, StepState.WAITING)
+    own = WaitRow(W2, UUID(int=7), "second", WaitKind.AGENT, WaitState.WAITING, "t")
+    assert concluding(canceling={"by": "x"}) == []
+    assert concluding(Stage.ASKED) == []
+    assert concluding(Stage.BEGUN) == []
+    assert concluding(steps={}) == []
+    assert concluding(steps={"second": replace(gone, status=StepState.READY)}) == []
+    assert concluding(waits={}) == []
+    assert concluding(waits={W2: replace(own, kind=WaitKind.TASK)}) == []
+    assert concluding(waits={W2: replace(own, status=WaitState.TIMED_OUT)}) == []
+
+
+def test_an_agent_that_is_over_stops_its_calls() -> None:
+    calls = {"second/1/1": step("second/1/1", StepState.WAITING), "first/1/1": step("first/1/1", StepState.WAITING)}
+    assert concluding(Stage.OVER, steps=calls) == [("second/1/1", "StepCanceled")]
+
+
+def turning(agent_: Agent | None, chat: Chat | None, work: Any, key: str = "triage/2") -> tuple[Any, list[Any]]:
+    failed: list[Any] = []
+    graph = load_workflow(agent(), "test.yaml", CATALOG).graph
+    agents = {} if agent_ is None else {"triage": agent_}
+    transition: Any = SimpleNamespace(
+        graph=graph, run=SimpleNamespace(state=State({}, agents=agents)), fail=lambda row, error: failed.append(error)
+    )
+    known: Any = Known(chat=chat)
+    proposal: Any = SimpleNamespace(transition=transition, known=known, step=step(key))
+    return turn(proposal, lambda p: work), failed
+
+
+def test_a_turn_is_sent_with_the_messages_that_its_run_has_counted() -> None:
+    chat = Chat([Shown("system", "", "s"), Shown("user", "", "u")], "d")
+    work = Perform(step("triage/2"), cast(Any, None), Call("model.chat.complete", {"x": 1}, "k", 1.0), None)
+    found, _ = turning(Agent(Stage.ASKED, 2, digest="d"), chat, work)
+    said_first = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    assert found == replace(work, call=replace(work.call, input={
+        "model": "script-given", "messages": said_first, "tools": [tool.tool.offer() for tool in NODE.tools.values()],
+    }))  # fmt: skip
+    found, _ = turning(Agent(Stage.ASKED, 2, digest="d", limit="turns"), chat, work)
+    assert set(found.call.input) == {"model", "messages"}
+    assert [one["role"] for one in found.call.input["messages"]] == ["system", "user", "user"]
+    with pytest.raises(Diverged, match="are not those that its run has counted"):
+        turning(Agent(Stage.ASKED, 2, digest="e"), chat, work)
+
+
+def test_a_turn_reads_its_messages_first_and_is_not_asked_without_those_that_were_erased() -> None:
+    lost = Chat([], "d", lost=True)
+    found, failed = turning(Agent(Stage.ASKED, 2, digest="d"), None, Over())
+    assert (found, failed) == (ReadChat(step("triage/2"), "triage", Known()), [])
+    found, failed = turning(Agent(Stage.ASKED, 2, digest="d"), lost, Over())
+    words = "Turns of an earlier agent are not there any more: they were erased."
+    assert (found, failed) == (Over(), [{"class": "consistency", "code": "not_remembered", "message": words}])
+    asks: Any = StartRun(step("triage/2"), W1, "other", None, {}, True)
+    assert turning(Agent(Stage.ASKED, 2, digest="other"), Chat([], "d"), asks) == (asks, [])
+
+
+def test_policy_judges_a_turn_by_the_number_and_the_digest_of_what_was_said() -> None:
+    graph = load_workflow(agent(), "test.yaml", CATALOG).graph
+    run: Any = SimpleNamespace(
+        state=State({}, agents={"triage": Agent(Stage.ASKED, 5, first=3, digest="abc")}),
+        spoken={"triage/5/1": Spoken("triage/5/1", "t", {"n": 1}), "triage/5/2": Spoken("triage/5/2", "t")},
+        run_key=b"k" * 32,
+    )
+    leaf: Any = SimpleNamespace(inputs=SimpleNamespace(references={"agent.given"}))
+    words = "The messages of 2 turns before, SHA-256 abc"
+    given = own_values(run, graph, step("triage/5"), leaf)["agent.given"]
+    tools = [tool.tool.offer() for tool in NODE.tools.values()]
+    assert given == {"model": "script-given", "tools": tools, "messages": [{"role": "user", "content": words}]}
+    assert [own_values(run, graph, step(key), leaf) for key in ("triage/5/1", "triage/5/2")] == [
+        {"agent.given": {"n": 1}}, {"agent.given": {}},
+    ]  # fmt: skip
+    leaf.inputs.references = {"wait.token", "trigger.x"}
+    assert own_values(run, graph, step("a"), leaf) == {"wait.token": own_token(run, step("a"))}
+    leaf.inputs.references = set()
+    assert own_values(run, graph, step("a"), leaf) == {}
