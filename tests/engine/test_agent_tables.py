@@ -14,7 +14,7 @@ from core.canonical import digest
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_came import RESULT_CHARS_MAX, masked, told_done, told_of
-from runtime.engine.agent_node import AgentNode, Limits
+from runtime.engine.agent_node import AgentNode, Given, Limits, Question
 from runtime.engine.agent_plan import ASKED_BEFORE, Ahead, ahead, due, heard, reached, settled
 from runtime.engine.agent_state import Agent, Called, Came, Stage, agent_of, is_turn, number_of
 from tests.engine.governing import CATALOG
@@ -350,3 +350,19 @@ def test_keys_say_the_agent_the_turn_and_the_call() -> None:
     assert [number_of(key) for key in keys[1:]] == [(12, 0), (12, 7)]
     assert [is_turn(key) for key in keys] == [False, True, False]
     assert [Called("d", came=came).over for came in ("", "open", "done", "refused")] == [False, False, True, True]
+
+
+def test_a_key_leads_to_the_leaf_of_its_turn_or_of_its_tool() -> None:
+    leaves = [NODE.inner(*at) for at in (("3", None), ("3", APPLY), ("3/2", None), ("3/2", APPLY), ("12/1", ASK))]
+    assert leaves == [NODE.turn, NODE.turn, NODE.turn, NODE.tools[APPLY].leaf, NODE.tools[ASK].leaf]
+
+
+def test_what_a_model_gives_is_data_and_its_question_is_marked_as_its_own() -> None:
+    given, asked = Given(), Question()
+    assert (given.references, asked.references) == ({"agent.given"}, {"agent.given"})
+    assert (given.literals(), asked.literals()) == ({}, {})
+    words = {"question": "${{ trigger.secret }}?"}
+    found = given.render({"agent.given": words, "other": 1})
+    assert found == words
+    assert found is not words
+    assert asked.render({"agent.given": words}) == "A model asks: ${{ trigger.secret }}?"

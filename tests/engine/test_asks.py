@@ -38,12 +38,13 @@ PEOPLE = Directory.of("d7", [
     Entry("ben", "Ben", groups=frozenset({"owners"})),
 ])  # fmt: skip
 TERMS = Terms(Tier.HIGH, (GroupQuorum("owners"),), expires_seconds=7200)
-GRAPH = governed(EFFECT).workflow.graph
+RUN = governed(EFFECT)
+GRAPH, VIEW = RUN.workflow.graph, RUN.view()
 
 
 def transition(graph: Any = GRAPH, **run: Any) -> Transition:
     made = run_of(step(), **{"requested_by": "rita", "reference": "R1", **run})
-    view = replace(governed(EFFECT).view(), run=made, directory=PEOPLE, workflow="w", workflow_version=3)
+    view = replace(VIEW, run=made, directory=PEOPLE, workflow="w", workflow_version=3)
     return Transition(view, graph)
 
 

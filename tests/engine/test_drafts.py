@@ -20,7 +20,7 @@ from runtime.definition.workflow import load_workflow
 from runtime.engine import events as e
 from runtime.engine.agent_state import Spoken
 from runtime.engine.closing import error_facts
-from runtime.engine.commit import ApprovalMove, Commit, LedgerRow, VoteRow, step_id_of
+from runtime.engine.commit import ApprovalMove, Commit, LedgerRow, VoteRow, expected_of, step_id_of, wait_of
 from runtime.engine.draft import BARRIER, _derive, queued, seen_by, tell_of
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.keeping import EVERY, unpack
@@ -554,3 +554,15 @@ def test_a_run_whose_steps_are_done_has_its_result_or_fails_with_what_is_wrong_w
     error: Any = made.run.error
     assert (error and (error["class"], error["step"], "code" in error)) == (kind and (kind, "result", False))
     assert bool(error) is (kind is not None)
+
+
+def test_ids_follow_from_the_run_the_step_and_its_lease() -> None:
+    first, later = step(), replace(step(), lease_epoch=3)
+    assert step_id_of(RUN_ID, "each[3].a") == derived_id(RUN_ID, "step:each[3].a")
+    assert [wait_of(RUN_ID, row) for row in (first, later)] == [
+        derived_id(RUN_ID, "wait:a:2"), derived_id(RUN_ID, "wait:a:3"),
+    ]  # fmt: skip
+    assert [expected_of(RUN_ID, row) for row in (first, later)] == [
+        derived_id(RUN_ID, "expected:a:2"), derived_id(RUN_ID, "expected:a:3"),
+    ]  # fmt: skip
+    assert str(step_id_of(RUN_ID, "a")) == "01930000-0000-8294-9745-0f7e36f2a5de"
