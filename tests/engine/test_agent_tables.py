@@ -359,7 +359,7 @@ def test_a_key_leads_to_the_leaf_of_its_turn_or_of_its_tool() -> None:
 
 def test_what_a_model_gives_is_data_and_its_question_is_marked_as_its_own() -> None:
     given, asked = Given(), Question()
-    assert (given.references, asked.references) == ({"agent.given"}, {"agent.given"})
+    assert {*given.references, *asked.references} == {"agent.given"}
     assert (given.literals(), asked.literals()) == ({}, {})
     words = {"question": "${{ trigger.secret }}?"}
     found = given.render({"agent.given": words, "other": 1})

@@ -361,6 +361,16 @@ def test_a_call_that_has_no_step_yet_is_open_only_while_its_turn_goes_on(
 
 
 @pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [({"input_tokens": 4}, 4), ({"output_tokens": 5}, 5), ({"cost_usd": "1"}, 0), ({}, 0), (None, 0)],
+)
+def test_a_turn_has_the_tokens_that_are_told_of_it(usage: Any, tokens: int) -> None:
+    for event in (StepSucceeded([], output={}, usage=usage), StepFailed(detail=FAILED, usage=usage)):
+        (story,) = storied(told(("a", BEGAN), ("a/1", event)))
+        assert (story["tokens"], story["turns"][0]["tokens"]) == (tokens, tokens)
+
+
+@pytest.mark.parametrize(
     ("costs", "shown"),
     [([], "0"), (["0.1", "0.20"], "0.30"), (["0.1", None], None), ([None], None), (["1E-7", "0"], "0.0000001")],
 )
