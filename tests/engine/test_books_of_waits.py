@@ -83,7 +83,7 @@ def in_loop() -> Governed:
 
 
 SCENES: dict[str, Callable[[], Governed]] = {
-    "case-is-over-at-once": lambda: driven(governed(CASE, said=(Done({"n": 1}, "c1", USED),))),
+    "case-is-over-at-once": lambda: driven(governed(CASE, said=(Done({"n": 1}, "c1", usage=USED),))),
     "case-is-not-begun": lambda: driven(governed(CASE, said=(NotSent("away", 7),)).drive().due()),
     "case-ends-badly": lambda: ended(governed(CASE, said=(Parked("c1"),)).drive(), error={"code": "no", "sent": True}),
     "child-is-over-at-once": lambda: driven(governed(WITHIN, said=(OtherRun("succeeded", OWN_RESULT),))),
@@ -106,7 +106,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "record-is-put-by-approval": lambda: driven(governed(PUT, ASKS).drive().answer("ana")),
     "record-is-another": lambda: conflicting(governed(PUT, ALLOW)),
     "ticket-reused-with-its-usage": lambda: later(
-        known_as(governed(TICKET, said=(Done({"n": 1}, "t1", USED),)).drive()), TICKET
+        known_as(governed(TICKET, said=(Done({"n": 1}, "t1", usage=USED),)).drive()), TICKET
     ),
     "effect-that-is-refused-is-tried-again": lambda: driven(again(driven(
         governed(CASE, said=(Refused("401", "no"), Done({"n": 2}, usage=USED)))
