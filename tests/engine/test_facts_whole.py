@@ -16,11 +16,11 @@ from policy.facts import BASE_FACTS
 from policy.model import Ruling
 from runtime.engine.contributors import mark, whole
 from runtime.engine.facts import call_of
-from runtime.engine.intend import judge
+from runtime.engine.intend import binding, judge
 from runtime.engine.transition import Transition
 from tests.engine.agents import piloted
 from tests.engine.conftest import RUN_ID
-from tests.engine.governing import WRITE, Governed, governed
+from tests.engine.governing import ASK, EFFECT, WRITE, Governed, governed
 from tests.engine.test_agent_sources import apply, decided, read
 from tests.support.agents import agent, calls, says
 
@@ -129,3 +129,57 @@ def test_a_run_makes_as_many_writes_as_the_lower_cap_allows(
     assert (decision.reasons if words else ()) == reasons
     assert [rule.id for rule in decision.rules] == (["cap:max_writes_per_run"] if words else ["all"])
     assert [policy.name for policy in decision.policies] == ["all"]
+
+
+@pytest.mark.req("Q-12")
+@pytest.mark.parametrize(("writes", "outcome"), [(4, Ruling.ALLOW), (5, Ruling.ALLOW), (99, Ruling.ALLOW)])
+def test_a_read_is_no_write_however_many_there_were(writes: int, outcome: Ruling) -> None:
+    run = governed(CAPPED.replace("record.update", "value.read").replace(', fields: {priority: "1"}', ""), READS_ALL)
+    view = replace(run.view(), run=replace(run.view().run, writes=writes), writes_max=5)
+    transition = Transition(view, run.workflow.graph)
+    action = build_action(run.workflow.operations["probe.value.read"], {"name": "x"})
+    decision = judge(transition, transition.run.steps["a"], run.workflow, run.policy, action)
+    assert (decision.outcome, transition.rows.writes_max) == (outcome, 5)
+
+
+MAY = "  - {id: may, match: {connector: probe}, outcome: allow}\n"
+
+
+def bound(policy: str, **changes: Any) -> str:
+    """The digest that an approval of the action would bind to under this policy."""
+    run = governed(WRITE, policy)
+    transition, action = at_hand(run)
+    decision = judge(transition, transition.run.steps["a"], run.workflow, run.policy, action)
+    return binding(replace(action, **changes), decision)
+
+
+@pytest.mark.req("Q-14")
+def test_an_approval_binds_to_the_action_its_terms_and_the_rules_that_ask_for_it() -> None:
+    first = bound(ASK)
+    for same in (ASK + MAY, ASK.replace("version: 1", "version: 2"), ASK.replace("policy: ask", "policy: other")):
+        assert bound(same) == first
+    assert bound(ASK.replace("because: Look.", "because: Look closely.")) == first
+    for other in ("id: acts", "id: act"), ("of: 2", "of: 1"), ("because: Look.", "because: Look., expires: PT1H"):
+        assert bound(ASK.replace(*other)) != first
+    also = ASK + MAY.replace("id: may", "id: also").replace("allow", "needs_approval, approvers: [{group: owners}]")
+    assert bound(also) != first
+    changes: list[dict[str, Any]] = [{"input": {"name": "y"}}, {"target": "t"}, {"system": "other"}, {"shaped": ()}]
+    assert len({first, *(bound(ASK, **change) for change in changes)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("fact", "counted", "recounted"),
+    [
+        ("counters.writes_in_run", True, False),
+        ("counters.same_in_run", True, False),
+        ("counters.refused_in_run", False, True),
+        ("counters.asked_in_run", False, True),
+        ("run.version", False, False),
+    ],
+)
+def test_an_append_is_guarded_by_the_counters_that_its_rules_have_read(
+    fact: str, counted: bool, recounted: bool
+) -> None:
+    rule = f'  - {{id: one, match: {{connector: probe}}, when: "{fact} >= 0", outcome: allow}}\n'
+    commit = governed(EFFECT, f"policy: one\nversion: 1\nrules:\n{rule}").drive(dies=True).commits[-1]
+    assert (commit.counted, commit.recounted, commit.stop) == (counted, recounted, 0)
