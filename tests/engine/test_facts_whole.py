@@ -20,7 +20,7 @@ from runtime.engine.intend import binding, judge
 from runtime.engine.transition import Transition
 from tests.engine.agents import piloted
 from tests.engine.conftest import RUN_ID
-from tests.engine.governing import ASK, EFFECT, WRITE, Governed, governed
+from tests.engine.governing import ASK, WRITE, Governed, governed
 from tests.engine.test_agent_sources import apply, decided, read
 from tests.support.agents import agent, calls, says
 
@@ -165,21 +165,3 @@ def test_an_approval_binds_to_the_action_its_terms_and_the_rules_that_ask_for_it
     assert bound(also) != first
     changes: list[dict[str, Any]] = [{"input": {"name": "y"}}, {"target": "t"}, {"system": "other"}, {"shaped": ()}]
     assert len({first, *(bound(ASK, **change) for change in changes)}) == 5
-
-
-@pytest.mark.parametrize(
-    ("fact", "counted", "recounted"),
-    [
-        ("counters.writes_in_run", True, False),
-        ("counters.same_in_run", True, False),
-        ("counters.refused_in_run", False, True),
-        ("counters.asked_in_run", False, True),
-        ("run.version", False, False),
-    ],
-)
-def test_an_append_is_guarded_by_the_counters_that_its_rules_have_read(
-    fact: str, counted: bool, recounted: bool
-) -> None:
-    rule = f'  - {{id: one, match: {{connector: probe}}, when: "{fact} >= 0", outcome: allow}}\n'
-    commit = governed(EFFECT, f"policy: one\nversion: 1\nrules:\n{rule}").drive(dies=True).commits[-1]
-    assert (commit.counted, commit.recounted, commit.stop) == (counted, recounted, 0)
