@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from core.errors import ConsistencyError
 from runtime.engine import plan
-from runtime.engine.plan import LOOP_ITEMS_MAX
+from runtime.engine.plan import LOOP_ITEMS_MAX, Recorded
+from runtime.engine.run import State
 
+NOTHING: Any = None
 HEAD = "workflow: w\nversion: 1\nreference: r\n"
 
 
@@ -259,3 +262,26 @@ def test_a_loop_takes_as_many_items_as_it_may_and_no_more(
         assert words in run.error["message"]
     else:
         assert (run.error, len(run.settle_all().executed)) == (None, len(items))
+
+
+@pytest.mark.req("P-9")
+@pytest.mark.parametrize(
+    ("made", "asked", "words"),
+    [
+        ([["a", True], ["each", [1, 2]]], ["a", "each"], ""),
+        ([["a", False]], ["a"], ""),
+        ([["b", True]], ["a"], "planning asks for a; recorded next is ['b', True]"),
+        ([["each", [1]], ["a", True]], ["a", "each"], "planning asks for a; recorded next is ['each', [1]]"),
+        ([["a", True]], ["a", "each"], "planning asks for each; recorded next is None"),
+        ([["a", True, 1]], ["a"], "planning asks for a; recorded next is ['a', True, 1]"),
+        (["a"], ["a"], "planning asks for a; recorded next is 'a'"),
+    ],
+)
+def test_recorded_choices_answer_whoever_they_were_made_for(made: list[Any], asked: list[str], words: str) -> None:
+    recorded, none = Recorded(made), State({})
+    if words:
+        with pytest.raises(ConsistencyError) as raised:
+            _ = [recorded.choose(none, NOTHING, key) for key in asked]
+        assert raised.value.message == words
+    else:
+        assert [recorded.choose(none, NOTHING, key) for key in asked] == [value for _, value in made]

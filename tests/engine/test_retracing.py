@@ -9,6 +9,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from connectors.port import Done
 from policy.evaluate import evaluate
 from runtime.engine.agent_memory import wanted
 from runtime.engine.agent_state import agent_of
@@ -26,9 +27,12 @@ from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.retracing import Retracing
 from runtime.engine.told import Told
 from runtime.engine.transition import writes_of
+from tests.engine.agents import piloted
 from tests.engine.conftest import KEY, RUN_ID
-from tests.engine.governing import PEOPLE, Governed
-from tests.engine.test_whole_books import SCENES, book_of
+from tests.engine.governing import HEAD, PEOPLE, Governed, governed
+from tests.engine.test_agent_sources import OWN, apply, read
+from tests.engine.test_whole_books import SCENES, book_of, driven
+from tests.support.agents import agent, calls, says
 
 pytestmark = pytest.mark.req("P-14")
 ALONE = [name for name in SCENES if not name.startswith("extended")]
@@ -70,6 +74,34 @@ def derived(run: Governed, book: Sequence[Told], *starters: str) -> dict[int, st
 def test_a_book_gives_its_checkpoints_its_judgements_and_its_origins_anew(scene: str) -> None:
     run = SCENES[scene]()
     assert derived(run, book_of(run)) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+
+
+CARRIES = OWN.replace("origin.name.all(o, 'requester' in o)", "carries.name == ['probe.value.read#/value']")
+HANDED_ON = HEAD + (
+    "  - {id: r, do: probe.value.read, with: {name: x}}\n"
+    "  - {id: w, do: probe.effect.apply, with: {name: '${{ steps.r.output.value }}'}}\n"
+)
+
+
+def of_agent() -> Governed:
+    turns = calls(read("alpha")), calls(apply("secret7")), says("Done.")
+    return piloted(agent(), *turns, policy=CARRIES, outside=lambda *_: Done({"value": "secret7"}))
+
+
+def of_workflow() -> Governed:
+    return driven(governed(HANDED_ON, CARRIES, said=(Done({"value": "secret7"}), Done({}))))
+
+
+@pytest.mark.parametrize(("made", "key"), [(of_agent, "triage/2/1"), (of_workflow, "w")])
+def test_what_an_argument_carries_is_found_anew(made: Callable[[], Governed], key: str) -> None:
+    run = made()
+    assert derived(run, book_of(run)) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+    (judged_by,) = [told.event for told in book_of(run) if isinstance(told.event, DecisionMade) and told.step == key]
+    assert (judged_by.outcome, (judged_by.facts or {})["carries.name"]) == ("allow", ["probe.value.read#/value"])
+    for carried in ([], ["probe.value.read#"], ["probe.value.read#/value", "unknown"]):
+        change = {"facts": lambda facts, carried=carried: {**facts, "carries.name": carried}}
+        with pytest.raises(Divergence, match="was judged by other origins than its values have"):
+            derived(run, altered(run, DecisionMade, key, **change))
 
 
 def altered(run: Governed, kind: type[Any], step: str | None, **change: Any) -> list[Told]:

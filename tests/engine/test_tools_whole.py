@@ -1,0 +1,223 @@
+"""What a model is offered of a tool, whole; what it may give, name by name; and every limit at its very edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import InputError
+from runtime.engine.tools import (
+    DESCRIPTION_CHARS_MAX,
+    NAME_CHARS_MAX,
+    TOOLS_MAX,
+    Tool,
+    ToolKind,
+    of_operation,
+    of_people,
+    of_workflow,
+    problems,
+    tool_name,
+)
+from tests.engine.test_tools import SECRET, operation
+
+pytestmark = pytest.mark.req("P-14")
+TEXT = {"type": "string"}
+QUESTION = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["question"],
+    "properties": {"question": {"type": "string", "minLength": 1, "maxLength": 2000}},
+}
+
+
+def offered(name: str, description: str, parameters: Any) -> Any:
+    words = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": {key: value for key, value in words.items() if value}}
+
+
+def described(words: str) -> Any:
+    return operation({}).model_copy(update={"description": words})
+
+
+NOTHING_TO_GIVE = {"type": "object", "properties": {}}
+LONG = "d" * DESCRIPTION_CHARS_MAX
+RUN = "Run the workflow {}, and wait for its result."
+
+
+@pytest.mark.parametrize(
+    ("tool", "offer"),
+    [
+        (of_operation(operation({})), offered("http_thing_send", "http.thing.send", NOTHING_TO_GIVE)),
+        (of_operation(operation({}), name="x.y"), offered("x_y", "http.thing.send", NOTHING_TO_GIVE)),
+        (of_operation(described("Sends it.")), offered("http_thing_send", "Sends it.", NOTHING_TO_GIVE)),
+        (of_operation(described(LONG)), offered("http_thing_send", LONG, NOTHING_TO_GIVE)),
+        (of_operation(described(f"{LONG}d")), offered("http_thing_send", f"{LONG[:-1]}…", NOTHING_TO_GIVE)),
+        (of_workflow("w@1", "", None), offered("w_1", RUN.format("w@1"), NOTHING_TO_GIVE)),
+        (of_workflow("w@1", "Check", None, name="n.m"), offered("n_m", RUN.format("Check"), NOTHING_TO_GIVE)),
+        (
+            of_workflow("w@1", "", {"properties": {"a": TEXT, "b": TEXT}, "required": ["a", "b"]}, fixed=["a"]),
+            offered("w_1", RUN.format("w@1"), {"type": "object", "properties": {"b": TEXT}, "required": ["b"]}),
+        ),
+        (
+            of_workflow("w@1", "", {"properties": {"a": TEXT}, "required": ["a"]}, fixed=["a"]),
+            offered("w_1", RUN.format("w@1"), NOTHING_TO_GIVE),
+        ),
+        (of_people("who", "Find it", {}), offered("who", "Ask a person: Find it.", QUESTION)),
+        (
+            of_people("who-is.it", "Find it", {"properties": {"a": {}, "b": {}}}),
+            offered("who-is_it", "Ask a person: Find it. The answer holds a, b.", QUESTION),
+        ),
+        (Tool("n", ToolKind.PEOPLE, "s", "", {}), offered("n", "", NOTHING_TO_GIVE)),
+    ],
+)
+def test_a_tool_is_offered_with_its_name_its_words_and_its_parameters(tool: Tool, offer: Any) -> None:
+    assert tool.offer() == offer
+
+
+# Schemas that hold themselves.
+NESTED = {"properties": {"a": {"$ref": "#/$defs/l"}}, "$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}}
+CHAIN = {
+    "required": ["a"],
+    "properties": {"a": {"$ref": "#/$defs/l"}},
+    "$defs": {"l": {"required": ["next"], "properties": {"next": {"$ref": "#/$defs/l"}}}},
+}
+SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "itself": (NESTED, {"type": "object", **NESTED}),
+    "a chain": (CHAIN, {"type": "object", **CHAIN}),
+    "our marks": (
+        {"x-a": 1, "properties": {"b": {"type": "string", "x-c": 1}}},
+        {"type": "object", "properties": {"b": TEXT}},
+    ),
+    "a secret": (
+        {"required": ["a", "b"], "properties": {"a": SECRET, "b": TEXT}},
+        {"type": "object", "required": ["b"], "properties": {"b": TEXT}},
+    ),
+    "secrets in lists": (
+        {"properties": {"a": {"items": {"items": SECRET}}, "b": {"items": {"x-secret": "true"}}}},
+        {"type": "object", "properties": {"b": {"items": {}}}},
+    ),
+    "other members": (
+        {"properties": {"a": {"additionalProperties": SECRET}, "b": {"additionalProperties": TEXT}}},
+        {
+            "type": "object",
+            "properties": {"a": {"additionalProperties": False}, "b": {"additionalProperties": TEXT}},
+        },
+    ),
+    "values": (
+        {"properties": {"a": {"const": {"x-b": 1}}, "c": {"enum": [{"x-d": 1}], "default": {"x-e": 1}}}},
+        {
+            "type": "object",
+            "properties": {"a": {"const": {"x-b": 1}}, "c": {"enum": [{"x-d": 1}], "default": {"x-e": 1}}},
+        },
+    ),
+    "examples": (
+        {"properties": {"a": {"examples": [{"x-b": 1}]}}},
+        {"type": "object", "properties": {"a": {"examples": [{"x-b": 1}]}}},
+    ),
+    "names like keywords": (
+        {"properties": {"x-a": TEXT, "required": TEXT, "properties": {"properties": {"b": SECRET}}}},
+        {"type": "object", "properties": {"x-a": TEXT, "required": TEXT, "properties": {"properties": {}}}},
+    ),
+    "what only the input needs": (
+        {
+            "$schema": "s", "$id": "i", "enum": [1], "const": 1, "not": {}, "if": {}, "then": {}, "else": {},
+            "allOf": [], "anyOf": [], "oneOf": [], "dependentSchemas": {}, "dependentRequired": {}, "title": "t",
+            "properties": {"a": {"enum": [1], "not": {}}},
+        },
+        {"type": "object", "title": "t", "properties": {"a": {"enum": [1], "not": {}}}},
+    ),
+    "alternatives": (
+        {"properties": {"a": {"anyOf": [{"properties": {"b": SECRET, "c": {}}, "required": ["b"]}]}}},
+        {"type": "object", "properties": {"a": {"anyOf": [{"properties": {"c": {}}}]}}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_a_model_sees_this_much_of_a_schema(what: str) -> None:
+    schema, shown = SHOWN[what]
+    assert of_workflow("w@1", "", {"type": "object", **schema}).parameters == shown
+
+
+OPEN = {"properties": {"a": TEXT, "b": TEXT, "c": TEXT, "s": SECRET}}
+DECLARED = operation(OPEN).model_copy(update={"params": {"c": "by the declaration"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "fixed", "found"),
+    [
+        ('{"b": "1"}', {}, {"b": "1"}),
+        ("", {}, {}),
+        ("  ", {"a": "0"}, {"a": "0"}),
+        ('{"b": "1"}', {"a": "0"}, {"a": "0", "b": "1"}),
+        ('{"a": "1"}', {}, "arguments.a: is fixed, so it cannot be given"),
+        ('{"b": "1"}', {"b": "0"}, "arguments.b: is fixed, so it cannot be given"),
+        ('{"c": "1", "a": "1"}', {}, "arguments.a: is fixed, so it cannot be given"),
+        ('{"c": "1"}', {}, "arguments.c: is fixed, so it cannot be given"),
+        ('{"s": "1"}', {}, "arguments.s: is secret, so a model cannot give it"),
+        ('{"b": "1"}', {"s": "0"}, {"b": "1", "s": "0"}),
+        ('{"b": 1}', {}, "arguments.b: must be text"),
+    ],
+)
+def test_a_model_gives_what_is_neither_fixed_nor_secret(given: str, fixed: dict[str, Any], found: Any) -> None:
+    tool = of_operation(DECLARED, fixed=["a"])
+    if isinstance(found, dict):
+        assert tool.read(given, fixed) == found
+        return
+    with pytest.raises(InputError) as raised:
+        tool.read(given, fixed)
+    assert str(raised.value) == found
+
+
+NEEDS = "http.thing.send: needs {}, which is secret and never offered to a model; fix {}"
+INNER = {"required": ["k", "n"], "properties": {"k": SECRET, "n": TEXT}}
+CLOSED = {"additionalProperties": False, "properties": {"a": TEXT}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fixed", "found"),
+    [
+        (CHAIN, [], []),
+        ({"required": ["s"], "properties": {"s": SECRET}}, [], [NEEDS.format("s", "s")]),
+        ({"required": ["s"], "properties": {"s": SECRET}}, ["s"], []),
+        ({"required": ["a"], "properties": {"a": TEXT, "s": SECRET}}, [], []),
+        ({"required": ["l"], "properties": {"l": {"items": SECRET}}}, [], [NEEDS.format("l", "l")]),
+        ({"required": ["o"], "properties": {"o": INNER}}, [], [NEEDS.format("o.k", "o")]),
+        ({"required": ["o"], "properties": {"o": INNER}}, ["o"], []),
+        ({"required": ["o"], "properties": {"o": INNER}}, ["k", "o.k"], [NEEDS.format("o.k", "o")]),
+        ({"properties": {"o": INNER}}, [], []),
+        (CLOSED, ["a"], []),
+        (CLOSED, ["c", "a", "b"], [f"http.thing.send: fixes '{name}', which is no input of it" for name in "bc"]),
+        ({**CLOSED, "additionalProperties": True}, ["b"], []),
+    ],
+)
+def test_what_cannot_be_given_has_to_be_fixed_and_what_is_fixed_has_to_be_an_input(
+    schema: Any, fixed: list[str], found: list[str]
+) -> None:
+    assert [*problems([of_operation(operation(schema), fixed=fixed)])] == found
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [(-1, []), (0, []), (1, ["an agent has 128 tools at most, and this one has 129"])]
+)
+def test_an_agent_has_so_many_tools_and_no_more(more: int, said: list[str]) -> None:
+    tools = [of_workflow(f"w{n}@1", "", None) for n in range(TOOLS_MAX + more)]
+    assert [*problems(tools)] == said
+
+
+def test_each_name_that_is_there_again_is_told_with_the_first_that_has_it() -> None:
+    tools = [of_workflow(f"{name}@1", "", None) for name in ("a.b", "c", "a_b", "a-b", "a/b")]
+    words = "{} and {} are both called 'a_b_1'; give one of them a name of its own"
+    assert [*problems(tools)] == [words.format("a.b@1", "a_b@1"), words.format("a.b@1", "a/b@1")]
+
+
+@pytest.mark.parametrize("length", [NAME_CHARS_MAX - 1, NAME_CHARS_MAX, NAME_CHARS_MAX + 1, 2 * NAME_CHARS_MAX])
+def test_a_long_name_ends_in_a_digest_of_the_whole(length: int) -> None:
+    source = "a." * (length // 2) + "b" * (length % 2)
+    name = tool_name(source)
+    if length <= NAME_CHARS_MAX:
+        assert name == source.replace(".", "_")
+    else:
+        assert (len(name), name[:55]) == (NAME_CHARS_MAX, source.replace(".", "_")[:55])
+        assert name != tool_name(f"{source}x")
