@@ -67,13 +67,14 @@ class Work:
             await pause(0)
 
         pause = asyncio.sleep
-        monkeypatch.setattr(module.asyncio, "sleep", sleep)
+        monkeypatch.setattr(asyncio, "sleep", sleep)
         monkeypatch.setattr(module, "Drive", self._drive)
         monkeypatch.setattr(Lease, "now", staticmethod(lambda: self.now))
-        self.tools: Any = SimpleNamespace(owner="me", lease=LEASE, database=SimpleNamespace(connection=connection))
+        tools: Any = SimpleNamespace(owner="me", lease=LEASE, database=SimpleNamespace(connection=connection))
+        self.tools = tools
         queue: Any = SimpleNamespace(receive=self._receive, wake=self._wake)
         self.queue = queue
-        self.worker = Worker(self.tools, queue, concurrency=concurrency)
+        self.worker = Worker(tools, queue, concurrency=concurrency)
 
     async def _receive(self, count: int) -> Any:
         self.asked.append(count)
@@ -102,7 +103,9 @@ class Work:
 
     async def until(self, fact: Callable[[], Any]) -> None:
         async with asyncio.timeout(SOON):
-            while not fact():  # noqa: ASYNC110  it is one of a fake
+            while True:
+                if fact():
+                    return
                 await asyncio.sleep(0)
 
 
