@@ -1,4 +1,4 @@
-"""What a worker reads of a step that it has claimed, and what it has in common with the other steps of its run."""
+"""The reads of a worker that has claimed a step, and what the steps of one run have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does with each instruction of the engine: what it asks whom, and what it commits of the answer."""
+"""The engine's instructions, each carried out by a worker: what it asks whom, and what it commits of the answer."""
 
 from __future__ import annotations
 

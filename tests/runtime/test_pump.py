@@ -21,7 +21,7 @@ DEADLOCK = asyncpg.DeadlockDetectedError("deadlock detected")
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may still come is waited for: a test says when not."""
+    """Wait for whoever may still come; a test says when not."""
     monkeypatch.setattr(pump, "LINGER_SECONDS", NEVER)
 
 

@@ -79,7 +79,7 @@ async def test_a_run_that_is_over_or_waits_owes_no_barrier(monkeypatch: pytest.M
 
 
 async def test_who_only_begins_a_step_while_the_last_one_leaves_appends_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lets no step leave owes no barrier, even if the answer says that none executes."""
+    """An append that lets no step leave owes no barrier, even if the answer says that none executes."""
     pumping = Pumping(World.of(2, leased=1), monkeypatch)
     pumping.met()
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
@@ -121,7 +121,7 @@ async def test_a_barrier_that_another_has_appended_is_appended_by_nobody_else(
 
 @pytest.mark.parametrize("refusals", [1, CONFLICTS_MAX - 1, CONFLICTS_MAX, CONFLICTS_MAX + 1])
 async def test_a_barrier_that_is_refused_is_decided_again(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
-    """Somebody appends in between what does not cross it, time and again; the sweeper is left to do it in the end."""
+    """Others append in between what does not cross it, time and again; the sweeper is left to do it in the end."""
     pumping = last_of_two(monkeypatch)
     world = pumping.world
 

@@ -22,7 +22,7 @@ DEADLOCK = asyncpg.DeadlockDetectedError("deadlock detected")
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may still come is waited for: a test says when not."""
+    """Wait for whoever may still come; a test says when not."""
     monkeypatch.setattr(pump, "LINGER_SECONDS", NEVER)
 
 
@@ -97,7 +97,7 @@ async def test_each_append_knows_what_this_worker_may_call_and_for_how_long_it_l
 
 
 async def test_others_append_in_between_and_the_state_at_hand_has_drifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What commutes is still decided at hand; the last settle does not, and is not even tried there."""
+    """An append that commutes is still decided at hand, and the answer to the last one says that it was the last."""
     pumping = wide(monkeypatch, 4, leased=3, drives=1)
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     read = pumping.recent[RUN_ID]

@@ -32,7 +32,7 @@ def wide(monkeypatch: pytest.MonkeyPatch, count: int, *, known: bool = True, **h
 
 
 def short(told: list[str]) -> list[str]:
-    """What was asked, without what was told of it."""
+    """The requests, without what was told by them."""
     return [
         f"{each.partition(':')[0]}{' refused' * each.endswith('refused')}" if ":" in each else each for each in told
     ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
 from core.errors import ConsistencyError
+from evidence.receipts import ReceiptStatus
+from runtime.engine import doubt
 from runtime.engine.commit import Claim
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
@@ -138,7 +141,7 @@ async def test_leases_that_run_out_without_a_word_are_counted_and_the_last_one_f
 
 
 async def test_a_lease_that_runs_out_after_a_setback_is_the_pause_after_it(world: World) -> None:
-    """It is counted once: as the setback. The next one, under which nothing was noted, is counted by itself."""
+    """Count it once, as the setback. The next one, under which nothing was noted, is counted by itself."""
     await sets_back(world)
     noted = last_error(world)
     runs_out(world)
@@ -147,6 +150,28 @@ async def test_a_lease_that_runs_out_after_a_setback_is_the_pause_after_it(world
     assert last_error(world)["leases"] == 1
     await sets_back(world)
     assert last_error(world) == facts("unexpected", 1, epoch=3)
+
+
+@pytest.mark.req("Q-8")
+@pytest.mark.parametrize(("status", "marked"), [(None, False), *((each, each == "intended") for each in ReceiptStatus)])
+def test_a_step_that_is_given_up_leaves_its_intent_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, status: ReceiptStatus | None, marked: bool
+) -> None:
+    """First the doubt is told, and then the end of the step. What is settled stays as it is."""
+    told: list[Any] = []
+    receipt = None if status is None else SimpleNamespace(status=status)
+
+    def last(run: Any, key: str) -> Any:
+        assert (run, key) == ("the run", "p0")
+        return receipt
+
+    monkeypatch.setattr(setbacks, "last_receipt", last)
+    monkeypatch.setattr(doubt, "mark", lambda *given: told.append(("doubts", *given)))
+    transition: Any = SimpleNamespace(run="the run", give_up=lambda *given: told.append(("gives up", *given)))
+    step: Any = SimpleNamespace(key="p0")
+    setbacks._give_up(transition, step, {"code": "x"})
+    doubts = [("doubts", transition, receipt, "its outcome could not be recorded")]
+    assert told == [*(doubts if marked else []), ("gives up", step, {"code": "x"})]
 
 
 @pytest.mark.parametrize(("status", "begun"), [("ready", 2), ("running", 1), ("waiting", None), ("over", None)])

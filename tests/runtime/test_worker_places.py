@@ -225,6 +225,7 @@ async def test_no_more_is_asked_for_and_claimed_than_there_are_places(monkeypatc
     ]
     assert [began for _, began, _ in work.driven] == [50.0, 50.0, 55.0, 60.0]
     assert work.worker._jobs == {}
+    assert set(work.slept) == {LEASE.total_seconds() / 3}, "only its heart rests"
     assert [each.told[-1] for each in (first, second, third)] == ["done"] * 3
 
 

@@ -41,7 +41,7 @@ def view(name: str) -> Any:
 
 
 class Reading:
-    """How the rows are made views of: ``followed`` and ``loaded`` are answers or errors, one after the other."""
+    """Views that are made of the rows: ``followed`` and ``loaded`` are answers or errors, one after the other."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, followed: Any = None, loaded: Any = ()) -> None:
         self.told: list[Any] = []

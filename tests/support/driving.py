@@ -80,7 +80,7 @@ class Driving:
         return call
 
     def asked(self, name: str, answer: Any = None) -> Any:
-        """As ``noted``, of what is awaited. An exception is raised."""
+        """Take down what is awaited, like ``noted``. An exception is raised."""
         note = self.noted(name)
 
         async def call(*given: Any, **named: Any) -> Any:
@@ -92,7 +92,7 @@ class Driving:
         return call
 
     def begins(self, known: Known) -> Any:
-        """What is told of a step that begins with this knowledge."""
+        """The note of a step that begins with this knowledge."""
         return ("begins", TRANSITION, self.step, *GIVEN, known, new_nonce)
 
     def _pump(self, run_id: Any) -> Any:

@@ -132,14 +132,14 @@ class World:
         return Applied(run.version, run.executing)
 
     async def hold(self, _: Any, run_id: UUID, held: Sequence[Claim]) -> dict[UUID, str]:
-        """As ``claims.hold``."""
+        """Stand in for ``claims.hold``."""
         assert run_id == RUN_ID
         self.told.append(f"locks {' '.join(claim.key for claim in held)}")
         newest = [claim for claim in held if self.claims.get(claim.key) == claim]
         return {claim.id: "claimable" if claim.key in self.over else HELD for claim in newest}
 
     async def load(self, _: Any, run_id: UUID, __: Any, *, before: Any, **how: bool) -> RunView:
-        """As ``views.load``."""
+        """Stand in for ``views.load``."""
         assert run_id == RUN_ID
         asked = [name for name, value in how.items() if value]
         since = "" if before is None else f" since version {before.version}"
@@ -147,13 +147,13 @@ class World:
         return self.view()
 
     async def landed(self, _: Any, commit: Commit) -> bool:
-        """As ``commits.landed``."""
+        """Stand in for ``commits.landed``."""
         found = b"\n".join(commit.lines) in b"\n".join(self.run.lines)
         self.told.append("finds it" if found else "finds nothing")
         return found
 
     async def meet(self, _: Any, __: Any, view: Any, asked: float) -> Met:
-        """As ``lease.meet``."""
+        """Stand in for ``lease.meet``."""
         return self.met(view)
 
     def met(self, view: Any = None, **more: Any) -> Met:
@@ -178,7 +178,7 @@ class World:
         self.run.gate += 1
 
     def canceled(self) -> None:
-        """Somebody cancels the run."""
+        """Cancel the run, as a person does."""
         transition = Transition(self.view(), self.run.workflow.graph)
         transition.cancel(Actor("person", "ann"), "no")
         assert self.append("elsewhere", transition.commit()) is not None
@@ -195,7 +195,7 @@ def unready(connector: str, operation: str, inputs: Any) -> None:
 
 
 def fails(error: Exception) -> Callable[..., Any]:
-    """What raises this error, whatever it is given."""
+    """A function that raises this error, whatever it is given."""
 
     def raising(*_: Any, **__: Any) -> Any:
         raise error
