@@ -246,8 +246,6 @@ class Drive:
                 if not records:
                     return
                 await self._within.run(records[0], began)
-        except LostLease:
-            raise
         except Exception as error:
             report("child run abandoned until its lease runs out", error, run=str(run_id))
         finally:

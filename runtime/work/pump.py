@@ -242,7 +242,7 @@ class Pump:
 
     def _done(self, sent: Sent, applied: Applied) -> Met:
         after, before = sent.transition.after(), sent.met
-        drifted = before.drifted or applied.version != after.version
+        drifted = applied.version != after.version  # and it stays so: versions only grow
         exact = before.exact if drifted else after
         return self._means.recent.put(replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted))
 

@@ -59,7 +59,6 @@ class Worker:
             if self._jobs:
                 await asyncio.wait(set(self._jobs))
             beating.cancel()
-            stopping.cancel()
 
     async def work_off(self) -> int:
         """Work, one delivery after the other, until nothing is left to claim; return how many were. For tests."""

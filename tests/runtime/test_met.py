@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from core.identity import NOBODY, Directory
 from runtime.engine.commit import Claim
+from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.work import holding
-from runtime.work.lease import RECENT_MAX, Met, Recent
+from runtime.work.lease import RECENT_MAX, Met, Recent, meet
 from tests.support.rows import uid
 
 pytestmark = pytest.mark.req("V-8")
 
 NOTHING: Any = None
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def met(seen: int, *, exact: int = 0, run: int = 1, drifted: bool = False, finished: bool = False) -> Met:
@@ -66,6 +70,43 @@ def test_those_that_were_met_last_are_kept() -> None:
     recent.put(met(2, run=0))
     recent.put(met(1, run=RECENT_MAX))
     assert (len(recent), uid(0) in recent, uid(1) in recent, uid(2) in recent) == (RECENT_MAX, True, False, True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_run_is_met_with_all_that_decides_on_it(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """Its workflow, the policies of its tenant and its people, as the row of the tenant names them."""
+    asked: list[Any] = []
+    people = Directory.of("d", [])
+
+    def answers(name: str, answer: Any) -> Any:
+        async def answer_(*given: Any) -> Any:
+            asked.append((name, *given))
+            return answer
+
+        return answer_
+
+    definitions: Any = SimpleNamespace(
+        of_run=answers("workflow", "the workflow"), policies=answers("policies", "the policies"),
+        directory=answers("people", people),
+    )  # fmt: skip
+    values: dict[str, Any] = dict.fromkeys(RunView.__struct_fields__)
+    values |= {"run_id": uid(1), "tenant_id": "acme", "workflow": "w", "workflow_version": 2, "workflow_digest": "x"}
+    values |= {"policies": ("p",), "directory_digest": "d", "version": 9, "now": NOW, "run": SimpleNamespace(
+        run_key=b"k", extensions=3)}  # fmt: skip
+    view = RunView(**{**values, "directory": people if known else NOBODY})
+    monkeypatch.setattr("time.monotonic", lambda: 103.0)
+    connection: Any = "the connection"
+    found = await meet(connection, definitions, view, 100.5)
+    assert asked == [
+        ("workflow", connection, view.definition), ("policies", connection, "acme", ("p",)),
+        ("people", connection, "acme", "d"),
+    ]  # fmt: skip
+    assert (found.exact is found.view, found.view.directory is people, found.view.run is view.run) == (True,) * 3
+    assert (found.view is view) is known
+    decides: Any = (found.seen, found.workflow, found.policy)
+    assert decides == (9, "the workflow", "the policies")
+    assert (found.drifted, found.behind) == (False, False)
+    assert (found.clock.now(), found.clock.error) == (NOW, timedelta(seconds=2.5))
 
 
 READY, RUNNING = StepState.READY, StepState.RUNNING

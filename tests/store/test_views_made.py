@@ -1,0 +1,183 @@
+"""Views that are made of the rows of a run: every column in its place, and what is known if it cannot be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from core.identity import NOBODY
+from runtime.definition.workflow import load_workflow
+from runtime.engine.commit import step_id_of
+from runtime.engine.run import Definition, RunView
+from runtime.engine.told import Diverged
+from runtime.store import views
+from tests.engine.conftest import KEY, NOW, Simulation
+from tests.support.pumping import CATALOG, RUN_ID, wide
+from tests.support.rows import uid
+
+NOTHING: Any = None
+
+
+class Connection:
+    """A connection that keeps what it is asked, and answers with the row of a run."""
+
+    def __init__(self, row: Any) -> None:
+        self.asked: list[Any] = []
+        self._row = row
+
+    async def fetchrow(self, statement: str, *parameters: Any) -> Any:
+        self.asked.append((statement, *parameters))
+        return self._row
+
+
+def row_of(run: Simulation, **stored: Any) -> dict[str, Any]:
+    """The row of a simulated run, as its statement gives it. No two values of one type are the same."""
+    lines = [commit.lines for commit in run.commits]
+    firsts = [sum(map(len, lines[:number])) for number in range(len(lines))]
+    columns = {
+        "run_id": str(RUN_ID), "tenant_id": "a tenant", "workspace_id": "a workspace", "workflow": "a workflow",
+        "workflow_version": 11, "workflow_digest": "a digest", "trigger_type": "a type", "status": "running",
+        "version": 12, "gate": 13, "executing": 2, "extensions": 0, "audit_count": run.head.count,
+        "audit_head": run.head.hash, "state_n": 14, "deadline_at": "2026-02-03T04:05:06+00:00",
+        "parent_run_id": str(uid(15)), "depth": 16, "purged_at": None, **stored,
+    }  # fmt: skip
+    tenants = {"policy_digests": ["p", "q"], "directory_digest": "d", "max_writes_per_run": 17, "stop_number": 18}
+    return {
+        "run": columns, "run_key": KEY, "state": None, **tenants, "paused": {"tenant": {"by": "ann"}}, "now": NOW,
+        "firsts": firsts, "lines": [b"\n".join(each) for each in lines],
+        "vals": [commit.values for commit in run.commits],
+    }  # fmt: skip
+
+
+def simulated(trigger: dict[str, Any] | None = None) -> Simulation:
+    """A run with two steps at once, one of them begun."""
+    run = Simulation(load_workflow(wide(2), "test.yaml", CATALOG), trigger or {"n": 1}).open()
+    run.claim("s")
+    run.succeed("s")
+    run.claim("p0")
+    return run
+
+
+async def viewed(run: Simulation, row: Any, **how: Any) -> RunView:
+    asked: list[Any] = []
+
+    async def graphs(connection: Any, definition: Any) -> Any:
+        asked.append((connection, definition))
+        return [run.workflow.graph]
+
+    connection: Any = "the connection"
+    found = await views.view_of(connection, row, graphs, **how)
+    assert asked == [(connection, Definition(RUN_ID, "a tenant", "a workflow", 11, "a digest", 0, KEY))]
+    return found
+
+
+async def test_a_view_has_every_column_in_its_place() -> None:
+    run = simulated()
+    found = await viewed(run, row_of(run))
+    assert {name: getattr(found, name) for name in RunView.__struct_fields__ if name != "run"} == {
+        "run_id": RUN_ID, "tenant_id": "a tenant", "workspace_id": "a workspace", "workflow": "a workflow",
+        "workflow_version": 11, "workflow_digest": "a digest", "trigger_type": "a type", "version": 12, "gate": 13,
+        "head": run.head, "now": NOW, "deadline_at": datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC),
+        "policies": ("p", "q"), "writes_max": 17, "stop": 18, "paused": {"tenant": {"by": "ann"}}, "parent": uid(15),
+        "depth": 16, "kept_at": 14, "blind": False, "error": timedelta(0), "directory_digest": "d",
+        "directory": NOBODY,
+        "constants": {
+            "trigger": {"n": 1}, "run.id": str(RUN_ID), "run.workflow": "a workflow", "run.version": 11,
+            "run.reference": "r", "run.requested_by": "someone", "run.started_at": NOW,
+        },
+    }  # fmt: skip
+    told = {key: (step.status, step.lease_epoch) for key, step in found.run.steps.items()}
+    assert told == {"p0": ("running", 1), "p1": ("ready", 0)}
+    assert [*found.run.past] == [], "a worker lets go of what is behind the barrier"
+    assert "s" in {*(await viewed(run, row_of(run), whole=True)).run.past}
+
+
+async def test_a_view_without_the_rest_has_nothing_of_it() -> None:
+    run = simulated()
+    nothing = {"deadline_at": None, "parent_run_id": None}
+    found = await viewed(run, row_of(run, **nothing) | {"paused": None, "policy_digests": []})
+    assert (found.deadline_at, found.parent, found.paused, found.policies) == (None, None, {}, ())
+
+
+@pytest.mark.req("V-6")
+async def test_a_book_that_is_shorter_than_the_run_says_is_not_read_whole() -> None:
+    run = simulated()
+    row = row_of(run, audit_count=run.head.count + 1)
+    with pytest.raises(views.Unfinished) as caught:
+        await viewed(run, row)
+    assert str(caught.value) == f"The book of run {RUN_ID} is not read whole. Try again."
+    with pytest.raises(views.Unfinished):
+        await viewed(run, row_of(run) | {"firsts": None, "lines": None, "vals": None})
+
+
+@pytest.mark.parametrize("wrong", ["head", "line"])
+async def test_a_book_that_does_not_come_to_its_head_is_not_believed(wrong: str) -> None:
+    run = simulated()
+    row = row_of(run, **({"audit_head": "0" * 64} if wrong == "head" else {}))
+    if wrong == "line":
+        row["lines"][1] = row["lines"][1].replace(b"{", b"{ ", 1)
+    with pytest.raises(Diverged) as caught:
+        await viewed(run, row)
+    assert str(caught.value).startswith(f"The book of run:{RUN_ID} is broken: its appends do not come to the head")
+
+
+@pytest.mark.req("V-8")
+async def test_an_earlier_view_is_brought_up_to_date_by_what_came_since() -> None:
+    run = simulated()
+    before = await viewed(run, row_of(run))
+    run.succeed("p0")
+    row = row_of(run, version=13, gate=14) | {"stop_number": 19}
+    found = await viewed(run, {**row, "firsts": row["firsts"][-1:], "lines": row["lines"][-1:],
+                               "vals": row["vals"][-1:]}, before=before)  # fmt: skip
+    assert (found.version, found.gate, found.head, found.stop) == (13, 14, run.head, 19)
+    assert {key: step.status for key, step in found.run.steps.items()} == {"p0": "succeeded", "p1": "ready"}
+    assert before.run.steps["p0"].status == "running", "whoever has the earlier view keeps it"
+    # More lines than are new are no harm, and a view that is ahead of the row stays as it is.
+    assert (await viewed(run, row, before=before)).head == run.head
+    old = row_of(simulated(), version=12) | {"stop_number": 20, "now": NOW + timedelta(seconds=1)}
+    connection: Any = NOTHING
+    ahead = await views.view_of(connection, old, NOTHING, before=structs.replace(found, error=timedelta(1)))
+    assert ahead == structs.replace(found, stop=20, now=NOW + timedelta(seconds=1))
+
+
+# -- a run that cannot be read any more ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leased", [None, "p0", "p1", "z"])
+async def test_of_a_run_that_cannot_be_read_it_is_known_what_is_open(
+    monkeypatch: pytest.MonkeyPatch, leased: str | None
+) -> None:
+    run = simulated()
+    row, connection = row_of(run, executing=3, status="running"), Connection(NOTHING)
+    connection._row = row
+
+    async def broken(*given: Any, **how: Any) -> Any:
+        assert (given[1:], how) == ((RUN_ID, "the graphs"), {"lock": True, "tenant": None})
+        raise Diverged("The book is broken")
+
+    monkeypatch.setattr(views, "load", broken)
+    given: Any = connection, RUN_ID, "the graphs"
+    found = await views.load_to_end(*given, lock=True, leased=leased)
+    assert connection.asked == [(views.SELECT, RUN_ID, True)]
+    assert (found.blind, found.run.status, found.run.executing, found.head) == (True, "running", 3, run.head)
+    steps = {key: str(step.status) for key, step in found.run.steps.items() if key in found.run.state.open}
+    assert steps == {"p0": "running"} | ({leased: "ready"} if leased in ("p1", "z") else {})
+    if leased == "z":
+        row_ = found.run.steps["z"]
+        assert (row_.step_id, row_.superstep, row_.lease_epoch) == (step_id_of(RUN_ID, "z"), found.run.superstep, 0)
+
+
+async def test_a_run_that_was_emptied_or_is_not_there_cannot_be_read_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise Diverged("The book is broken")
+
+    monkeypatch.setattr(views, "load", broken)
+    for row in (None, row_of(simulated(), purged_at="2026-01-01")):
+        given: Any = Connection(row), RUN_ID, "the graphs"
+        with pytest.raises(Diverged):
+            await views.load_to_end(*given)
