@@ -17,23 +17,32 @@ from core.errors import CountersealError
 Verb: TypeAlias = Callable[..., Any]
 
 
+# An argument that is longer is shown by its type and its name.
+_LONGEST = 400
+
+
 def plain(value: Any) -> Any:
-    """A value as JSON. What has no form of its own is shown as text, and a namespace by its name."""
-    return to_builtins(value, enc_hook=_named, str_keys=True)
+    """A value as JSON. What has no form of its own is shown by its name."""
+    return to_builtins(value, enc_hook=_named, str_keys=True, order="deterministic")
 
 
 def _named(value: Any) -> str:
-    return str(getattr(value, "name", "") or type(value).__name__) if isinstance(value, SimpleNamespace) else str(value)
+    name = getattr(value, "name", "") or getattr(value, "digest", "")
+    if isinstance(value, SimpleNamespace):
+        return str(name)
+    return f"<{' '.join(filter(None, (type(value).__name__, name)))}>"
 
 
 _SMALL = re.compile(r"\b00000000-0000-0000-0000-0{9}(\d{3})\b")
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
 def line(value: Any) -> str:
-    """A value on one line; ids that are small numbers are shown as such."""
+    """A value on one line; ids that are small numbers, and digests, are shown short."""
     text = plain(value)
     text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False).replace('"', "'")
-    return _SMALL.sub(lambda found: f"#{int(found[1])}", text)
+    text = text if len(text) <= _LONGEST or isinstance(value, str | dict) else _named(value)
+    return _DIGEST.sub(r"\1", _SMALL.sub(lambda found: f"#{int(found[1])}", text))
 
 
 def _label(owner: Any, name: str) -> str:
