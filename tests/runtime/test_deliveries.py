@@ -319,7 +319,7 @@ async def test_messages_are_delivered_side_by_side_and_all_that_are_under_way_ar
         return deliver
 
     made = sending(outbox, {"card": card}, concurrency=1)
-    made.wake()
+    assert (made._woken.is_set(), made.wake(), made._woken.is_set()) == (False, None, True)
     async with asyncio.timeout(20):
         await made.run(stop)
     assert under_way == [first, second]

@@ -96,6 +96,23 @@ async def test_steps_are_not_admitted_where_workers_lease_them_themselves(monkey
     assert queue.messages == []
 
 
+async def test_a_queue_s_keeper_rests_until_it_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[Any] = []
+
+    async def repeat(stop: Any, turn: Any, seconds: float, words: str, *, woken: Any = None) -> None:
+        turns.append((stop, turn.__name__, seconds, words, woken))
+
+    monkeypatch.setattr(scheduler, "repeat", repeat)
+    keeper = Scheduler(NOTHING, Queue(), "k1")
+    await keeper.run(NOTHING)
+    assert turns.pop() == (None, "admit", 5.0, "queue unavailable", keeper._woken)
+    assert not keeper._woken.is_set()
+    keeper.wake()
+    assert keeper._woken.is_set()
+    await Reconciler(NOTHING, NOTHING, NOTHING, "k1").run(NOTHING)
+    assert turns == [(None, "reconcile", 30.0, "the dead letters could not be looked at", None)]
+
+
 class Letters:
     """Dead letters: those that there are, and those that were deleted."""
 
