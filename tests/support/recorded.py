@@ -33,7 +33,7 @@ def _named(value: Any) -> str:
     return f"<{' '.join(filter(None, (type(value).__name__, name)))}>"
 
 
-_SMALL = re.compile(r"\b00000000-0000-0000-0000-0{9}(\d{3})\b")
+_SMALL = re.compile(r"\b00000000-0000-0000-0000-0{9}([0-9a-f]{3})\b")
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 
@@ -42,7 +42,7 @@ def line(value: Any) -> str:
     text = plain(value)
     text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False).replace('"', "'")
     text = text if len(text) <= _LONGEST or isinstance(value, str | dict) else _named(value)
-    return _DIGEST.sub(r"\1", _SMALL.sub(lambda found: f"#{int(found[1])}", text))
+    return _DIGEST.sub(r"\1", _SMALL.sub(lambda found: f"#{int(found[1], 16)}", text))
 
 
 def _label(owner: Any, name: str) -> str:
@@ -84,6 +84,14 @@ class Recorded:
 
         return asked
 
+    def method(self, name: str, answer: Any = None) -> Verb:
+        """The same for a method, whose own object is not shown."""
+
+        async def asked(_: Any, *given: Any, **more: Any) -> Any:
+            return self._answered(name, answer, given, more)
+
+        return asked
+
     def at_once(self, name: str, answer: Any = None) -> Verb:
         """The same for a verb that is not awaited."""
         return lambda *given, **more: self._answered(name, answer, given, more)
@@ -98,7 +106,8 @@ class Recorded:
     def put(self, owner: Any, **answers: Any) -> None:
         """Put verbs of these names, with these answers, in the place of the owner's."""
         for name, answer in answers.items():
-            self._patch.setattr(owner, name, self.verb(_label(owner, name), answer))
+            verb = self.method if isinstance(owner, type) else self.verb
+            self._patch.setattr(owner, name, verb(_label(owner, name), answer))
 
     def put_at_once(self, owner: Any, **answers: Any) -> None:
         """The same for verbs that are not awaited."""
