@@ -18,7 +18,7 @@ Verb: TypeAlias = Callable[..., Any]
 
 
 # An argument that is longer is shown by its type and its name.
-_LONGEST = 400
+_LONGEST = 900
 
 
 def plain(value: Any) -> Any:
