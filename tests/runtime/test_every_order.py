@@ -304,6 +304,45 @@ async def test_outputs_that_only_the_new_steps_read_are_read_back_while_nothing_
     assert asked.calls == [f"steering.load(transaction, {RUN}, graphs, whole=true, tenant=acme)"]
 
 
+def edition(*ids: str, operations: tuple[str, ...] = (), frozen: tuple[str, ...] = ()) -> Any:
+    """An edition of a workflow with these steps."""
+    root, name = SimpleNamespace(walk=lambda: [SimpleNamespace(id=one) for one in ids]), f"edition of {' '.join(ids)}"
+    kept = {one: {"declared": one} for one in frozen}
+    graph = SimpleNamespace(name=f"graph of {' '.join(ids)}", root=root)
+    return SimpleNamespace(name=name, graph=graph, operations=operations, frozen_operations=kept)
+
+
+@pytest.mark.req("V-5", "X-17")
+async def test_steps_are_added_to_the_edition_that_the_run_has(
+    asked: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The declarations of operations that the run has not had so far are frozen with it."""
+    found: dict[str, Any] = {}
+    run = SimpleNamespace(name="run", state=SimpleNamespace(name="state"), run_key=b"k" * 32, extensions=2)
+    view = SimpleNamespace(name="view", run=run, workflow="flow", definition="definition", version=7)
+    before = edition("a", "b", operations=("o.known",))
+    after = edition("d", "b", "a", "c", operations=("o.known", "o.new"), frozen=("o.known", "o.new"))
+    monkeypatch.setattr(steering, "replace", lambda of, **more: f"{of} with {more}")
+    known = definitions(asked)
+    known.of_run = asked.verb("of_run", lambda _, of: edition("a") if "with" in of else before)
+    known.catalog = SimpleNamespace(name="catalog")
+    database: Any = Connected()
+    asked.put(steering.books, extensions=["the first", "the second"])
+    asked.put_at_once(steering, read_extension="the extension", check_past=None, extended=after)
+    asked.put_at_once(steering, refuse_altering=None, _check=None)
+    for name, adopted, gates, appended in (
+        ("steps", {}, (), True),
+        ("steps that read outputs, before a gate", {"a": 1}, ("g",), True),
+        ("overtaken", {}, (), False),
+    ):
+        Moves(asked, steering, view, appended=appended)
+        asked.put(Extending, _outputs=adopted)
+        asked.put_at_once(steering, open_gates=gates)
+        done = Extending(database, known).extend("acme", RUN, BOB, {"steps": [1]}, 7)
+        found[name] = await asked.of(done)
+    as_it_was(PLACE / "every_extension.json", found)
+
+
 WAITS = Found(uid(3), RUN, "s", "external", "token", waiting=True, parked=True, going=True)
 DAY = timedelta(days=1)
 
