@@ -287,7 +287,7 @@ async def test_a_message_that_cannot_be_read_is_leased_once_more_to_say_so(
 async def test_what_is_away_for_now_leaves_the_message_as_it_was(
     monkeypatch: pytest.MonkeyPatch, error: Exception, raised: bool | None, leased: bool
 ) -> None:
-    """Whatever fails before there is a message is not the message's fault."""
+    """A failure before there is a message is not the message's fault."""
     outbox = Outbox(monkeypatch, message(), message())
     if not leased:
         monkeypatch.setattr(dispatcher.outbox, "lease_message", lambda *_, **__: raises(error))

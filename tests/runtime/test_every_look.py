@@ -291,7 +291,7 @@ async def test_a_run_is_derived_again_by_what_judged_it(asked: Recorded, monkeyp
 async def test_who_started_a_run_is_judged_by_the_people_of_that_time(
     asked: Recorded, who: str, since: datetime | None, at: timedelta, starters: tuple[str, ...]
 ) -> None:
-    """Nobody knows how they stood before the directory of today: then each that it may have been is taken."""
+    """Before the directory of today nobody knows how they stood: then each that it may have been is taken."""
     one = book()
     began: Any = [SimpleNamespace(event=AgentBegan("m", []), step=step) for step in ("b", None)]
     one.told += began
@@ -404,7 +404,7 @@ def child(name: str, version: int | None, *inherit: str) -> Any:
 async def test_a_child_that_is_known_has_a_channel_for_each_copy(
     asked: Recorded, node: Any, reads: bool, words: str | None
 ) -> None:
-    """``seen`` is folded alike in both, ``left`` otherwise, and ``sums`` is not in the child."""
+    """The channel ``seen`` is folded alike in both, ``left`` otherwise, and ``sums`` is not in the child."""
 
     def channels(**reducers: str) -> Any:
         return SimpleNamespace(channels={name: SimpleNamespace(reducer=one) for name, one in reducers.items()})

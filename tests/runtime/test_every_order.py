@@ -134,7 +134,7 @@ async def test_pauses_of_runs_that_are_over_are_not_listed(asked: Recorded) -> N
 
 
 def a_run(**more: Any) -> Any:
-    """What a request reads of a run."""
+    """The parts of a run that a request reads."""
     state = SimpleNamespace(finished=False, paused=False, run_key=b"k" * 32, status=RunState.RUNNING)
     view = {"version": 7, "definition": "definition", "workflow": "flow", "parent": None}
     run = {name: value for name, value in more.items() if hasattr(state, name)}

@@ -63,7 +63,7 @@ def definitions() -> Definitions:
 
 
 def pasts(text: str, name: str) -> dict[str, Past]:
-    """What may have been published before this text."""
+    """Everything that may have been published before this text."""
     own, other, another = edition(text, name), edition("x", name), Edition("other", 9, "d9")
     lower, higher = Edition(name, 1, "d1"), Edition(name, 3, "d3")
     return {

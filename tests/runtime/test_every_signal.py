@@ -78,6 +78,8 @@ async def test_what_becomes_of_a_signal_by_what_it_meets(monkeypatch: pytest.Mon
     failed = replace(SIGNAL, output=None, error={"code": "c", "message": "m"})
     asked, requests = heard(monkeypatch, WAIT)
     found["an error"] = await asked.of(requests.signal(failed))
+    asked, requests = heard(monkeypatch, WAIT)
+    found["of no key"] = await asked.of(requests.signal(replace(SIGNAL, correlation_key="")))
     as_it_was(PLACE / "every_signal.json", found)
 
 
