@@ -31,11 +31,13 @@ class Kept:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.written: list[Any] = []
 
-        async def end(_: Any, message: Message, status: str, error: str | None, again_in: timedelta) -> bool:
+        async def end(at: str, message: Message, status: str, error: str | None, again_in: timedelta) -> bool:
+            assert (at, type(message)) == ("transaction", Message)
             self.written.append((str(status), error, again_in.total_seconds()))
             return True
 
-        async def shown(_: Any, message: Message) -> None:
+        async def shown(at: str, message: Message) -> None:
+            assert (at, type(message)) == ("transaction", Message)
             self.written.append("shown")
 
         monkeypatch.setattr(dispatcher.outbox, "end_message", end)
@@ -49,7 +51,8 @@ class Kept:
     async def connection(self) -> AsyncIterator[str]:
         yield "connection"
 
-    async def record(self, _: Any) -> None:
+    async def record(self, at: str) -> None:
+        assert at == "transaction"
         self.written.append("recorded")
 
 

@@ -41,6 +41,7 @@ TAKEN_LATER = Later("Somebody has just taken it over.")
         ({"wait_id": MINE, "status": "left"}, 0, True, None, "the effect's", 6),
         ({"wait_id": MINE, "status": "failed"}, 0, False, None, "the effect's", 5),
         ({"wait_id": MINE, "status": "failed"}, 1, False, SHARED_LATER, None, 4),
+        ({"wait_id": MINE, "status": "gone"}, 0, False, None, None, 5),
     ],
 )
 async def test_a_shared_effect_is_ended_outside_by_the_last_one_who_leaves_it(
@@ -59,7 +60,7 @@ async def test_a_shared_effect_is_ended_outside_by_the_last_one_who_leaves_it(
         return run != uid(1) or not open_
 
     others = [{"run_id": uid(number), "step_key": f"s{number}"} for number in range(2)]
-    shared = SimpleNamespace(receipt="the effect's")
+    shared = None if row and row["status"] == "gone" else SimpleNamespace(receipt="the effect's")
     answers = {"row_of": row, "sharing": others, "abandon": abandoned, "by_key": shared}
     for name, answer in answers.items():
         monkeypatch.setattr(errands.effects, name, noted(name, answer))

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from approvals.model import ApprovalStatus
-from approvals.ports import MessageRef, Posted
+from approvals.ports import Absent, MessageRef, Posted
 from core.errors import ExpressionError, InputError
 from core.identity import Directory, Entry
 from core.terms import Escalation, GroupQuorum
@@ -39,13 +39,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 
 def handlers(asked: Recorded) -> Messages:
     posts = ("post_card", "update_card", "post_task", "update_task", "post_thread", "post_ephemeral")
-    slack: Any = SimpleNamespace(name="messenger", **{name: asked.verb(name, Posted(THERE)) for name in posts})
+    verbs = {name: asked.verb(name, Posted(THERE)) for name in posts} | {"find_card": asked.verb("find_card", Absent())}
+    slack: Any = SimpleNamespace(name="messenger", **verbs)
     definitions: Any = SimpleNamespace(name="definitions")
     return Messages(slack, "C1", definitions)
 
 
-def message(kind: str, **payload: Any) -> Message:
-    return Message(uid(3), "acme", uid(1), kind, payload, 1, AT.timestamp())
+def message(kind: str, attempts: int = 1, **payload: Any) -> Message:
+    return Message(uid(3), "acme", uid(1), kind, payload, attempts, AT.timestamp())
 
 
 def stored(**more: Any) -> Any:
@@ -83,6 +84,11 @@ async def test_what_is_said_to_people_and_where(asked: Recorded) -> None:
             deliver = await handlers(asked).handlers()[kind](HERE, order)
             read = [*asked.calls, "and when it is sent:"]
             found[f"{kind} {number}"] = read + (await asked.of(deliver()))
+    asked.put(messages.approvals, read=stored(posted=None))
+    for kind in ("card", "task"):
+        order = message(kind, 2, approval=str(uid(4)), task=str(uid(6)))
+        deliver = await handlers(asked).handlers()[kind](HERE, order)
+        found[f"{kind}, for the second time"] = await asked.of(deliver())
     asked.calls.clear()
     deliver = await handlers(asked).handlers()["note"](HERE, message("note", user="U1", text="No.", channel="C7"))
     found["note"] = [*asked.calls, *await asked.of(deliver())]

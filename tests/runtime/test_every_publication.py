@@ -14,6 +14,7 @@ from core.canonical import sha256_hex
 from core.errors import AuthorizationError, InputError
 from core.identity import Directory
 from evidence.chain import Actor
+from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.people import load_directory
 from runtime.definition.reserved import POLICY_APPROVERS
@@ -168,8 +169,14 @@ def store(asked: Recorded, **more: Any) -> None:
     asked.put(publishing.tenants, lock=None, groups=None, directory=NOBODY, replace_directory=None)
     asked.put(publishing.tenants, set_workflow_caps=None, create=True, set_slots=None, set_caps=None)
     asked.put(publishing.audit, record=None)
+    asked.put(Definitions, policies=PolicySet())
     asked.put(publishing.unavailable, forget=None)
-    told: dict[str, Any] = {"publish_workflow": True, "in_force": (), "newest_workflows": [], "workflow_versions": []}
+    told: dict[str, Any] = {
+        "publish_workflow": True,
+        "in_force": ("d1", "d2"),
+        "newest_workflows": [],
+        "workflow_versions": [],
+    }
     told |= {"known_versions": [], "retire_workflow": True, "policy": None} | more
     asked.put(publishing.documents, **told)
     asked.put(publishing, check_children=None, first_of_two=None)
