@@ -29,7 +29,7 @@ from tests.support.whole import as_it_was
 
 EXPECTED = Path(__file__).with_name("written_out.json")
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("connectors", "core", "policy", "runtime/definition", "runtime/requests")
+PACKAGES = ("connectors", "core", "policy", "runtime/definition", "runtime/keep", "runtime/requests")
 _UNTOLD = object()
 _Factory = type(msgspec.defstruct("Made", [("one", dict, msgspec.field(default_factory=dict))]).__struct_defaults__[0])
 

@@ -29,45 +29,57 @@ TAKEN_LATER = Later("Somebody has just taken it over.")
 
 @pytest.mark.req("Q-15")
 @pytest.mark.parametrize(
-    ("row", "open_", "abandoned", "result", "receipt"),
+    ("row", "open_", "abandoned", "result", "receipt", "calls"),
     [
-        (None, 0, True, None, "own"),
-        ({"wait_id": None, "status": "intended"}, 1, True, None, "own"),
-        ({"wait_id": uid(6), "status": "left"}, 0, True, Delivered(), None),
-        ({"wait_id": MINE, "status": "begun"}, 0, True, Delivered(), None),
-        ({"wait_id": MINE, "status": "succeeded"}, 0, True, Delivered(), None),
-        ({"wait_id": MINE, "status": "left"}, 1, True, SHARED_LATER, None),
-        ({"wait_id": MINE, "status": "left"}, 0, False, TAKEN_LATER, None),
-        ({"wait_id": MINE, "status": "left"}, 0, True, None, "the effect's"),
-        ({"wait_id": MINE, "status": "failed"}, 0, False, None, "the effect's"),
-        ({"wait_id": MINE, "status": "failed"}, 1, False, SHARED_LATER, None),
+        (None, 0, True, None, "own", 1),
+        ({"wait_id": None, "status": "intended"}, 1, True, None, "own", 1),
+        ({"wait_id": uid(6), "status": "left"}, 0, True, Delivered(), None, 1),
+        ({"wait_id": MINE, "status": "begun"}, 0, True, Delivered(), None, 1),
+        ({"wait_id": MINE, "status": "succeeded"}, 0, True, Delivered(), None, 1),
+        ({"wait_id": MINE, "status": "left"}, 1, True, SHARED_LATER, None, 4),
+        ({"wait_id": MINE, "status": "left"}, 0, False, TAKEN_LATER, None, 5),
+        ({"wait_id": MINE, "status": "left"}, 0, True, None, "the effect's", 6),
+        ({"wait_id": MINE, "status": "failed"}, 0, False, None, "the effect's", 5),
+        ({"wait_id": MINE, "status": "failed"}, 1, False, SHARED_LATER, None, 4),
+        ({"wait_id": MINE, "status": "gone"}, 0, False, None, None, 5),
     ],
 )
 async def test_a_shared_effect_is_ended_outside_by_the_last_one_who_leaves_it(
-    monkeypatch: pytest.MonkeyPatch, row: Any, open_: int, abandoned: bool, result: Any, receipt: str | None
+    monkeypatch: pytest.MonkeyPatch, row: Any, open_: int, abandoned: bool, result: Any, receipt: Any, calls: int
 ) -> None:
-    async def row_of(*_: Any) -> Any:
-        return row
+    asked: list[Any] = []
 
-    async def sharing(*_: Any) -> list[Any]:
-        return [{"run_id": uid(number), "step_key": "a"} for number in range(2)]
+    def noted(name: str, answer: Any) -> Any:
+        async def verb(*given: Any) -> Any:
+            asked.append((name, *given))
+            return answer(*given) if callable(answer) else answer
 
-    async def over(_: Any, tenant: str, run: Any, step: str, graphs: Any) -> bool:
+        return verb
+
+    def over(_: Any, tenant: str, run: Any, step: str, graphs: Any) -> bool:
         return run != uid(1) or not open_
 
-    async def abandon(*_: Any) -> bool:
-        return abandoned
-
-    async def by_key(*_: Any) -> Any:
-        return SimpleNamespace(receipt="the effect's")
-
-    for name, made in (("row_of", row_of), ("sharing", sharing), ("abandon", abandon), ("by_key", by_key)):
-        monkeypatch.setattr(errands.effects, name, made)
-    monkeypatch.setattr(errands, "step_is_over", over)
-    definitions: Any = SimpleNamespace(graphs=None)
+    others = [{"run_id": uid(number), "step_key": f"s{number}"} for number in range(2)]
+    shared = None if row and row["status"] == "gone" else SimpleNamespace(receipt="the effect's")
+    answers = {"row_of": row, "sharing": others, "abandon": abandoned, "by_key": shared}
+    for name, answer in answers.items():
+        monkeypatch.setattr(errands.effects, name, noted(name, answer))
+    monkeypatch.setattr(errands, "step_is_over", noted("over", over))
+    definitions: Any = SimpleNamespace(graphs="graphs")
     keeper = Errands(NOTHING, definitions, NOTHING)
+    at: Any = "transaction"
     own: Any = "own"
-    assert await keeper._leave(NOTHING, "acme", "k", MINE, own) == (result, receipt)
+    assert await keeper._leave(at, "acme", "k", MINE, own) == (result, receipt)
+    place = ("transaction", "acme")
+    ways = [
+        ("row_of", *place, "k"),
+        ("sharing", *place, "k"),
+        ("over", *place, uid(0), "s0", "graphs"),
+        ("over", *place, uid(1), "s1", "graphs"),
+        *([("abandon", *place, "k", MINE)] if row and row["status"] == "left" else []),
+        ("by_key", "transaction", "graphs", "acme", "k"),
+    ]
+    assert asked == ways[:calls]
 
 
 class Connected:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from core.canonical import digest
 from runtime.engine.commit import Claim
@@ -95,6 +96,23 @@ async def test_steps_are_not_admitted_where_workers_lease_them_themselves(monkey
     assert queue.messages == []
 
 
+async def test_a_queue_s_keeper_rests_until_it_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[Any] = []
+
+    async def repeat(stop: Any, turn: Any, seconds: float, words: str, *, woken: Any = None) -> None:
+        turns.append((stop, turn.__name__, seconds, words, woken))
+
+    monkeypatch.setattr(scheduler, "repeat", repeat)
+    keeper = Scheduler(NOTHING, Queue(), "k1")
+    await keeper.run(NOTHING)
+    assert turns.pop() == (None, "admit", 5.0, "queue unavailable", keeper._woken)
+    assert not keeper._woken.is_set()
+    keeper.wake()
+    assert keeper._woken.is_set()
+    await Reconciler(NOTHING, NOTHING, NOTHING, "k1").run(NOTHING)
+    assert turns == [(None, "reconcile", 30.0, "the dead letters could not be looked at", None)]
+
+
 class Letters:
     """Dead letters: those that there are, and those that were deleted."""
 
@@ -109,8 +127,8 @@ class Letters:
         self.deleted.append(letter.message_id)
 
 
-def letter(number: int, step: Any = NOTHING) -> DeadLetter:
-    return DeadLetter(f"m{number}", step, "its body", f"h{number}")
+def letter(number: int, step: Any = NOTHING, body: str = "its body") -> DeadLetter:
+    return DeadLetter(f"m{number}", step, body, f"h{number}")
 
 
 async def test_each_letter_is_settled_by_its_step_s_row_and_deleted_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,11 +148,24 @@ async def test_each_letter_is_settled_by_its_step_s_row_and_deleted_then(monkeyp
 
     monkeypatch.setattr(scheduler.claims, "claim_step", claim_step)
     monkeypatch.setattr(scheduler, "set_back", set_back)
-    letters = Letters(letter(1, uid(11)), letter(2), letter(3, uid(13)), letter(4, uid(14)))
+    letters = Letters(letter(1, uid(11)), letter(2, body="\0" + "x" * 200), letter(3, uid(13)), letter(4, uid(14)))
     database: Any = Connected()
     definitions: Any = "definitions"
     keeper = Reconciler(database, definitions, letters, "k1", pause=timedelta(seconds=33))
-    assert await keeper.reconcile() == 3
+    with capture_logs() as logs:
+        assert await keeper.reconcile() == 3
+    strange = "a message that is none of ours was deleted from the dead letters"
+    dropped = "a dead letter was dropped: its step is not waiting for it"
+    assert logs == [
+        {"event": strange, "log_level": "error", "message": "m2", "characters": 201, "begins": "\ufffd" + "x" * 199},
+        {
+            "event": "dead letter not settled; retrying later",
+            "log_level": "warning",
+            "message": "m3",
+            "reason": "OSError: PostgreSQL is away",
+        },
+        {"event": dropped, "log_level": "info", "step": str(uid(14))},
+    ]
     assert letters.deleted == ["m1", "m2", "m4"]
     assert claimed == [("transaction", "k1", timedelta(seconds=33), uid(number)) for number in (11, 13, 14)]
     ((connection, known, run_id, claim, owner, error),) = setbacks
@@ -142,4 +173,9 @@ async def test_each_letter_is_settled_by_its_step_s_row_and_deleted_then(monkeyp
         "transaction", "definitions", uid(1), Claim("a", uid(5), 3), "k1",
     )  # fmt: skip
     assert isinstance(error, PoisonMessage)
-    assert str(error).startswith("The message for this step went to the dead letters (SQS message m1)")
+    assert error.code == "consistency"
+    assert str(error) == (
+        "The message for this step went to the dead letters (SQS message m1): it was received as often as the queue's "
+        "redrive policy allows, and no worker claimed the step. Look in the workers' logs for what ends them, or keeps "
+        "them from the database, at this step."
+    )
