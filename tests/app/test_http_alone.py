@@ -501,6 +501,7 @@ async def test_whoever_is_only_an_author_sees_its_own_runs_alone(roles: tuple[Ro
 EAST = datetime(2026, 5, 4, 3, 2, 1, 5, tzinfo=timezone(timedelta(hours=9)))
 KEYS: list[tuple[list[Any], tuple[type, ...]]] = [
     ([UUID(int=7)], (UUID,)),
+    (["each.1/\u00e9"], (str,)),
     ([3, UUID(int=7)], (int, UUID)),
     ([EAST, UUID(int=7), -4], (datetime, UUID, int)),
     *(([number], (int,)) for number in (-(2**31) + 1, -1, 0, 2**31 - 1)),
@@ -513,6 +514,7 @@ NO_CURSORS: list[tuple[object, tuple[type, ...]]] = [
     ([1, 2, 3], (int, int)),
     ([], (int,)),
     (["x"], (UUID,)),
+    *(([value], (str,)) for value in (1, None, ["x"])),
     ({"a": 1}, (int,)),
 ]
 
