@@ -29,6 +29,7 @@ from core.errors import TransportError
 from core.terms import Stopped
 from evidence.chain import Actor
 from runtime.engine.pausing import Pause
+from runtime.engine.workflow import Workflow
 from runtime.keep import bundling
 from runtime.queue.port import Depth
 from runtime.requests import pausing, policies, publishing, retrying, signaling, starting, steering
@@ -129,7 +130,7 @@ class Office:
         self.definitions = SimpleNamespace(catalog="catalog")
         self.voting = self._asked("vote", "view")
         self.tasks = self._asked("complete", "view")
-        self.looking = self._asked("at", "lines", "waits", "checkpoints", "replay")
+        self.looking = self._asked("at", "lines", "waits", "checkpoints", "replay", "trigger", "editions")
         self.settings: Any = None
 
     def keep(self, name: str, *given: Any, **named: Any) -> Any:
@@ -145,7 +146,7 @@ class Office:
         if isinstance(value, frozenset):
             return sorted(value)
         known = {id(self): "database", id(self.definitions): "definitions"}
-        if isinstance(value, Settings | CardView | SimpleNamespace):
+        if isinstance(value, Settings | CardView | Workflow | SimpleNamespace):
             known[id(value)] = known.get(id(value), type(value).__name__)
         return known.get(id(value)) or to_builtins(value, enc_hook=str)
 
@@ -159,6 +160,19 @@ class Office:
             return self.keep(name, *given, **named)
 
         return asked
+
+    def service(self, verb: str) -> Any:
+        """In place of a service that is made for one call."""
+        return lambda database, definitions: SimpleNamespace(**{verb: self.function(verb)})
+
+    def directory(self, tenant: str) -> Any:
+        """The people of a tenant, of whom all or none are members."""
+
+        async def membership(person: str, wanted: Any) -> Any:
+            members = self.keep("membership", tenant, person, [one.group for one in wanted])
+            return SimpleNamespace(groups=self.answers.get("members", members))
+
+        return SimpleNamespace(membership=membership)
 
     def take(self, module: Any, *names: str) -> None:
         """Answer in place of these functions."""
@@ -187,11 +201,6 @@ class Office:
         yield SimpleNamespace(sqs_queue_url=self.answers.get("sqs")), self
 
 
-def _service(office: Office, verb: str) -> Any:
-    """In place of a service that is made for one call."""
-    return lambda database, definitions: SimpleNamespace(**{verb: office.function(verb)})
-
-
 @pytest.fixture
 def office(
     monkeypatch: pytest.MonkeyPatch, clean_environment: pytest.MonkeyPatch, restored_logging: None, tmp_path: Path
@@ -203,8 +212,8 @@ def office(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app.faces, "build_faces", found.build)
     monkeypatch.setattr(context, "overview", found.overview)
-    monkeypatch.setattr(signaling, "Signaling", _service(found, "signal"))
-    monkeypatch.setattr(steering, "Extending", _service(found, "extend"))
+    monkeypatch.setattr(signaling, "Signaling", found.service("signal"))
+    monkeypatch.setattr(steering, "Extending", found.service("extend"))
     for module, *names in (
         (starting, "start_named"),
         (retrying, "retry_run"),
