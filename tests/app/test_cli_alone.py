@@ -15,16 +15,17 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from msgspec import to_builtins
+from msgspec import structs, to_builtins
 
 import app.faces
 from app import access, adapters, definitions, doctor, shown, storage
 from app.cli import context, runs
 from app.doctor import Check, State
+from app.logins import Logins
 from app.settings import Settings
 from approvals.content import CardState
 from approvals.fields import FormProblem
-from approvals.model import ApprovalKind, CardView, TaskAnswer
+from approvals.model import ApprovalKind, CardView, TaskAnswer, TaskState
 from core.errors import TransportError
 from core.terms import Stopped
 from evidence.chain import Actor
@@ -195,6 +196,11 @@ class Office:
         yield self
 
     @asynccontextmanager
+    async def server(self, settings: Any) -> AsyncIterator[Logins]:
+        """In place of ``storage.server``."""
+        yield Logins("faces", "engine", "owner")
+
+    @asynccontextmanager
     async def overview(self, tenant: str | None = None) -> AsyncIterator[tuple[Any, Any]]:
         """In place of ``context.overview``."""
         self.calls.append(["overview", tenant])
@@ -212,6 +218,8 @@ def office(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app.faces, "build_faces", found.build)
     monkeypatch.setattr(context, "overview", found.overview)
+    monkeypatch.setattr(storage, "server", found.server)
+    monkeypatch.setattr(storage, "head_revision", lambda: "0009")
     monkeypatch.setattr(signaling, "Signaling", found.service("signal"))
     monkeypatch.setattr(steering, "Extending", found.service("extend"))
     for module, *names in (
@@ -318,8 +326,19 @@ OF_RUNS: list[Case] = [
     (("signal", "send", "k", "--error", "lost", "--output", "1"), 2, {}),
     (("signal", "send", "k", "--message", "Gone."), 2, {}),
 ]  # fmt: skip
-FORM = {"type": "object", "properties": {"n": {"type": "integer", "title": "N"},
+FORM: Any = {"type": "object", "properties": {"n": {"type": "integer", "title": "N"},
         "m": {"type": "array", "title": "M", "items": {"type": "string", "enum": ["a", "b"]}}}}  # fmt: skip
+FILLED = StoredTask(
+    structs.replace(TASK, form=FORM, due_at="", state=TaskState.COMPLETED),
+    "acme",
+    "main",
+    RUN,
+    {"n": 1},
+    "",
+    None,
+    None,
+    AT,
+)
 STORED = StoredTask(TASK, "acme", "main", RUN, None, "", None, None, AT)
 ROW_SHOWN = {**ROW, "card": CARD.to_json()}
 FAULTS = (FormProblem(("n",), "is wrong.", "Mend it."), FormProblem((), "is empty."))
@@ -419,7 +438,44 @@ OF_THE_SERVICE: list[Case] = [
     (("evidence", "get", R, "-o", "b.zip"), 4, {"run": RUN_ROW, "bundle": None}),
     (("evidence", "get", R, "-o", "b.zip"), 4, {}),
     (("evidence", "again", R), 0, {}),
+    (("policy", "list"), 0, {"policy_versions": [{"name": "p", "version": 3, "active": True, "published_at": AT}]}),
+    (("policy", "list"), 0, {"policy_versions": []}),
+    (("task", "show", A), 0, {"read": FILLED}),
+    *((("db", "upgrade"), 0, {"schema_revision": before}) for before in (None, "0001", "0009")),
+    (("demo", "--aws", "real"), 2, {}),
 ]  # fmt: skip
+SHOWS = {"at": Seen(STEPS, [RECEIPT], [], [], 7), "lines": [LINE], "run": RUN_ROW, "approvals_page": [ROW]}
+FOR_PROGRAMS: list[Case] = [
+    (("run", "start", "w"), 0, {"start_named": STARTED}),
+    (("run", "list"), 0, {"runs_page": [RUN_ROW]}),
+    (("run", "show", R), 0, {**SHOWS, "of_run": [Pause(Stopped.CONNECTOR, "probe", "ann", "Look.", AT)]}),
+    (("run", "diff", R, "1", "2"), 0, {"checkpoints": [CHECKPOINTS[1], CHECKPOINTS[2]]}),
+    *((("run", verb, R, "--reason", "Why."), 0, {f"{verb}_run": "running"}) for verb in ("retry", "close", "cancel")),
+    (("run", "waits", R), 0, {"waits": {ID: 3, RUN: 5}, "waits_page": WAITS}),
+    (("run", "extend", R, "more.yaml", "--if-version", "4"), 0, {"extend": Extended(2, ("m",), 5)}),
+    (("signal", "send", "k"), 4, {"signal": SignalAnswer(SignalCode.STALE, "i", False, RUN, "s")}),
+    (("approval", "list"), 0, {"approvals_page": [ROW_SHOWN]}),
+    (("approval", "show", A), 0, {"approval": ROW_SHOWN, "view": VIEW, "may_see_all": True}),
+    (("approval", "approve", A), 4, {"vote": REFUSED}),
+    (("approval", "resolve", A, "again", "--reason", "Seen."), 0, {"vote": COUNTED}),
+    (("task", "list"), 0, {"page": [STORED]}),
+    (("task", "show", A), 0, {"read": FILLED}),
+    (("token", "list"), 0, {"listed": [TOKEN_ROW]}),
+    (("tenant", "create", "new"), 0, {"ensure_tenant": True, "listed": [TENANT]}),
+    (("tenant", "set", "--weight", "2"), 0, {"listed": [TENANT]}),
+    (("tenant", "list"), 0, {"listed": [TENANT]}),
+    (("queue", "status"), 0, {"queues": QUEUES}),
+    (("queue", "again"), 0, {"send_again": [{"tenant": "acme", "kind": "card", "count": 2}]}),
+    (("pause",), 0, {"listed": [Pause(Stopped.CONNECTOR, "probe", "ann", "Look.", AT)]}),
+    *((line, 0, {line[0]: Changed(Stopped.TENANT, "", paused=line[0] == "pause", changed=True)})
+      for line in (("pause", "tenant"), ("resume", "tenant"))),
+    (("doctor",), 1, {"examine": [Check("b", State.BROKEN, "y")]}),
+    (("evidence", "again", R), 0, {}),
+    (("directory", "publish", "w.yaml"), 0, {"publish_directory": PUBLISHED}),
+    (("policy", "list"), 0, {"policy_versions": [{"name": "p", "version": 3, "active": True, "published_at": AT}]}),
+    (("db", "upgrade"), 0, {"schema_revision": "0001"}),
+]  # fmt: skip
+FOR_PROGRAMS = [((*line, "--json"), code, answers) for line, code, answers in FOR_PROGRAMS]
 CHANGES: Any = {
     "rollback_from": 7, "rules": [{"rule": "p/r", "what": "is new"}], "steps": [], "questions": [], "more": {},
     "unread": 0,
@@ -461,17 +517,25 @@ OF_DOCUMENTS: list[Case] = [
 ]  # fmt: skip
 
 
+PARTS = {
+    "runs": OF_RUNS,
+    "people": OF_PEOPLE,
+    "service": OF_THE_SERVICE,
+    "documents": OF_DOCUMENTS,
+    "programs": FOR_PROGRAMS,
+}
+
+
 @pytest.mark.req("U-8")
-@pytest.mark.parametrize("part", ["runs", "people", "service", "documents"])
+@pytest.mark.parametrize("part", PARTS)
 def test_each_command_asks_and_prints_what_it_did(
     office: Office, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str
 ) -> None:
-    cases = {"runs": OF_RUNS, "people": OF_PEOPLE, "service": OF_THE_SERVICE, "documents": OF_DOCUMENTS}[part]
     for name, text in (("more", "steps:\n  - {id: m}\n"), ("list", "[]\n"), ("w", "workflow: w\n")):
         (tmp_path / f"{name}.yaml").write_text(text)
     monkeypatch.setattr(runs, "new_id", lambda: "new")
     command, found = Command(capsys, monkeypatch), dict[str, Any]()
-    for line, code, answers in cases:
+    for line, code, answers in PARTS[part]:
         office.calls.clear()
         office.answers = answers
         out = command(*line, exit_code=code)

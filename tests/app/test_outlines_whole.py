@@ -45,7 +45,7 @@ steps:
           - {id: each, do: transform.data.apply, with: {value: 1}}
     else:
       - {id: ask, approve: {summary: Go on?, approvers: {group: leads}, quorum: 2}}
-  - {id: end, run: other}
+  - {id: end, needs: [read, case, told], run: other}
 """
 POLICIES = (
     """
