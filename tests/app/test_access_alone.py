@@ -60,7 +60,6 @@ class Tenant:
         yield tenant
 
 
-@pytest.mark.req("P-10")
 @pytest.mark.parametrize(
     ("ended", "why"),
     [

@@ -300,7 +300,6 @@ async def test_a_client_that_left_is_not_answered() -> None:
 PRINCIPAL = Principal("acme", "ann", frozenset({"admin"}))
 
 
-@pytest.mark.req("P-10")
 @pytest.mark.parametrize(
     ("path", "sent", "asked"),
     [

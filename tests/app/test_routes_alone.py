@@ -373,7 +373,7 @@ def _faces(office: Office) -> Any:
     )
 
 
-@pytest.mark.req("U-7")
+@pytest.mark.req("U-8")
 @pytest.mark.parametrize("part", PARTS)
 async def test_each_route_asks_and_answers_what_it_did(office: Office, part: str) -> None:
     served = httpx.ASGITransport(create_app(_faces(office)))
