@@ -185,6 +185,4 @@ def _plain(value: object) -> object:
         return value.isoformat()
     if isinstance(value, UUID):
         return str(value)
-    if isinstance(value, bytes):
-        return value.decode()
     raise TypeError(f"{type(value).__name__} is not printed")

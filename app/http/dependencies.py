@@ -27,6 +27,7 @@ _CURSOR_CHARACTERS_MAX = 400
 # Types of a cursor's values, with bounds. Times at the ends of the calendar cannot be converted to UTC.
 _KINDS: Mapping[type, Any] = {
     UUID: UUID,
+    str: str,
     int: Annotated[int, Field(gt=-(2**31), lt=2**31)],
     datetime: Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))],
 }
@@ -127,7 +128,7 @@ def encode_cursor(key: Sequence[object]) -> str:
 
 
 def decode_cursor(cursor: str, *kinds: type) -> list[Any]:
-    """The key in a cursor, of these types (int, datetime, UUID); [] for an empty cursor. ``InputError`` otherwise."""
+    """The key in a cursor, of these types of ``_KINDS``; [] for an empty cursor. ``InputError`` otherwise."""
     if not cursor:
         return []
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -65,11 +66,11 @@ async def test_every_list_is_the_same_in_pages_of_one(installation: Any) -> None
 
 
 def test_a_list_that_is_there_whole_is_cut_after_the_last_row_of_the_page_before() -> None:
-    rows = [{"step": step, "number": number} for step in range(3) for number in range(2)]
-    for limit in range(1, 8):
+    rows = [{"step": step, "number": number, "key": f"{step}.{number}"} for step in range(3) for number in range(2)]
+    for limit, key in product(range(1, 8), ({"step": int, "number": int}, {"key": str})):
         found, cursor = list[Any](), ""
         while True:
-            page = Paging(limit, cursor).page_of_all(rows, step=int, number=int)
+            page = Paging(limit, cursor).page_of_all(rows, **key)
             assert page["items"], "the page before has said that there is more"
             found += page["items"]
             if page["next"] is None:

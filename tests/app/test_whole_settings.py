@@ -11,7 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import boto3
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import SecretStr
 
 from app import adapters, processes, storage
 from app.http import server as http_server
@@ -26,7 +29,7 @@ from connectors.http.connector import HttpSettings
 from connectors.model.connector import ModelSettings
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.slack.connector import SlackSettings
-from core.errors import ConfigurationError
+from core.errors import ConfigurationError, TransportError
 from evidence.blobs import LockMode
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
@@ -226,6 +229,125 @@ async def test_each_setting_of_a_connector_reaches_it(clean_environment: pytest.
         snow, ClientCredentials("sc", "ss"), "su", 60.0
     )
     await connectors.aclose()
+
+
+# What makes a connector, and what does not suffice for it.
+CONNECTED: list[tuple[dict[str, str], list[str]]] = [
+    ({}, []),
+    ({**SNOW, "servicenow_username": "u", "servicenow_password": "p"}, ["servicenow"]),
+    ({"servicenow_username": "u", "servicenow_password": "p"}, []),
+    ({"slack_bot_token": SECRET}, ["slack"]),
+    ({"model_url": "https://a", "model_api_key": "k"}, ["model"]),
+    ({"model_api_key": "k"}, []),
+    ({"bpmn_url": "https://a"}, ["bpmn"]),
+    ({"sql_url": "postgresql://u:p@h/d"}, ["sql"]),
+    ({"database_url": "postgresql://u:p@h/d", "sqs_queue_url": "https://a", "s3_bucket": "b"}, []),
+]
+
+
+@pytest.mark.req("X-3")
+@pytest.mark.parametrize(("given", "found"), CONNECTED)
+async def test_each_connector_needs_its_settings_and_no_others(
+    clean_environment: pytest.MonkeyPatch, given: dict[str, str], found: list[str]
+) -> None:
+    settings = load_settings(**given)
+    connectors = adapters.connectors_of(settings, adapters.catalog_of(settings))
+    assert sorted(connectors) == sorted([*found, "http", "records", "transform"])
+    await connectors.aclose()
+
+
+async def test_records_are_read_by_workers_alone(clean_environment: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="records are read by workers, and this process has none"):
+        await adapters._nobody_reads("acme", "f", {})
+
+
+def test_credentials_are_complete_or_nothing_is_opened() -> None:
+    """The settings refuse halves; a connection would not be opened with them either."""
+    halves: dict[str, Any] = {
+        "servicenow_client_id": None, "servicenow_client_secret": None, "servicenow_username": None,
+        "servicenow_password": None, "servicenow_transaction_limit_seconds": 7.0,
+    }  # fmt: skip
+    for one in ("servicenow_client_id", "servicenow_client_secret", "servicenow_username", "servicenow_password"):
+        some: Any = SimpleNamespace(**{**halves, one: SecretStr("x")})
+        with pytest.raises(ConfigurationError) as refused:
+            adapters._servicenow(some, "https://a")
+        assert str(refused.value) == "ServiceNow has no credentials. Set COUNTERSEAL_SERVICENOW_USERNAME."
+
+
+@pytest.mark.parametrize("service", ["sqs", "s3"])
+@pytest.mark.parametrize("error", [BotoCoreError(), ValueError("no region")])
+def test_aws_that_cannot_be_used_is_a_setting_that_is_missing(
+    clean_environment: pytest.MonkeyPatch, service: str, error: Exception
+) -> None:
+    asked: list[Any] = []
+
+    def client(*given: Any, **named: Any) -> None:
+        asked.append((given, named["endpoint_url"]))
+        raise error
+
+    clean_environment.setattr(boto3, "client", client)
+    settings = load_settings(aws_region="eu-west-7", aws_endpoint_url="http://aws.example:1")
+    with pytest.raises(ConfigurationError) as refused:
+        adapters._aws_client(settings, service)
+    assert asked == [((service, "eu-west-7"), "http://aws.example:1")]
+    assert refused.value.message == f"{service} cannot be used: {error}."
+    assert refused.value.remedy == "Set COUNTERSEAL_AWS_REGION, and credentials where AWS's clients look for them."
+
+
+@pytest.mark.parametrize(
+    "error", [None, BotoCoreError(), ClientError({"Error": {"Code": "404", "Message": "None."}}, "HeadBucket")]
+)
+async def test_a_bucket_is_asked_for_at_s3(clean_environment: pytest.MonkeyPatch, error: Exception | None) -> None:
+    asked: list[Any] = []
+
+    def client(settings: Settings, service: str) -> Any:
+        def head_bucket(**named: Any) -> None:
+            asked.append((service, named))
+            if error is not None:
+                raise error
+
+        return SimpleNamespace(head_bucket=head_bucket)
+
+    clean_environment.setattr(adapters, "_aws_client", client)
+    settings = load_settings(s3_bucket="b")
+    if error is None:
+        await adapters.check_bucket(settings)
+    else:
+        with pytest.raises(TransportError) as away:
+            await adapters.check_bucket(settings)
+        assert away.value.message == f"{error}."
+        assert away.value.remedy == "Check the name, the region and the credentials."
+    assert asked == [("s3", {"Bucket": "b"})]
+
+
+async def test_each_queue_at_sqs_is_counted_under_its_name(clean_environment: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Address:
+        def __init__(self, client: Any, url: str, setting: str = "COUNTERSEAL_SQS_QUEUE_URL") -> None:
+            made.append((client, url, setting))
+            self._url = url
+
+        async def depth(self) -> str:
+            return f"depth of {self._url}"
+
+    clean_environment.setattr(adapters, "SqsAddress", Address)
+    clean_environment.setattr(adapters, "_aws_client", lambda settings, service: service)
+    queue, letters = "https://sqs.example/q", "https://sqs.example/d"
+    steps = ("sqs", queue, "COUNTERSEAL_SQS_QUEUE_URL")
+    for given, counted, asked in (
+        ({}, {}, []),
+        ({"sqs_queue_url": queue}, {"steps": f"depth of {queue}"}, [steps]),
+        (
+            {"sqs_queue_url": queue, "sqs_dlq_url": letters},
+            {"steps": f"depth of {queue}", "dead letters": f"depth of {letters}"},
+            [steps, ("sqs", letters, "COUNTERSEAL_SQS_DLQ_URL")],
+        ),
+    ):
+        found: Any = await adapters.queue_depths(load_settings(**cast("Any", given)))
+        assert found == counted
+        assert made == asked
+        made.clear()
 
 
 def test_each_setting_of_aws_reaches_its_client(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
