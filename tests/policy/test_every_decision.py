@@ -124,6 +124,15 @@ def test_decisions_are_made_as_they_were(known: Known, update: Callable[..., Act
         evaluate(sets["both"], build_facts(actions["small"], CONTEXT), UPDATE, "x")
     )
     found["both, facts of another"] = whole(evaluate(sets["both"], facts, NOTE))
+    empty = policy(
+        known,
+        "empty",
+        f"- {{id: none, match: {{operation: {UPDATE}}}, when: action.before.state == null, outcome: allow}}\n"
+        f"- {{id: bare, match: {{operation: {UPDATE}}}, when: action.fields.state == '', outcome: allow}}",
+    )
+    for value in (None, ""):
+        facts = build_facts(update({"state": value}, {"state": value}), CONTEXT)
+        found[f"facts of {value!r}"] = whole(evaluate(PolicySet.of(empty), facts, UPDATE))
     found["explained"] = {name: explain(sets["both"], action, CONTEXT).to_json() for name, action in actions.items()}
     found["explained by one"] = explain(sets["one"], actions["without a fact"], CONTEXT).to_json()
     as_it_was(EXPECTED, found)
