@@ -145,6 +145,7 @@ def test_facts_are_those_of_their_names(update: Callable[..., Action]) -> None:
         "published": build_facts(action, CONTEXT, {"origin.priority": [["model"]]}),
         "added": build_facts(update({"a": 1}), FactContext(step_added_by="bob", run_requested_by="ann")),
         "of an agent": build_facts(update({}, connector="other"), FactContext(step_added_by="bob", agent_step="s")),
+        "nothing there": build_facts(update({"a": None, "b": 1}, {}), FactContext()),
         "nothing read": build_facts(Action(**{**to_values(action), "before": None}), FactContext()),
     }
     as_it_was(EXPECTED.with_name("every_fact.json"), found)

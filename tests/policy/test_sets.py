@@ -128,6 +128,34 @@ def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rule
 
 
 @pytest.mark.req("U-4")
+def test_rules_that_take_a_fact_for_different_types_are_told_in_their_order_all_the_same(
+    named: Named, operations: Mapping[str, OperationFacts], update: Any
+) -> None:
+    """Of all operations `limit` is a text or a number, of one it is a text: two programs, one order."""
+    matched = {"d": "http.request.send", "c": "'*'", "b": "http.request.send", "a": "'*'"}
+    every = [f"{policy}/{rule}" for policy in ("one", "two") for rule in matched]
+
+    def told(condition: str) -> Decision:
+        rules = [
+            f'  - {{id: {name}, match: {{operation: {match}}}, when: "{condition}", outcome: allow}}'
+            for name, match in matched.items()
+        ]
+        texts = ("\n".join([f"policy: {name}", "version: 1", "rules:", *rules]) for name in ("two", "one"))
+        members = [load_policy(text, "p.yaml", operations) for text in texts]
+        applying = PolicySet(members).applying("triage", "http.request.send")
+        assert [[rule.id[-1] for rule in group] for group, _ in applying.groups] == [["d", "b"] * 2, ["c", "a"] * 2]
+        return judged(update, *members, operation="http.request.send", limit="x")
+
+    fired = told("action.fields.limit == 'x'")
+    assert ([rule.id for rule in fired.rules], fired.errors) == (every, ())
+    assert [reason.split()[1] for reason in fired.reasons] == every
+    assert [policy.name for policy in fired.asking] == ["one", "two"]
+    failed = told("action.fields.limit == 'x' && action.target.charAt(900) == 'x'")
+    assert ([error.rule for error in failed.errors], failed.rules) == (every, ())
+    assert [reason.split()[1] for reason in failed.reasons] == every
+
+
+@pytest.mark.req("U-4")
 def test_the_strictest_outcome_of_all_policies_wins_in_any_order(named: Named, update: Any) -> None:
     every = [
         named(f"p-{outcome.replace('_', '-')}", ("r", outcome, "")) for outcome in ("allow", "needs_approval", "deny")
