@@ -134,6 +134,7 @@ def test_decisions_are_made_as_they_were(known: Known, update: Callable[..., Act
         facts = build_facts(update({"state": value}, {"state": value}), CONTEXT)
         found[f"facts of {value!r}"] = whole(evaluate(PolicySet.of(empty), facts, UPDATE))
     found["explained"] = {name: explain(sets["both"], action, CONTEXT).to_json() for name, action in actions.items()}
+    found["explained elsewhere"] = explain(sets["both"], actions["small"], other).to_json()
     found["explained by one"] = explain(sets["one"], actions["without a fact"], CONTEXT).to_json()
     as_it_was(EXPECTED, found)
 
@@ -240,6 +241,10 @@ MISTAKES = {
         ),
     ),
     "in braces": ("", "rules:\n- {id: a, match: {connector: slack}, when: '${{ true }}', outcome: deny}"),
+    "in braces inside": (
+        "",
+        "rules:\n- {id: a, match: {connector: slack}, when: '1 == 1 && ${{ true }}', outcome: deny}",
+    ),
     "not a condition": ("", "rules:\n- {id: a, match: {connector: slack}, when: action.target, outcome: deny}"),
     "an unknown fact": (
         "",
