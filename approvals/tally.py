@@ -126,7 +126,7 @@ def _seated(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
 
 def excluded(terms: Terms, contributors: Iterable[Contributor]) -> Mapping[str, Role]:
     """The people who may not decide because they shaped the action, each with the first role that bars them."""
-    barred = [one for one in contributors if one.role not in terms.allow and one.person is not None]
+    barred = [one for one in contributors if one.role not in terms.allow]
     return {one.person: one.role for one in reversed(barred) if one.person is not None}
 
 

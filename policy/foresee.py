@@ -98,13 +98,9 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
 def _weakest(rules: Sequence[_Seen]) -> list[Ruling]:
     """List the weaker outcome of each undecided rule with `otherwise`: one of its two outcomes always holds.
 
-    The two halves of such a rule have one name and are adjacent.
+    The two halves of such a rule have one name and are adjacent. Of a decided rule only one half is among ``rules``.
     """
-    pairs = [
-        (one[1], other[1])
-        for one, other in pairwise(rules)
-        if one[0] == other[0] and one[2] and other[2] and one[3] is None and other[3] is None
-    ]
+    pairs = [(one[1], other[1]) for one, other in pairwise(rules) if one[0] == other[0] and one[2]]
     return [max(pair, key=STRENGTH.index) for pair in pairs]
 
 

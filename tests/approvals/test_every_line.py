@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,21 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
         found[f"title of {many}"] = len(notification("W", "x" * many))
         found[f"codes of {many}"] = len(notification("W", "&" * 59 + "x" * (many - 295)))
     as_it_was(EXPECTED, found | packed() | sourced(content))
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose own time is hours away from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_moments_are_those_of_utc_on_every_machine() -> None:
+    assert {each: moment(each) for each in MOMENTS} == json.loads(EXPECTED.read_text(encoding="utf-8"))["moments"]
 
 
 def packed() -> dict[str, Any]:
@@ -197,7 +214,11 @@ def test_hidden_values_are_hidden_everywhere_and_only_they(view: CardView) -> No
     assert replace(content, sensitive=()).masked() == replace(content, sensitive=())
     told = content.to_json()
     assert {name for name in told if name in ("sources", "agent")} == {"sources"}
-    assert "sources" not in replace(content, sources=()).to_json()
+    bare = replace(content, sources=(), rules=(), changes=(), inputs=(), sensitive=(), reverse="", expires_at=None)
+    whole = [name for name in content.__struct_fields__ if name not in ("sources", "agent")]
+    assert [*bare.to_json()] == whole
+    assert CardContent.from_json(bare.to_json()) == bare
+    assert [bare.to_json()[name] for name in ("rules", "sensitive", "shaped_by", "expires_at")] == [[], [], [], None]
 
 
 @pytest.mark.parametrize("choice", Choice)

@@ -15,6 +15,7 @@ from approvals.electorate import unanswerable
 from approvals.model import Approval, ApprovalKind, ApprovalStatus, Choice, Vote, VoteChannel, Voter, choices_of
 from approvals.quorum import consider
 from approvals.tally import (
+    carried,
     eligible_keys,
     plans,
     progress,
@@ -204,6 +205,9 @@ def lacking() -> dict[str, Any]:
         "two persons, three seats": Terms(Tier.LOW, (OWNERS, LEADS), two_person=True),
         "two persons of Slack and one": Terms(Tier.LOW, (OWNERS, SLACK), two_person=True),
         "two persons of Slack": Terms(Tier.LOW, (SLACK,), two_person=True),
+        "two persons of each of two Slack groups": Terms(
+            Tier.LOW, tuple(replace(SLACK, group=name, of=2) for name in ("S0IT", "S0X")), two_person=True
+        ),
         "many": Terms(Tier.LOW, (GroupQuorum("many", 7),)),
         "one too many": Terms(Tier.LOW, (GroupQuorum("many", 8),)),
         "nobody": Terms(Tier.LOW, ()),
@@ -227,8 +231,43 @@ def lacking() -> dict[str, Any]:
     return found
 
 
+def borne() -> dict[str, Any]:
+    """Say for each choice if recorded votes carry it: by the terms as they are, and by those that it escalates to."""
+    of = Terms(Tier.HIGH, (LEADS, OWNERS), escalate=Escalation(60, DUTY, frozenset({LEADS.key})))
+    every = replace(of, escalate=Escalation(60, DUTY))
+    leads = (vote("ann", LEADS.key), vote("bob", LEADS.key, OWNERS.key))
+    later = vote("bob", LEADS.key, OWNERS.key, choice=Choice.REJECT)
+    duty, owner = vote("dot", DUTY.key), vote("oli", OWNERS.key)
+    ours, waived = replace(RITA, person="ann"), replace(of, allow=(Role.REQUESTER,))
+    cases: dict[str, tuple[Terms, tuple[Contributor, ...], tuple[Vote, ...]]] = {
+        "enough": (of, (), leads),
+        "one too few": (of, (), leads[:1]),
+        "one of the two changed their mind": (of, (), (*leads, later)),
+        "one changed their mind back": (of, (), (leads[0], later, leads[1])),
+        "who shaped it": (of, (ours,), leads),
+        "who shaped it and may": (waived, (ours,), leads),
+        "nobody known shaped it": (of, (replace(RITA, person=None),), leads),
+        "one person for two groups twice": (of, (), (leads[1], leads[1])),
+        "two persons for three seats": (replace(of, two_person=True), (), leads),
+        "three persons": (replace(of, two_person=True), (), (*leads, owner)),
+        "the escalation's": (of, (), (duty, owner)),
+        "the escalation's without whom it leaves": (of, (), (duty,)),
+        "the escalation's for all": (every, (), (duty,)),
+        "about another action": (of, (), (vote("ann", LEADS.key, digest="d0"), leads[1])),
+        "none": (of, (), ()),
+        "no terms": (Terms(Tier.LOW, ()), (), leads),
+    }
+    return {
+        f"carried: {name}": {
+            str(choice): [carried(*each, choice, escalated=escalated) for escalated in (False, True)]
+            for choice in (Choice.APPROVE, Choice.REJECT)
+        }
+        for name, each in cases.items()
+    }
+
+
 def test_votes_are_judged_as_they_were(approval: Approval) -> None:
-    as_it_was(EXPECTED, {**judged(approval), **counted(approval), **lacking()})
+    as_it_was(EXPECTED, {**judged(approval), **counted(approval), **lacking(), **borne()})
 
 
 def test_every_part_of_a_person_has_words() -> None:

@@ -29,7 +29,10 @@ from tests.support.whole import as_it_was
 
 EXPECTED = Path(__file__).with_name("written_out.json")
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("connectors", "core", "policy", "runtime/definition", "runtime/keep", "runtime/requests")
+PACKAGES = (
+    *("approvals", "connectors", "core", "evidence", "policy"),
+    *("runtime/definition", "runtime/keep", "runtime/requests"),
+)
 _UNTOLD = object()
 _Factory = type(msgspec.defstruct("Made", [("one", dict, msgspec.field(default_factory=dict))]).__struct_defaults__[0])
 
@@ -98,7 +101,8 @@ def of_class(kind: type) -> dict[str, Any]:
         found = {one.name: told(one.default) for one in fields(kind) if one.default is not MISSING}
     for name, member in vars(kind).items():
         function = getattr(member, "__func__", member)
-        if isinstance(function, FunctionType) and not name.startswith("__") and defaults(function):
+        written = name == "__init__" and not is_dataclass(kind)
+        if isinstance(function, FunctionType) and (written or not name.startswith("__")) and defaults(function):
             found[f"{name}()"] = defaults(function)
     return found
 

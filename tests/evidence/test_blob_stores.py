@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import threading
 import warnings
@@ -155,6 +156,37 @@ async def test_files_are_private_whole_and_leave_nothing_behind(tmp_path: Path) 
     assert files == [root / KEY]
     assert stat.S_IMODE(files[0].stat().st_mode) == 0o600
     assert await FileBlobStore(root).get(blob) == ONE
+
+
+def open_files() -> int:
+    return len([*Path("/dev/fd").iterdir()])
+
+
+async def test_a_file_is_on_the_disk_before_it_has_its_name_and_every_new_entry_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[int, int, bool]] = []
+    root, target = tmp_path / "evidence", tmp_path / "evidence" / KEY
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        told = os.fstat(descriptor)
+        folder = stat.S_ISDIR(told.st_mode)
+        synced.append((told.st_ino if folder else 0, 0 if folder else told.st_size, target.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    opened = open_files()
+    await FileBlobStore(root).put(KEY, ONE, sha(ONE))
+    new = [root, root / "acme", root / "acme/2026"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in new] == [0o700] * 3
+    places = [folder.stat().st_ino for folder in (tmp_path, *new)]
+    made = [(place, 0, False) for place in places[:3]]
+    assert synced == [*made, (0, len(ONE), False), (places[3], 0, True)]
+    synced.clear()
+    await FileBlobStore(root).put(KEY, ONE, sha(ONE))
+    assert synced == [(0, len(ONE), True), (places[3], 0, True)], "another process may not have come so far"
+    assert open_files() <= opened
 
 
 async def test_a_changed_or_linked_file_is_noticed(tmp_path: Path) -> None:

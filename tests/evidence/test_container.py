@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -59,6 +61,45 @@ def test_a_folder_holds_no_folder(tmp_path: Path) -> None:
     inner.rmdir()
     (tmp_path / "a" / "x").write_bytes(b"abc")
     assert Container(tmp_path).sizes == {"a/x": 3}
+
+
+def test_what_has_replaced_a_file_since_its_folder_was_read_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    for name in ("link", "pipe", "gone", "short", "long"):
+        (folder / name).write_bytes(b"abc")
+    read = Container(folder)
+    for name in ("link", "pipe", "gone"):
+        (folder / name).unlink()
+    (tmp_path / "other").write_bytes(b"abc")
+    (folder / "link").symlink_to(tmp_path / "other")
+    (folder / "short").write_bytes(b"ab")
+    (folder / "long").write_bytes(b"abcd")
+    os.mkfifo(folder / "pipe")
+    writer = os.open(folder / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    told: dict[str, str] = {}
+
+    def tell() -> None:
+        for name in read.sizes:
+            try:
+                told[name] = read.read(name).decode()
+            except InputError as error:
+                told[name] = str(error).partition(": [")[0]
+
+    reading = Thread(target=tell, daemon=True)
+    reading.start()
+    reading.join(20)
+    try:
+        assert not reading.is_alive(), "it waits for what comes out of the pipe"
+    finally:
+        os.close(writer)
+    assert told == {
+        "gone": "gone: cannot be read",
+        "link": "link: cannot be read",
+        "long": "long: is longer than its entry says",
+        "pipe": "",
+        "short": "ab",
+    }
 
 
 def test_a_file_has_its_largest_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from evidence.commitments import (
     reason_path,
 )
 from evidence.container import HeldFiles
+from evidence.crosscheck import Crosscheck
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor, EventType
 from evidence.history import History
 from evidence.receipts import LateAnswer, ReceiptStatus, contradiction
@@ -131,6 +132,7 @@ def test_chains_are_read_as_they_were() -> None:
         "v = 1": line(v=1),
         "v = true": line(v=True),
         "v = text": line(v="2"),
+        "v = 2.0": good.replace(b'"v":2', b'"v":2.0'),
         "no v": line(v="gone"),
         "more": line(more=1),
         "no ts": line(ts="gone"),
@@ -363,6 +365,31 @@ def test_events_are_rolled_up_as_they_were() -> None:
     as_it_was(EXPECTED.with_name("every_sum.json"), found)
 
 
+def test_what_commits_to_a_value_is_its_path_beside_its_commitment() -> None:
+    bound = commit(KEY, "/a", 1)
+    right, told = ["/a", bound], f"{disclosure(KEY, '/a', 1)}\n".encode()
+    report: Any = None
+
+    def row(kind: EventType, **data: Any) -> Any:
+        check = Crosscheck(HeldFiles({layout.DISCLOSURES: told}))
+        for event in history((kind, data)):
+            check.observe(event)
+        return outcome(dict(check.checks(report))["disclosures"])
+
+    fine = "1 values disclosed as committed; {} commitments in all"
+    stray = "InputError: disclosures.txt: nothing commits to what is disclosed: /a"
+    wrong: list[Any] = [["/a"], ["/a", bound, 1], [5, bound], ["/a", 5], "/a", {"/a": bound}, ["/b", bound], []]
+    for others in (wrong, wrong[::-1]):
+        assert row(E.STEP_STARTED, committed=[*others, right]) == fine.format(2)
+        assert row(E.STEP_STARTED, committed=others) == stray
+    for held in (right, {"/a": bound}, "/a", None, 5):
+        assert row(E.STEP_STARTED, committed=held) == stray
+    assert row(E.STEP_STARTED, committed=[right, right]) == fine.format(2)
+    for card, many in (("c", 2), (None, 1), (5, 1)):
+        asked = {"approval": "a1", "action": "A", "card": card}
+        assert row(E.APPROVAL_REQUESTED, **asked, committed=[right]) == fine.format(many)
+
+
 def text64(value: Any) -> str:
     return (
         base64.urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode())
@@ -542,6 +569,7 @@ async def test_values_keys_and_stores_are_refused_as_they_were(tmp_path: Path) -
         "a" * 128,
         "a" * 129,
         "/".join(["a" * 127] * 4),
+        "/".join(["a" * 127] * 4) + "b",
         "/".join(["a" * 127] * 4) + "/b",
         "",
         "a//b",

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from core.canonical import canonical_bytes, sha256_hex
+from core.canonical import canonical_bytes, digest, sha256_hex
 from core.errors import CountersealError
 from evidence import layout
-from evidence.bundle import Unsigned, assemble
+from evidence.bundle import BundleContent, CancelRecord, ContradictionError, Unsigned, assemble, build_bundle
 from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, disclosure, path_of, reason_path
+from evidence.history import ATTEMPTED
 from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
 from tests.support.whole import as_it_was
 
@@ -114,6 +115,76 @@ def test_every_member_of_a_file_is_bound_as_it_was(workshop: Any) -> None:
     as_it_was(EXPECTED, found)
 
 
+def test_every_member_of_the_file_of_a_run_in_which_nothing_happened_is_bound_as_it_was(workshop: Any) -> None:
+    story = workshop.tell()
+    story.events = [event for event in story.events if event.type in (EventType.RUN_OPENED, EventType.RUN_CLOSED)]
+    story.approvals, story.receipts, story.disclosures = [], [], []
+    content = story.content()
+    with pytest.raises(ContradictionError, match="is not named by any event"):
+        build_bundle(content, workshop.signer)
+    one = assemble(replace(content, policies=()), workshop.signer.public_key)
+    files, statement = dict(one.files), json.loads(one.statement)
+    found: dict[str, Any] = {"whole": verify_unsigned(files, one.statement).to_json()}
+    for name in (layout.RUN_FILE, layout.RUN_HEAD):
+        for place, changed in changes(json.loads(files[name])):
+            found[f"{name}: {place}"] = verified({**files, name: json.dumps(changed).encode()}, statement)
+    as_it_was(EXPECTED.with_name("every_bare_member.json"), found)
+
+
+def canceled(workshop: Any) -> BundleContent:
+    """A run that had inputs and was canceled twice, with what its bundle tells of the attempts at its actions."""
+    story, key = full(workshop), workshop.run_key
+    inputs = [["/trigger/number", commit(key, "/trigger/number", "A1")], ["/trigger/by", "3" * 64]]
+    opened = story.events[0]
+    committed = [*inputs, ["/other", "2" * 64]]
+    story.events[0], story.status = replace(opened, data={**opened.data, "committed": committed}), "canceled"
+    (at,) = [
+        at for at, one in enumerate(story.events) if one.data.get("receipt") == "receipt-2" and "attempt" in one.data
+    ]
+    values = [["/attempt/priority", commit(key, "/attempt/priority", "1")]]
+    story.events[at] = replace(story.events[at], data={**story.events[at].data, "values": digest(values)})
+    story.events.pop()
+    why = path_of("cancel", "reason")
+    reason = {"committed": [[why, commit(key, why, "no longer wanted")]]}
+    story.add(EventType.RUN_CANCELED, reason, Actor("person", "olga"), None)
+    story.add(EventType.RUN_CANCELED, {}, Actor("person", "otto"), None)
+    story.add(EventType.RUN_CLOSED, {"status": "canceled"}, step=None)
+    attempts = [
+        {**{name: one.data.get(name) for name in ATTEMPTED}, "seq": seq, "step": one.step, "ts": timestamp(one.at)}
+        for seq, one in enumerate(story.events)
+        if one.type is EventType.ACTION_INTENDED
+    ]
+    attempts[-1]["values"] = values
+    content: BundleContent = story.content()
+    by = CancelRecord("olga", disclosure(key, why, "no longer wanted"))
+    return replace(content, run=replace(content.run, inputs=inputs, attempts=attempts, canceled=by))
+
+
+def test_every_member_of_the_file_of_a_run_that_was_canceled_is_bound_as_it_was(workshop: Any) -> None:
+    one = assemble(canceled(workshop), workshop.signer.public_key)
+    files, statement = dict(one.files), json.loads(one.statement)
+    assert verified(files, statement) == []
+    run = json.loads(files[layout.RUN_FILE])
+    values: list[Any] = [None, {}, [], "", False, "x"]
+    more = {
+        f"{name} = {value!r}": {**run, name: value}
+        for name in ("canceled", "attempts", "inputs", "origins")
+        for value in values
+    }
+    more["attempts in another order"] = {**run, "attempts": run["attempts"][::-1]}
+    more["the first attempt gone"] = {**run, "attempts": run["attempts"][1:]}
+    more["another attempt's values"] = {
+        **run,
+        "attempts": [{**run["attempts"][0], "values": run["attempts"][1]["values"]}, run["attempts"][1]],
+    }
+    more["canceled by the second"] = {**run, "canceled": {**run["canceled"], "by": "otto"}}
+    found = {
+        place: verified({**files, layout.RUN_FILE: json.dumps(changed).encode()}, statement)
+        for place, changed in (*changes(run), *more.items())
+    }
+    as_it_was(EXPECTED.with_name("every_canceled_member.json"), found)
+
+
 def test_every_member_of_the_statement_is_bound_as_it_was(workshop: Any) -> None:
     one = unsigned(workshop)
     files, statement = dict(one.files), json.loads(one.statement)
@@ -125,6 +196,10 @@ def test_every_member_of_the_statement_is_bound_as_it_was(workshop: Any) -> None
         "twice": canonical_bytes({**statement, "subject": [statement["subject"][0]] * 2}),
         "no list": canonical_bytes({**statement, "subject": {}}),
         "no predicate": canonical_bytes({**statement, "predicate": []}),
+        **{
+            f"the run {name!r}": canonical_bytes({**statement, "predicate": {**statement["predicate"], "run": name}})
+            for name in ("", workshop.run_id[1:], workshop.run_id[:-1], f"run:{workshop.run_id}")
+        },
     }.items():
         found[place] = said(verify_unsigned(files, text))
     as_it_was(EXPECTED.with_name("every_statement.json"), found)

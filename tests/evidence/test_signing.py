@@ -40,7 +40,7 @@ def test_pae_is_that_of_the_specification() -> None:
 def test_a_key_is_made_once_private_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "signing.pem"
     first = FileSigner.load_or_create(path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
     assert FileSigner.load_or_create(path).public_key == first.public_key
     assert list(path.parent.iterdir()) == [path]
 

@@ -124,7 +124,17 @@ def test_decisions_are_made_as_they_were(known: Known, update: Callable[..., Act
         evaluate(sets["both"], build_facts(actions["small"], CONTEXT), UPDATE, "x")
     )
     found["both, facts of another"] = whole(evaluate(sets["both"], facts, NOTE))
+    empty = policy(
+        known,
+        "empty",
+        f"- {{id: none, match: {{operation: {UPDATE}}}, when: action.before.state == null, outcome: allow}}\n"
+        f"- {{id: bare, match: {{operation: {UPDATE}}}, when: action.fields.state == '', outcome: allow}}",
+    )
+    for value in (None, ""):
+        facts = build_facts(update({"state": value}, {"state": value}), CONTEXT)
+        found[f"facts of {value!r}"] = whole(evaluate(PolicySet.of(empty), facts, UPDATE))
     found["explained"] = {name: explain(sets["both"], action, CONTEXT).to_json() for name, action in actions.items()}
+    found["explained elsewhere"] = explain(sets["both"], actions["small"], other).to_json()
     found["explained by one"] = explain(sets["one"], actions["without a fact"], CONTEXT).to_json()
     as_it_was(EXPECTED, found)
 
@@ -136,6 +146,7 @@ def test_facts_are_those_of_their_names(update: Callable[..., Action]) -> None:
         "published": build_facts(action, CONTEXT, {"origin.priority": [["model"]]}),
         "added": build_facts(update({"a": 1}), FactContext(step_added_by="bob", run_requested_by="ann")),
         "of an agent": build_facts(update({}, connector="other"), FactContext(step_added_by="bob", agent_step="s")),
+        "nothing there": build_facts(update({"a": None, "b": 1}, {}), FactContext()),
         "nothing read": build_facts(Action(**{**to_values(action), "before": None}), FactContext()),
     }
     as_it_was(EXPECTED.with_name("every_fact.json"), found)
@@ -230,6 +241,10 @@ MISTAKES = {
         ),
     ),
     "in braces": ("", "rules:\n- {id: a, match: {connector: slack}, when: '${{ true }}', outcome: deny}"),
+    "in braces inside": (
+        "",
+        "rules:\n- {id: a, match: {connector: slack}, when: '1 == 1 && ${{ true }}', outcome: deny}",
+    ),
     "not a condition": ("", "rules:\n- {id: a, match: {connector: slack}, when: action.target, outcome: deny}"),
     "an unknown fact": (
         "",

@@ -128,6 +128,36 @@ def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rule
 
 
 @pytest.mark.req("U-4")
+def test_rules_that_take_a_fact_for_different_types_are_told_in_their_order_all_the_same(
+    named: Named, operations: Mapping[str, OperationFacts], update: Any
+) -> None:
+    """Of all operations `limit` is a text or a number, of one it is a text: two programs, one order."""
+    matched = {"d": "http.request.send", "c": "'*'", "b": "http.request.send", "a": "'*'"}
+    every, foreseen = [f"{policy}/{rule}" for policy in ("one", "two") for rule in matched], list[tuple[str, ...]]()
+
+    def told(condition: str) -> Decision:
+        rules = [
+            f'  - {{id: {name}, match: {{operation: {match}}}, when: "{condition}", outcome: allow}}'
+            for name, match in matched.items()
+        ]
+        texts = ("\n".join([f"policy: {name}", "version: 1", "rules:", *rules]) for name in ("two", "one"))
+        members = [load_policy(text, "p.yaml", operations) for text in texts]
+        applying = PolicySet(members).applying("triage", "http.request.send")
+        assert [[rule.id[-1] for rule in group] for group, _ in applying.groups] == [["d", "b"] * 2, ["c", "a"] * 2]
+        foreseen.append(foresee(PolicySet(members), "triage", "http.request.send", {}).rules)
+        return judged(update, *members, operation="http.request.send", limit="x")
+
+    fired = told("action.fields.limit == 'x'")
+    assert ([rule.id for rule in fired.rules], fired.errors) == (every, ())
+    assert [reason.split()[1] for reason in fired.reasons] == every
+    assert [policy.name for policy in fired.asking] == ["one", "two"]
+    assert foreseen[-1] == tuple(every)
+    failed = told("action.fields.limit == 'x' && action.target.charAt(900) == 'x'")
+    assert ([error.rule for error in failed.errors], failed.rules) == (every, ())
+    assert [reason.split()[1] for reason in failed.reasons] == every
+
+
+@pytest.mark.req("U-4")
 def test_the_strictest_outcome_of_all_policies_wins_in_any_order(named: Named, update: Any) -> None:
     every = [
         named(f"p-{outcome.replace('_', '-')}", ("r", outcome, "")) for outcome in ("allow", "needs_approval", "deny")
@@ -387,6 +417,40 @@ def test_a_rule_restrains_what_can_do_the_same_and_allows_it_nothing(
     decision = evaluate(PolicySet([own, kin]), facts, RECORD)
     assert (str(decision.outcome), [rule.id for rule in decision.rules]) == (outcome, rules)
     assert evaluate(PolicySet([kin]), facts, RECORD).outcome == "deny"
+
+
+LETTER, MAIL = "mail.letter.send", "mail.any.send"
+
+
+def posted(rules: str, letter: OperationFacts, mail: OperationFacts) -> Policy:
+    return load_policy(f"policy: p\nversion: 1\nrules:\n{rules}", "p.yaml", {LETTER: letter, MAIL: mail})
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.parametrize(("limit", "outcome"), [(5, "allow"), ("x", "deny")])
+def test_a_restraint_takes_a_fact_for_what_either_operation_takes_it_for(
+    update: Any, limit: object, outcome: str
+) -> None:
+    rules = (
+        f"- {{id: own, match: {{operation: {MAIL}}}, outcome: allow}}\n"
+        f"- {{id: kin, match: {{operation: {LETTER}}}, when: action.fields.limit == 'x', outcome: deny}}\n"
+    )
+    policy = posted(
+        rules, OperationFacts({"limit": "string"}, generics={MAIL: "true"}), OperationFacts({"limit": "int"})
+    )
+    decision = judged(update, policy, operation=MAIL, limit=limit)
+    assert (str(decision.outcome), decision.errors) == (outcome, ())
+
+
+@pytest.mark.req("P-14")
+def test_a_restraint_traces_values_if_its_own_condition_reads_where_they_come_from() -> None:
+    to = frozenset({"to"})
+    letter = OperationFacts({}, generics={MAIL: "['requester'] in origin.to"}, arguments=to)
+    rules = "- {id: own, match: {operation: mail.*.send}, outcome: allow}\n"
+    restrained = f"- {{id: kin, match: {{operation: {LETTER}}}, outcome: deny}}\n"
+    plain, traced = (posted(text, letter, OperationFacts({}, arguments=to)) for text in (rules, rules + restrained))
+    assert [plain.traces, traced.traces] == [False, True]
+    assert [PolicySet([traced]).applying("w", operation).traces for operation in (LETTER, MAIL)] == [False, True]
 
 
 @pytest.mark.req("P-14")
