@@ -200,6 +200,22 @@ async def test_a_row_that_is_not_as_it_was_read_is_left_alone(at: Make, found: A
     assert connection.answers == []
 
 
+@pytest.mark.parametrize(
+    ("read", "now", "good"),
+    [(None, "8", False), ("8", None, False), ("", "8", False), (None, None, True), ("8", "08", False)],
+)
+@pytest.mark.parametrize("verb", ["update", "delete"])
+async def test_a_version_that_was_empty_is_compared_as_any_other(
+    at: Make, verb: str, read: str | None, now: str | None, good: bool
+) -> None:
+    gone = {"row": '{"id": 7}', "version": None, "intended": None}
+    rows = [] if not good else [[wrote("gold") if verb == "update" else gone]]
+    connection = Told("theirs", CUSTOMERS, {"row": "{}", "version": now}, *rows)
+    given = {"fields": {"level": "gold"}} if verb == "update" else {}
+    done = await at(connection).perform(call(verb, Before({}, read), id=7, **given))
+    assert isinstance(done, Done) if good else done == NotSent(MOVED)
+
+
 async def test_what_was_not_read_is_changed_whatever_its_version(at: Make) -> None:
     connection = Told("theirs", CUSTOMERS, {"row": "{}", "version": "8"}, [wrote("gold")])
     assert isinstance(await at(connection).perform(call("update", id=7, fields={"level": "gold"})), Done)
@@ -360,8 +376,29 @@ async def test_the_check_tells_every_fault_of_every_declaration(at: Make) -> Non
     assert await connector.check() == (False, " ".join(faults))
     named = at(Told("theirs", None))
     assert await named.faults(["sql.customer.delete"]) == ["sql.customer.delete: there is no table crm.customers."]
+    assert await at(Told("theirs")).faults([]) == []
     wrong = await at(Told("theirs", None)).perform(call("select"))
     assert wrong == Refused("wrong_declaration", "sql.customer.select: there is no table crm.customers.")
+
+
+async def test_a_declaration_is_checked_for_itself_and_for_each_of_its_params(at: Make) -> None:
+    """What fits for one declaration, or for one table, says nothing of another."""
+    params: dict[str, Any] = {**TABLE, "columns": ["id"]}
+    both = [declared("select", name, params=params, input_schema=closed([], **{name: LEVEL})) for name in ("note", "x")]
+    catalog = catalog_of([Document("crm.yaml", json.dumps({"operations": both}))])
+    connection = Told("theirs", CUSTOMERS, [], [])
+    connector = at(connection, catalog)
+    good, wrong = (Call(f"sql.customer.{name}", params, KEY, 1.5) for name in ("note", "x"))
+    nothing: JsonObject = {"rows": [], "count": 0, "truncated": False}
+    assert [await connector.perform(good), await connector.perform(good)] == [Done(nothing), Done(nothing)]
+    connection.answers = [CUSTOMERS]
+    lacking = "sql.customer.x: crm.customers has no column 'x'. Known here: id, level, note, stamp."
+    assert await connector.perform(wrong) == Refused("wrong_declaration", lacking)
+    connection.ended, connection.answers = False, ["theirs", None]
+    elsewhere = Call("sql.customer.note", {**params, "table": "crm.others"}, KEY, 1.5)
+    words = "sql.customer.note: there is no table crm.others."
+    assert await connector.perform(elsewhere) == Refused("wrong_declaration", words)
+    assert connection.answers == []
 
 
 @pytest.mark.parametrize(
