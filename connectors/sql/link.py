@@ -66,7 +66,7 @@ class Link:
                     result = await work(connection)
                     committing = writes
                     await connection.execute("COMMIT")
-                    committing, kept = False, True
+                    kept = True
                     return result
                 finally:
                     await self._give_back(connection, usable=kept)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from connectors.catalog import Catalog, catalog_of
 from connectors.catalog import Source as Document
@@ -234,6 +236,59 @@ async def test_an_insert_and_a_delete_say_all(at: Make) -> None:
     assert deleted == Done({"key": {"id": 7}, "version": None, "fields": {}, "altered": []}, after={})
     removed = statements.delete("crm.customers", ("id",))
     assert connection.heard[5:] == [(LOCKED, '{"id":7}'), (removed, '{"id":7}'), ("COMMIT",)]
+
+
+async def test_an_insert_tells_the_key_that_the_database_gave(at: Make) -> None:
+    row = {"row": '{"id": 9, "level": "gold"}', "version": "4", "intended": '{"level": "gold"}'}
+    connection = Told("theirs", CUSTOMERS, [row])
+    done = await at(connection).perform(call("insert", fields={"level": "gold"}))
+    after: JsonObject = {"level": "gold"}
+    assert done == Done({"key": {"id": 9}, "version": "4", "fields": after, "altered": []}, after=after)
+    inserted = statements.insert("crm.customers", ["level"], ["id", "level"], None)
+    assert connection.heard == [*OPENED, *begun(), (inserted, '{"level":"gold"}'), ("COMMIT",)]
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(0.0004, "1"), (0.0019, "1"), (0.002, "2"), (60.0, "60000")])
+async def test_a_database_has_a_millisecond_at_least(at: Make, seconds: float, bound: str) -> None:
+    """For PostgreSQL a bound of zero is none."""
+    connection = Told("theirs", CUSTOMERS, [])
+    await at(connection).perform(replace(call("select"), timeout_seconds=seconds))
+    assert (statements.BOUNDS, bound) in connection.heard
+
+
+async def test_connections_are_kept_one_by_one_and_a_closed_one_is_not_used_again(
+    at: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose database is ours is asked once for all of them."""
+    connection, asked = Told("theirs", CUSTOMERS, [], [], "theirs", []), list[str]()
+    connector = at(connection)
+    opened = len(OPENED)
+
+    async def own() -> str:
+        asked.append("own")
+        return "ours"
+
+    monkeypatch.setattr(connector._link, "_own", own)
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert connection.heard.count(OPENED[1]) == 1
+    connection.ended = True
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert connection.heard[-4 - opened : -4] == OPENED
+    assert (asked, connection.answers) == (["own"], [])
+
+
+async def test_a_connection_that_is_not_known_in_time_is_ended(at: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Told("theirs")
+
+    async def hang(text: str) -> None:
+        connection.heard.append((text,))
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(connection, "fetchval", hang)
+    found = await at(connection).perform(replace(call("select"), timeout_seconds=0.01))
+    assert found == NotSent("the database gave no answer: TimeoutError")
+    assert connection.heard == [*OPENED, "terminated"]
 
 
 QUOTED = '"crm"."keys"'
