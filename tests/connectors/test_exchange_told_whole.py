@@ -166,6 +166,7 @@ def resolved(*texts: str) -> list[Any]:
             Refused("private_address", f"a.example resolves to 10.0.0.1, {PRIVATE}"),
         ),
         ("https://inner.example:8443/x", resolved("10.0.0.1", "127.0.0.1"), ["10.0.0.1", "127.0.0.1"]),
+        ("https://inner.example:8443/x", resolved("10.0.0.1", "8.8.8.8"), ["10.0.0.1", "8.8.8.8"]),
     ],
 )
 async def test_a_name_leads_to_checked_addresses_or_nowhere(

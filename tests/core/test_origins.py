@@ -216,6 +216,37 @@ def test_withheld_and_large_sources_leave_it_unknown() -> None:
     assert asked("").origins("x" * (VALUE_CHARS_MAX + 1), TEXT) == [["unknown"]]
 
 
+@pytest.mark.parametrize(
+    ("value", "origins", "carried"),
+    [
+        (None, MODEL, []),
+        (True, MODEL, []),
+        ([], MODEL, []),
+        ("", MODEL, ["unknown"]),
+        ([""], MODEL, ["unknown"]),
+        (5, [["unknown"]], []),
+        ("bob", [["unknown"]], ["unknown"]),
+        ("ana", [["requester", "unknown"]], ["unknown"]),
+    ],
+)
+def test_what_says_nothing_is_the_models_whatever_was_withheld(value: Any, origins: Any, carried: list[str]) -> None:
+    matcher = asked("write to ana")
+    matcher.withheld()
+    assert matcher.origins(value) == matcher.origins(value, TEXT) == origins
+    assert matcher.origins(value, FLAG) == MODEL
+    assert matcher.carries(value) == carried
+
+
+def test_only_whole_texts_of_results_are_carried_and_no_names_of_fields() -> None:
+    matcher = asked("account DE1234 of the owner")
+    matcher.given("person", {"note": "by the person"})
+    matcher.shown(READ, {"owner_name": "Ada Lovelace", "number": 1234567, "open": True, "tags": ["urgent", "x y "]})
+    text = "owner_name ada  lovelace 1234567 true urgent, x y tags; account DE1234 by the person"
+    assert matcher.carries(text) == [f"{READ}#/owner_name", f"{READ}#/tags"]
+    assert matcher.carries({"ada lovelace": 1234567}) == []
+    assert matcher.carries(["Ada", "Lovelace", "x y"]) == []
+
+
 def test_too_much_work_leaves_it_unknown() -> None:
     matcher = Matcher(steps_max=50)
     matcher.given("requester", "ana " * 10)
@@ -278,6 +309,41 @@ def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(
     assert matcher.origins("ana") == [["requester", "unknown"]]
     assert matcher.carries("some text")[-1] == "unknown"
     assert not matcher.said({"q": ["ana"] * 9_000}), "that much was nobody's to say"
+
+
+@pytest.mark.parametrize(
+    ("sources", "hidden"),
+    [
+        ([["x" * 84]], False),
+        ([["x" * 85]], True),
+        ([{"k": "x" * 67}], False),
+        ([{"k": "x" * 68}], True),
+        ([["x"] * 5 + [None]], False),
+        ([["x"] * 6], True),
+        ([[123456789] * 6], False),
+        ([[123456789] * 7], True),
+        ([["x" * 84], ["x" * 84], ["x" * 34]], False),
+        ([["x" * 84], ["x" * 84], ["x" * 35]], True),
+        ([["x" * 84], ["x" * 84], ["x" * 17], []], False),
+        ([["x" * 84], ["x" * 84], ["x" * 17], ["", "x"]], True),
+    ],
+)
+@pytest.mark.parametrize("how", ["given", "said", "shown"])
+def test_a_source_and_a_conversation_have_so_many_characters(
+    monkeypatch: pytest.MonkeyPatch, sources: list[Any], hidden: bool, how: str
+) -> None:
+    """Each value counts sixteen besides its length."""
+    monkeypatch.setattr(matching, "SOURCE_CHARS_MAX", 100)
+    monkeypatch.setattr(matching, "CONVERSATION_CHARS_MAX", 250)
+    matcher = Matcher()
+    add = {
+        "given": lambda one: matcher.given("requester", one),
+        "said": matcher.said,
+        "shown": lambda one: matcher.shown(READ, one),
+    }[how]
+    for one in sources:
+        add(one)
+    assert matcher.origins("never seen") == [["unknown"] if hidden else ["model"]]
 
 
 def test_records_by_the_thousand_are_many_values() -> None:
