@@ -36,6 +36,9 @@ def asked(text: str) -> Matcher:
         ("take 3 of them", 3.0),
         ("lower it by -5", -5),
         ("meet on May 15th", "2024-05-15"),
+        ("15 May", "2024-05-15"),
+        ("15th of May it is", "2024-05-15"),
+        ("May 15", "2024-05-15"),
         ("meet on the 15 of may, 2024", "2024-05-15"),
         ("meet on May 15 at 10:00", "2024-05-15 10:00"),
         ("meet on 2024-05-15T10:00", "2024-05-15"),
@@ -78,6 +81,8 @@ def test_what_the_requester_wrote_is_the_requesters(prompt: str, value: Any) -> 
         ("", ""),
         ("say !!!", "???"),
         ("account 12345678", "1234 56789"),
+        ("account 12345678", "12/345678"),
+        ("account DE12 3456 78", "DE12.345678"),
     ],
 )
 def test_what_only_resembles_it_is_the_models(prompt: str, value: Any) -> None:
@@ -160,6 +165,26 @@ def test_channels_children_forms_and_signals_carry_their_own_label(label: str) -
     matcher = asked("close the incident")
     matcher.given(label, {"note": [EVIL]})
     assert matcher.origins(EVIL) == [[label]]
+
+
+@pytest.mark.parametrize(
+    ("label", "origins"),
+    [
+        ("requester", ["person", "requester"]),
+        ("workflow", ["person", "workflow"]),
+        ("person", ["person"]),
+        ("trigger:servicenow", ["trigger:servicenow"]),
+        ("signal:done", ["signal:done"]),
+        ("tool:x", ["tool:x"]),
+    ],
+)
+def test_a_person_who_repeats_a_trusted_word_says_it_too(label: str, origins: list[str]) -> None:
+    matcher = Matcher()
+    matcher.given(label, f"write to {EVIL}")
+    matcher.given("person", f"yes, {EVIL}")
+    assert matcher.origins(EVIL) == [origins]
+    matcher.given("workflow", EVIL)
+    assert matcher.origins(EVIL) == [sorted({*origins, "workflow"})]
 
 
 def test_a_form_that_repeats_a_question_of_the_model_is_the_models() -> None:
@@ -254,6 +279,12 @@ def test_too_much_work_leaves_it_unknown() -> None:
     assert matcher.origins(["ana"] * 40)[-1] == ["unknown"]
     matcher.shown(READ, {"a": "some words"})
     assert matcher.carries("some words " * 9) == ["unknown"]
+    plain = asked("ana and raj")
+    assert plain.origins("ana") == REQUESTER
+    for steps_max, origins in ((plain.steps, REQUESTER), (plain.steps - 1, [["unknown"]])):
+        bounded = Matcher(steps_max=steps_max)
+        bounded.given("requester", "ana and raj")
+        assert bounded.origins("ana") == origins
 
 
 HOSTILE = ["a.", "a ", "1,111", "a-", "-", ".aa1", "é", "US13 ", "may 1 ", "@", "https://", "\u200b", "ß", "a@b.c "]
@@ -353,6 +384,23 @@ def test_records_by_the_thousand_are_many_values() -> None:
     assert matcher.origins(["raj"] * 300)[-1] == ["unknown"]
     matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "found"),
+    [
+        ("abaababa", "abab", True),
+        ("babbabab", "baba", True),
+        ("ababaababaaa", "ababaaa", True),
+        ("bababbababbb", "bababbb", True),
+        ("aaabaaa", "aaaa", False),
+        ("aaaaabaaabbb", "aaaabb", False),
+        ("bbbbabbbabaaa", "bbbbabaa", False),
+        ("abababa", "ababb", False),
+    ],
+)
+def test_a_row_of_words_is_found_wherever_it_begins_again(text: str, wanted: str, found: bool) -> None:
+    assert asked(" ".join(text)).origins(" ".join(wanted)) == (REQUESTER if found else MODEL)
 
 
 def test_many_addresses_are_looked_up_one_by_one() -> None:
