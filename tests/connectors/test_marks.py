@@ -116,7 +116,7 @@ def test_what_is_too_deep_to_be_looked_at_is_anyones(depth: int, writer: Writer,
     schema: Any = {"type": "string"}
     for _ in range(depth):
         schema = {how: {"a": schema} if how == "properties" else schema}
-    root = {"x-written-by": "system", "type": "object", "properties": {"b": schema}}
+    root: Any = {"x-written-by": "system", "type": "object", "properties": {"b": schema}}
     assert writer_at(root, "/b") is writer
 
 

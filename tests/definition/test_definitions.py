@@ -145,7 +145,6 @@ async def test_a_book_is_read_by_the_editions_that_it_names(held: Held, declared
     assert "The workflow w@1 is not what it was when the run started" in str(caught.value)
 
 
-@pytest.mark.req("P-5")
 async def test_people_are_those_of_the_tenant_under_the_digest_that_counts(held: Held, declared: Any) -> None:
     definitions = Definitions(declared)
     first, second = (Directory.of(digest, [Entry(digest, "A")]) for digest in ("d1", "d2"))
