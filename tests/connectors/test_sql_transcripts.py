@@ -74,7 +74,13 @@ class Told:
 
     async def fetchval(self, text: str, *given: Any) -> Any:
         self.heard.append((text, *given))
-        return "ours" if text == statements.IDENTITY and not self.answers else self.answers.pop(0)
+        if text == statements.IDENTITY and not self.answers:
+            return "ours"
+        assert self.answers, f"nobody answers {text}"
+        answer = self.answers.pop(0)
+        of_a_table = isinstance(answer, dict) and "kind" in answer
+        assert text == statements.CATALOGUE or not of_a_table, f"{answer} is no answer to {text}"
+        return answer
 
     fetchrow = fetch = fetchval
 
@@ -449,9 +455,9 @@ async def test_a_declaration_is_checked_for_itself_and_for_each_of_its_params(at
     connection.answers = [CUSTOMERS]
     lacking = "sql.customer.x: crm.customers has no column 'x'. Known here: id, level, note, stamp."
     assert await connector.perform(wrong) == Refused("wrong_declaration", lacking)
-    connection.ended, connection.answers = False, ["theirs", None]
+    connection.ended, connection.answers = False, ["theirs", catalogue("id")]
     elsewhere = Call("sql.customer.note", {**params, "table": "crm.others"}, KEY, 1.5)
-    words = "sql.customer.note: there is no table crm.others."
+    words = "sql.customer.note: crm.others has no column 'note'. Known here: id."
     assert await connector.perform(elsewhere) == Refused("wrong_declaration", words)
     assert connection.answers == []
 

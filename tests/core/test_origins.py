@@ -266,7 +266,7 @@ def test_only_whole_texts_of_results_are_carried_and_no_names_of_fields() -> Non
     matcher = asked("account DE1234 of the owner")
     matcher.given("person", {"note": "by the person"})
     matcher.shown(READ, {"owner_name": "Ada Lovelace", "number": 1234567, "open": True, "tags": ["urgent", "x y "]})
-    text = "owner_name ada  lovelace 1234567 true urgent, x y tags; account DE1234 by the person"
+    text = "owner_name, number: ada  lovelace 1234567 true urgent, x y tags; account DE1234 by the person"
     assert matcher.carries(text) == [f"{READ}#/owner_name", f"{READ}#/tags"]
     assert matcher.carries({"ada lovelace": 1234567}) == []
     assert matcher.carries(["Ada", "Lovelace", "x y"]) == []
