@@ -256,7 +256,7 @@ async def test_an_insert_tells_the_key_that_the_database_gave(at: Make) -> None:
 
 @pytest.mark.parametrize(("seconds", "bound"), [(0.0004, "1"), (0.0019, "1"), (0.002, "2"), (60.0, "60000")])
 async def test_a_database_has_a_millisecond_at_least(at: Make, seconds: float, bound: str) -> None:
-    """For PostgreSQL a bound of zero is none."""
+    """A bound of zero is none for PostgreSQL."""
     connection = Told("theirs", CUSTOMERS, [])
     await at(connection).perform(replace(call("select"), timeout_seconds=seconds))
     assert (statements.BOUNDS, bound) in connection.heard
@@ -443,7 +443,7 @@ async def test_the_check_tells_every_fault_of_every_declaration(at: Make) -> Non
 
 
 async def test_a_declaration_is_checked_for_itself_and_for_each_of_its_params(at: Make) -> None:
-    """What fits for one declaration, or for one table, says nothing of another."""
+    """A declaration or a table that fits says nothing of another."""
     params: dict[str, Any] = {**TABLE, "columns": ["id"]}
     both = [declared("select", name, params=params, input_schema=closed([], **{name: LEVEL})) for name in ("note", "x")]
     catalog = catalog_of([Document("crm.yaml", json.dumps({"operations": both}))])

@@ -46,6 +46,7 @@ def asked(text: str) -> Matcher:
         ("pay to US13 3000 0000 1212 1212 12.", "US133000000012121212" + "12"),
         ("look at https://a.example/b?c=1.", "https://a.example/b?c=1"),
         ("file 13 please", 13),
+        ("pay $5 or $7", "$5"),
         ("(see INC0010001)", "INC0010001"),
     ],
 )
@@ -80,6 +81,8 @@ def test_what_the_requester_wrote_is_the_requesters(prompt: str, value: Any) -> 
         ("null", None),
         ("", ""),
         ("say !!!", "???"),
+        ("pay $ 7 or 5", "$5"),
+        ("no. 5 or #7", "#5"),
         ("account 12345678", "1234 56789"),
         ("account 12345678", "12/345678"),
         ("account DE12 3456 78", "DE12.345678"),

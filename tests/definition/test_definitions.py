@@ -1,4 +1,4 @@
-"""What one process keeps of published versions and directories: each under all that tells it from another."""
+"""Published versions and directories in the memory of a process: each under all that tells it from another."""
 
 from __future__ import annotations
 

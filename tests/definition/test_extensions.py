@@ -1,4 +1,4 @@
-"""What an extension may still come before, and which gates it comes after, by the state of the run."""
+"""Extensions by the state of the run: the steps that they may come before, and the gates that they come after."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_has_begun_waits_for_nothing_new(graph: Any, how: str) -> None:
 
 
 def test_only_what_stands_in_the_outermost_list_has_a_past(graph: Any) -> None:
-    """That a step inside another has begun says nothing of one that is named like it; the compiler refuses those."""
+    """A step inside another is none that an extension could name; the compiler refuses it."""
     state = State(channels={}, status={"in_then": "succeeded"}, open=["each[0].one"])
     check_past(graph, state, extension("in_then", "one", "each", "fork"))
 
