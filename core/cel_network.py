@@ -69,15 +69,13 @@ def _holds(read: Callable[[str], object]) -> Callable[[str], bool]:
 
 
 def _contains(made: list[_Made], address: Address) -> bool:
-    network = _of_cidr(made)[1]
-    return address.version == network.version and address in network
+    return address in _of_cidr(made)[1]
 
 
 def _covers(made: list[_Made], other: Network) -> bool:
     network = _of_cidr(made)[1]
     # If two networks share an address, the one with the shorter or equal prefix contains the other.
-    same = other.version == network.version
-    return same and other.prefixlen >= network.prefixlen and other.network_address in network
+    return other.prefixlen >= network.prefixlen and other.network_address in network
 
 
 def _unicast(found: Address) -> bool:

@@ -132,7 +132,7 @@ class SqlConnector:
         params = params_of(call.input)
         known = f"{operation.digest}:{params.model_dump_json()}"
         if known not in self._resolved:
-            declared = operation.model_copy(update={"params": params.model_dump(mode="json", exclude_defaults=True)})
+            declared = operation.model_copy(update={"params": params.model_dump()})
             if faults := await faults_in(connection, declared):
                 raise Stopped(Refused("wrong_declaration", " ".join(faults)))
             self._resolved.add(known)

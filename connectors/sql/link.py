@@ -66,7 +66,7 @@ class Link:
                     result = await work(connection)
                     committing = writes
                     await connection.execute("COMMIT")
-                    committing, kept = False, True
+                    kept = True
                     return result
                 finally:
                     await self._give_back(connection, usable=kept)
@@ -114,7 +114,7 @@ class Link:
 
     async def _give_back(self, connection: Connection, *, usable: bool) -> None:
         """Keep a usable connection. Terminating another one rolls back its open transaction."""
-        if usable and not connection.is_closed():
+        if usable:
             self._free.append(connection)
         else:
             connection.terminate()

@@ -91,7 +91,7 @@ def same(leaf: Leaf, wanted: Leaf) -> bool:
         return False
     if not isinstance(leaf.value, str) or not isinstance(wanted.value, str):
         if isinstance(wanted.value, str):
-            return not isinstance(leaf.value, str) and wanted.numeral == leaf.text
+            return wanted.numeral == leaf.text
         return leaf.number is not None and leaf.number == wanted.number
     return leaf.words.folded == wanted.words.folded != ""
 

@@ -56,7 +56,7 @@ class Parts:
                 continue
             for length in self._lengths:
                 step(length)
-                said = self._first.get(wanted[at : at + length]) if at + length <= len(wanted) else None
+                said = self._first.get(wanted[at : at + length])
                 if said is not None:
                     place = max(before, said)
                     reached[at + length] = min(place, reached.get(at + length, place))

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from connectors.bpmn import connector as connector_module
 from connectors.bpmn.client import INTEGER_MAX, MESSAGE_LENGTH, TEXT_LENGTH_MAX, BpmnSettings, plain, typed
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
-from connectors.port import Call, Completion, Done, Parked, Probe, ProbeVerdict, Refused
+from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from core import bounded_json
-from core.errors import InputError
+from core.errors import InputError, TransportError
 
 OURS = {"processDefinitionKey": "onboard", "rootProcessInstances": "true"}
 RUNNING = ("GET", "/r/process-instance", {"businessKey": "k/1"} | OURS, "")
@@ -83,6 +84,33 @@ async def test_a_cancel_ends_what_is_known_and_what_is_found(at: Any, wire: Any)
 
 
 @pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (403, {"message": "no right"}, Refused("forbidden", "the BPMN engine answered 403: no right")),
+        (400, {"message": "what?"}, Refused("invalid", "the BPMN engine answered 400: what?")),
+        (
+            404,
+            {"message": "what?"},
+            Refused(
+                "no_engine",
+                "the BPMN engine answered 404: there is no engine at this address (what?); check COUNTERSEAL_BPMN_URL",
+            ),
+        ),
+        (500, {}, InDoubt("DELETE 127.0.0.1: the server failed (500)")),
+        (429, {}, NotSent("DELETE 127.0.0.1: too many requests (429)", None)),
+    ],
+)
+async def test_a_cancel_that_fails_for_one_process_says_so(
+    at: Any, wire: Any, status: int, body: Any, told: Any
+) -> None:
+    wire.say([{"id": "p2", "businessKey": "k/1"}, {"id": "p3", "businessKey": "k/1"}])
+    wire.say({})
+    wire.say(body, status=status)
+    assert await at().cancel(start(), "p1") == told
+    assert [line[1] for line in wire.lines()[1:]] == ["/r/process-instance/p1", "/r/process-instance/p2"]
+
+
+@pytest.mark.parametrize(
     ("seconds", "asked"),
     [(0.0, {}), (-1.0, {}), (0.0001, {"asyncResponseTimeout": 1}), (9999.0, {"asyncResponseTimeout": 1800000})],
 )
@@ -94,6 +122,23 @@ async def test_tasks_are_fetched_ten_at_a_time_for_a_minute(
     topic = {"topicName": "done", "lockDuration": 60000, "deserializeValues": False}
     body = {"workerId": "we", "maxTasks": 10, "topics": [topic], **asked}
     assert wire.lines() == [("POST", "/r/external-task/fetchAndLock", {}, body)]
+
+
+@pytest.mark.parametrize(("most", "fits"), [(12, False), (13, True), (14, True)])
+async def test_tasks_may_be_longer_than_other_answers(
+    at: Any, wire: Any, monkeypatch: pytest.MonkeyPatch, most: int, fits: bool
+) -> None:
+    """The answer's own limit counts while it is read, and when it is parsed."""
+    monkeypatch.setattr(connector_module, "ANSWER_BYTES_MAX", most)
+    wire.say([{"id": "t1"}])
+    if fits:
+        wire.say({})
+        assert await at().completions(wait_seconds=0) == []
+        return
+    words = "the BPMN engine's external tasks cannot be fetched: the BPMN engine's answer is longer than 12 bytes"
+    with pytest.raises(TransportError) as caught:
+        await at().completions(wait_seconds=0)
+    assert str(caught.value) == f"{words}; ask for less."
 
 
 async def test_each_task_is_one_completion_and_a_strangers_is_refused(at: Any, wire: Any) -> None:

@@ -15,7 +15,8 @@ from tenacity import AsyncRetrying
 from connectors import exchange as exchanging
 from connectors.exchange import ATTEMPTS, Answer, exchange
 from connectors.http.addresses import AllowedHost, Destination, destination
-from connectors.port import InDoubt, NotSent, Refused
+from connectors.http.connector import HttpConnector, HttpSettings
+from connectors.port import Call, InDoubt, NotSent, Outcome, Refused
 
 pytestmark = pytest.mark.req("Q-18")
 
@@ -165,6 +166,7 @@ def resolved(*texts: str) -> list[Any]:
             Refused("private_address", f"a.example resolves to 10.0.0.1, {PRIVATE}"),
         ),
         ("https://inner.example:8443/x", resolved("10.0.0.1", "127.0.0.1"), ["10.0.0.1", "127.0.0.1"]),
+        ("https://inner.example:8443/x", resolved("10.0.0.1", "8.8.8.8"), ["10.0.0.1", "8.8.8.8"]),
     ],
 )
 async def test_a_name_leads_to_checked_addresses_or_nowhere(
@@ -183,3 +185,48 @@ async def test_a_name_leads_to_checked_addresses_or_nowhere(
         assert ([str(address) for address in got.addresses], got.url) == (told, httpx.URL(url))
     else:
         assert got == told
+
+
+# One address after the other
+
+AWAY, LATER = NotSent("away"), NotSent("later", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("replies", "told", "tried"),
+    [
+        ([AWAY] * 9, AWAY, 4),
+        ([AWAY, LATER, AWAY], LATER, 2),
+        ([AWAY, InDoubt("lost")], InDoubt("lost"), 2),
+        ([AWAY, AWAY, AWAY, Answer(404, httpx.Headers(), b"no", False)], Refused("http_404", "answered 404: no"), 4),
+    ],
+)
+@pytest.mark.parametrize(("method", "effect"), [("GET", False), ("HEAD", False), ("POST", True), ("DELETE", True)])
+async def test_addresses_share_the_time_of_the_call_and_four_are_tried(
+    monkeypatch: pytest.MonkeyPatch, replies: list[Any], told: Outcome, tried: int, method: str, effect: bool
+) -> None:
+    heard, left, answers = list[Any](), iter(range(9, 0, -1)), iter(replies)
+
+    async def answer(_: Any, request: httpx.Request, **given: Any) -> Any:
+        heard.append((str(request.url), request.headers["host"], request.extensions["sni_hostname"], given))
+        return next(answers)
+
+    async def look_up(*_: Any, **__: Any) -> list[Any]:
+        return resolved(*(f"8.8.8.{number}" for number in range(1, 8)))
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+    monkeypatch.setattr("connectors.http.connector.exchange", answer)
+    monkeypatch.setattr("connectors.http.connector.seconds_to", lambda _: next(left))
+    connector = HttpConnector(HttpSettings((AllowedHost("a.example", 8443),), body_bytes_max=7))
+    asked = {"method": method, "url": "https://a.example:8443/x?q=1"}
+    assert await connector.perform(Call("http.request.send", {**asked}, "0" * 64, 9.0)) == told
+    await connector.aclose()
+    assert heard == [
+        (
+            f"https://8.8.8.{number}:8443/x?q=1",
+            "a.example:8443",
+            "a.example",
+            {"effect": effect, "timeout_seconds": 10 - number, "body_bytes_max": 7},
+        )
+        for number in range(1, tried + 1)
+    ]

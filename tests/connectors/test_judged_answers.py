@@ -289,6 +289,7 @@ OUTSIDE = "is not among the allowed hosts; add it to COUNTERSEAL_HTTP_HOSTS"
         ("a.example", ("invalid_url", "the URL must start with http:// or https:// and name a host")),
         ("https:///x", ("invalid_url", "the URL must start with http:// or https:// and name a host")),
         ("https://me@a.example", ("invalid_url", "the URL must not hold a user name or password; use a header")),
+        ("https://:b@a.example", ("invalid_url", "the URL must not hold a user name or password; use a header")),
         ("https://a:b@a.example", ("invalid_url", "the URL must not hold a user name or password; use a header")),
         ("https://b.example", ("host_not_allowed", f"b.example {OUTSIDE}")),
         ("https://a.example.evil", ("host_not_allowed", f"a.example.evil {OUTSIDE}")),
@@ -484,6 +485,11 @@ def test_tools_that_contradict_themselves_are_told() -> None:
     )
     assert misuse({"tools": tools, "tool_choice": chosen}) == "tool_choice: no tool has the name 'c'; name one of tools"
     assert misuse({"tool_choice": chosen}) == "tool_choice: no tool has the name 'c'; name one of tools"
+    unnamed: Any = {"type": "function"}
+    for choice in (unnamed, {}, {"function": {}}):
+        assert misuse({"tools": tools, "tool_choice": choice}) == (
+            "tool_choice: no tool has the name None; name one of tools"
+        )
 
 
 def one(at: Any = "c1", name: Any = "get", arguments: Any = "{}", **more: Any) -> dict[str, Any]:
@@ -618,6 +624,8 @@ def test_tokens_cost_what_the_table_says_and_cached_ones_less() -> None:
     all_cached = COUNTS | {"prompt_tokens_details": {"cached_tokens": 5000}}
     assert cost(all_cached) == Usage("openai", "gpt-4o", 1000, 100, "0.00225")
     assert cost(plain, "gpt-unheard-of") == Usage("openai", "gpt-unheard-of", 1000, 100, "0.0035")
+    assert cost(COUNTS, "gpt-unheard-of") == Usage("openai", "gpt-unheard-of", 1000, 100, "0.0030")
+    assert cost(plain, "gpt-4o-mini") == Usage("openai", "gpt-4o-mini", 1000, 100, "0.00021"), "what answered costs"
     assert cost(plain, "gpt-unheard-of", "nothing") == Usage("openai", "gpt-unheard-of", 1000, 100, None)
     assert cost({"prompt_tokens": True, "completion_tokens": -1}, "m", "m") == Usage("openai", "m", 0, 0, None)
     assert cost(None, "m", "m") == Usage("openai", "m", 0, 0, None)

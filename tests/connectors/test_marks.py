@@ -108,3 +108,27 @@ def test_a_field_is_as_trustworthy_as_its_weakest_writer() -> None:
     assert writer_at(schema, "") is Writer.ANYONE
     assert writer_at({"type": "object", **properties(a={"$ref": "#"})}, "/a/a") is Writer.ANYONE
     assert writer_at({"type": "object"}, "/a") is Writer.ANYONE
+
+
+@pytest.mark.parametrize(("depth", "writer"), [(1, Writer.SYSTEM), (32, Writer.SYSTEM), (33, Writer.ANYONE)])
+@pytest.mark.parametrize("how", ["properties", "items", "additionalProperties"])
+def test_what_is_too_deep_to_be_looked_at_is_anyones(depth: int, writer: Writer, how: str) -> None:
+    schema: Any = {"type": "string"}
+    for _ in range(depth):
+        schema = {how: {"a": schema} if how == "properties" else schema}
+    root: Any = {"x-written-by": "system", "type": "object", "properties": {"b": schema}}
+    assert writer_at(root, "/b") is writer
+
+
+@pytest.mark.parametrize("weakest", [*Writer])
+@pytest.mark.parametrize("other", [*Writer])
+def test_of_two_writers_the_weaker_one_counts(weakest: Writer, other: Writer) -> None:
+    order = [Writer.SYSTEM, Writer.PEOPLE, Writer.ANYONE]
+    both = properties(a={"x-written-by": str(weakest)}, b={"x-written-by": str(other)})
+    counts = order[max(order.index(weakest), order.index(other))]
+    every: list[Any] = [both, {"items": both}, {"additionalProperties": both}, {"items": {"items": both}}]
+    for inner in every:
+        assert writer_at({"x-written-by": "system", **inner}, "") is counts
+    assert (
+        writer_at({"x-written-by": str(other), "additionalProperties": {"x-written-by": str(weakest)}}, "/c") is weakest
+    )

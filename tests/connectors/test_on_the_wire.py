@@ -243,11 +243,41 @@ async def test_a_token_lives_as_long_as_it_says(
     assert said == [None, "Bearer t1", "Bearer t1", None, "Bearer t2"]
 
 
+@pytest.mark.parametrize("expires", [30, 10, 0, -5, 30.5])
+async def test_a_token_lives_for_a_second_at_least(
+    now: Any, make_call: MakeCall, wire: Any, monkeypatch: pytest.MonkeyPatch, expires: float
+) -> None:
+    passed = 0.0
+    monkeypatch.setattr(client, "deadline_in", lambda seconds: seconds + passed)
+    monkeypatch.setattr(client, "seconds_to", lambda deadline: 5.0)
+    monkeypatch.setattr(client.asyncio, "timeout_at", lambda deadline: asyncio.timeout(5.0))
+    connector, get = now(OAUTH), make_call("servicenow.incident.get", {"sys_id": ID})
+    wire.say({"access_token": "t1", "expires_in": expires}, {"result": {}}, {"result": {}})
+    wire.say({"access_token": "t2", "expires_in": expires}, {"result": {}})
+    for passed in (0.0, 0.9, 1.0):
+        assert isinstance(await connector.perform(get), Done), passed
+    said = [one["headers"].get("authorization") for one in wire.heard]
+    assert said == [None, "Bearer t1", "Bearer t1", None, "Bearer t2"]
+
+
 async def test_a_token_that_is_asked_for_too_often_says_when(now: Any, make_call: MakeCall, wire: Any) -> None:
     wire.say({}, status=429, Retry_After="77")
     outcome = await now(OAUTH).perform(make_call("servicenow.incident.get", {"sys_id": ID}))
     assert isinstance(outcome, NotSent)
     assert outcome.retry_after_seconds == 77
+
+
+async def test_a_token_that_is_refused_twice_is_not_asked_for_a_third_time(
+    now: Any, make_call: MakeCall, wire: Any
+) -> None:
+    connector, call = now(OAUTH), make_call(UPDATE, {"sys_id": ID, "fields": {"priority": "1"}})
+    for number in (1, 2):
+        wire.say({"access_token": f"t{number}"})
+        wire.say({}, status=401)
+    refused = await connector.perform(call)
+    assert refused == Refused("unauthorized", "ServiceNow answered 401: without an explanation")
+    said = [one["headers"].get("authorization") for one in wire.heard]
+    assert said == [None, "Bearer t1", None, "Bearer t2"]
 
 
 async def test_a_call_has_one_deadline_with_its_tokens(
@@ -337,8 +367,8 @@ async def test_a_search_begins_where_slacks_first_answer_says(
 ) -> None:
     """A search takes its time, and the later answers are dated later."""
     wire.say(page(-1, cursor="c1"), Date="Fri, 02 Jan 2026 03:04:05 GMT")
-    wire.say(page(-100, cursor="c2"), page(-179, cursor="c3"), Date="Fri, 02 Jan 2026 03:24:05 GMT")
-    wire.say(page(-181, cursor="c4"), Date="Fri, 02 Jan 2026 03:24:05 GMT")
+    wire.say(page(-100, cursor="c2"), page(-180, cursor="c3"), Date="Fri, 02 Jan 2026 03:24:05 GMT")
+    wire.say(page(-180, -181, cursor="c4"), Date="Fri, 02 Jan 2026 03:24:05 GMT")
     probe = await slack_at.probe(post(make_call), seconds_since_intent=60)
     assert probe.verdict is ProbeVerdict.NOT_APPLIED
     asked = [dict(parse_qsl(one["body"])) | one["query"] for one in wire.heard]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from connectors.catalog import Catalog, catalog_of
 from connectors.catalog import Source as Document
@@ -72,7 +74,13 @@ class Told:
 
     async def fetchval(self, text: str, *given: Any) -> Any:
         self.heard.append((text, *given))
-        return "ours" if text == statements.IDENTITY and not self.answers else self.answers.pop(0)
+        if text == statements.IDENTITY and not self.answers:
+            return "ours"
+        assert self.answers, f"nobody answers {text}"
+        answer = self.answers.pop(0)
+        of_a_table = isinstance(answer, dict) and "kind" in answer
+        assert text == statements.CATALOGUE or not of_a_table, f"{answer} is no answer to {text}"
+        return answer
 
     fetchrow = fetch = fetchval
 
@@ -200,6 +208,22 @@ async def test_a_row_that_is_not_as_it_was_read_is_left_alone(at: Make, found: A
     assert connection.answers == []
 
 
+@pytest.mark.parametrize(
+    ("read", "now", "good"),
+    [(None, "8", False), ("8", None, False), ("", "8", False), (None, None, True), ("8", "08", False)],
+)
+@pytest.mark.parametrize("verb", ["update", "delete"])
+async def test_a_version_that_was_empty_is_compared_as_any_other(
+    at: Make, verb: str, read: str | None, now: str | None, good: bool
+) -> None:
+    gone = {"row": '{"id": 7}', "version": None, "intended": None}
+    rows = [] if not good else [[wrote("gold") if verb == "update" else gone]]
+    connection = Told("theirs", CUSTOMERS, {"row": "{}", "version": now}, *rows)
+    given = {"fields": {"level": "gold"}} if verb == "update" else {}
+    done = await at(connection).perform(call(verb, Before({}, read), id=7, **given))
+    assert isinstance(done, Done) if good else done == NotSent(MOVED)
+
+
 async def test_what_was_not_read_is_changed_whatever_its_version(at: Make) -> None:
     connection = Told("theirs", CUSTOMERS, {"row": "{}", "version": "8"}, [wrote("gold")])
     assert isinstance(await at(connection).perform(call("update", id=7, fields={"level": "gold"})), Done)
@@ -218,6 +242,59 @@ async def test_an_insert_and_a_delete_say_all(at: Make) -> None:
     assert deleted == Done({"key": {"id": 7}, "version": None, "fields": {}, "altered": []}, after={})
     removed = statements.delete("crm.customers", ("id",))
     assert connection.heard[5:] == [(LOCKED, '{"id":7}'), (removed, '{"id":7}'), ("COMMIT",)]
+
+
+async def test_an_insert_tells_the_key_that_the_database_gave(at: Make) -> None:
+    row = {"row": '{"id": 9, "level": "gold"}', "version": "4", "intended": '{"level": "gold"}'}
+    connection = Told("theirs", CUSTOMERS, [row])
+    done = await at(connection).perform(call("insert", fields={"level": "gold"}))
+    after: JsonObject = {"level": "gold"}
+    assert done == Done({"key": {"id": 9}, "version": "4", "fields": after, "altered": []}, after=after)
+    inserted = statements.insert("crm.customers", ["level"], ["id", "level"], None)
+    assert connection.heard == [*OPENED, *begun(), (inserted, '{"level":"gold"}'), ("COMMIT",)]
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(0.0004, "1"), (0.0019, "1"), (0.002, "2"), (60.0, "60000")])
+async def test_a_database_has_a_millisecond_at_least(at: Make, seconds: float, bound: str) -> None:
+    """A bound of zero is none for PostgreSQL."""
+    connection = Told("theirs", CUSTOMERS, [])
+    await at(connection).perform(replace(call("select"), timeout_seconds=seconds))
+    assert (statements.BOUNDS, bound) in connection.heard
+
+
+async def test_connections_are_kept_one_by_one_and_a_closed_one_is_not_used_again(
+    at: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose database is ours is asked once for all of them."""
+    connection, asked = Told("theirs", CUSTOMERS, [], [], "theirs", []), list[str]()
+    connector = at(connection)
+    opened = len(OPENED)
+
+    async def own() -> str:
+        asked.append("own")
+        return "ours"
+
+    monkeypatch.setattr(connector._link, "_own", own)
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert connection.heard.count(OPENED[1]) == 1
+    connection.ended = True
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert connection.heard[-4 - opened : -4] == OPENED
+    assert (asked, connection.answers) == (["own"], [])
+
+
+async def test_a_connection_that_is_not_known_in_time_is_ended(at: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = Told("theirs")
+
+    async def hang(text: str) -> None:
+        connection.heard.append((text,))
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(connection, "fetchval", hang)
+    found = await at(connection).perform(replace(call("select"), timeout_seconds=0.01))
+    assert found == NotSent("the database gave no answer: TimeoutError")
+    assert connection.heard == [*OPENED, "terminated"]
 
 
 QUOTED = '"crm"."keys"'
@@ -360,8 +437,29 @@ async def test_the_check_tells_every_fault_of_every_declaration(at: Make) -> Non
     assert await connector.check() == (False, " ".join(faults))
     named = at(Told("theirs", None))
     assert await named.faults(["sql.customer.delete"]) == ["sql.customer.delete: there is no table crm.customers."]
+    assert await at(Told("theirs")).faults([]) == []
     wrong = await at(Told("theirs", None)).perform(call("select"))
     assert wrong == Refused("wrong_declaration", "sql.customer.select: there is no table crm.customers.")
+
+
+async def test_a_declaration_is_checked_for_itself_and_for_each_of_its_params(at: Make) -> None:
+    """A declaration or a table that fits says nothing of another."""
+    params: dict[str, Any] = {**TABLE, "columns": ["id"]}
+    both = [declared("select", name, params=params, input_schema=closed([], **{name: LEVEL})) for name in ("note", "x")]
+    catalog = catalog_of([Document("crm.yaml", json.dumps({"operations": both}))])
+    connection = Told("theirs", CUSTOMERS, [], [])
+    connector = at(connection, catalog)
+    good, wrong = (Call(f"sql.customer.{name}", params, KEY, 1.5) for name in ("note", "x"))
+    nothing: JsonObject = {"rows": [], "count": 0, "truncated": False}
+    assert [await connector.perform(good), await connector.perform(good)] == [Done(nothing), Done(nothing)]
+    connection.answers = [CUSTOMERS]
+    lacking = "sql.customer.x: crm.customers has no column 'x'. Known here: id, level, note, stamp."
+    assert await connector.perform(wrong) == Refused("wrong_declaration", lacking)
+    connection.ended, connection.answers = False, ["theirs", catalogue("id")]
+    elsewhere = Call("sql.customer.note", {**params, "table": "crm.others"}, KEY, 1.5)
+    words = "sql.customer.note: crm.others has no column 'note'. Known here: id."
+    assert await connector.perform(elsewhere) == Refused("wrong_declaration", words)
+    assert connection.answers == []
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,13 @@ class TestReading:
         (problem,) = caught.value.problems
         assert (problem.file, problem.line, problem.column) == ("x.yaml", *place)
 
+    def test_an_alias_is_the_last_value_of_its_name_before_it(self) -> None:
+        text = "a: &x 1\nb: *x\nc: &x {n: 2}\nd: *x\ne: &y [*x, &x 3, *x]\nf: [*x, *y]\n"
+        two: Any = {"n": 2}
+        inner: Any = [two, 3, 3]
+        value = load_document(text, "f").value
+        assert value == {"a": 1, "b": 1, "c": two, "d": two, "e": inner, "f": [3, inner]}
+
     def test_aliases_cannot_multiply_without_bound(self) -> None:
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]

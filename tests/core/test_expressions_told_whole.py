@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from core.canonical import DEPTH_MAX
 from core.cel_functions import OPT_MAPS_MAX
 from core.errors import ExpressionError
 from core.escaping import Language
@@ -25,6 +26,28 @@ VALUES: dict[str, Any] = {"trigger": {"n": 1, "t": "a^b"}, "run.id": "r1", "amou
 def give(source: str, **values: Any) -> Any:
     expression = WORKFLOW.compile(source)
     return expression.value(WORKFLOW.bind(VALUES | values))
+
+
+@pytest.mark.parametrize("source", ["trigger.t", "run.id"])
+def test_a_plain_path_gives_what_the_engine_gives(source: str) -> None:
+    for text in ("", "a", "é", "\U0001f600", "\x00"):
+        assert give(source, trigger={"t": text}, **{"run.id": text}) == text
+    for text in ("\ud800", "a\udfff"):
+        with pytest.raises(ExpressionError):
+            give(source, trigger={"t": text}, **{"run.id": text})
+
+
+@pytest.mark.parametrize("inside", [7, 1.5, True, None, "x", [], {}])
+@pytest.mark.parametrize("how", ["list", "map"])
+def test_a_value_of_any_kind_stands_as_deep_as_data_may_be(how: str, inside: Any) -> None:
+    def nested(depth: int, value: Any) -> Any:
+        for _ in range(depth):
+            value = [value] if how == "list" else {"a": value}
+        return value
+
+    WORKFLOW.bind({"trigger": nested(DEPTH_MAX, inside)})
+    with pytest.raises(ExpressionError, match=rf"^trigger: is nested deeper than {DEPTH_MAX} levels where dyn is"):
+        WORKFLOW.bind({"trigger": nested(DEPTH_MAX + 1, inside)})
 
 
 # Addresses

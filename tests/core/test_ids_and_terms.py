@@ -97,7 +97,7 @@ def test_who_may_vote_is_a_person_who_is_there(entry: Entry, standing: Standing,
 
 
 def test_accounts_are_those_of_one_kind() -> None:
-    entry = Entry("a", "A", principals=("slack:U1", "slack:T1/U2", "os:a", "email:a@x"))
+    entry = Entry("a", "A", principals=("slack:U1", "slack:T1/U2", "os:a", "email:a@x", "slackish:U3", "slack"))
     assert (entry.accounts(Kind.SLACK), entry.accounts(Kind.OS)) == (("U1", "T1/U2"), ("a",))
     assert entry.accounts(Kind.SERVICENOW) == ()
 

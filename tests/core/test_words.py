@@ -215,3 +215,29 @@ def test_each_value_has_the_work_that_it_needs() -> None:
     assert matcher.steps == 264
     assert matcher.carries("see m-1, or see ana lee about US13 3000 0000 1212 1212 12") == ["mail.get#/text"]
     assert matcher.steps == 191
+
+
+@pytest.mark.parametrize(
+    ("text", "accounts"),
+    [
+        ("1234567", set()),
+        ("12345678", {"12345678"}),
+        ("1234-5678", {"12345678"}),
+        ("1234567 8", {"12345678"}),
+        ("1234567 ab 8", {"1234567ab8"}),
+        ("12345678 abcd", {"12345678abcd"}),
+        ("12345678 abcde", {"12345678"}),
+        ("12345678 ab-cd", {"12345678abcd"}),
+        ("12345678 ab.cd", {"12345678"}),
+        ("12345678, 9", {"12345678"}),
+        ("12345678 für x", {"12345678"}),
+        ("12345678 \u0663", {"12345678"}),
+        ("12345678\u0663", set()),
+        ("abcd 12345678", {"12345678"}),
+        ("abcd1 2345678", {"abcd12345678"}),
+        ("abcde1 2345678", set()),
+        ("12345678 (23456789)", {"12345678", "23456789"}),
+    ],
+)
+def test_an_account_is_a_run_of_short_groups_with_eight_digits(text: str, accounts: set[str]) -> None:
+    assert Words.of(text).accounts == accounts

@@ -80,3 +80,19 @@ def test_the_turns_that_are_remembered_bound_the_channel() -> None:
     assert (workflow.graph.channels["turns"].keep, workflow.graph.channels["begun"].keep) == (7, None)
     with pytest.raises(DefinitionError, match="carries the turns of agents, so no step sets it"):
         load_workflow(TEXT % more + "  - {id: s, set: {turns: 1}}\n", "w.yaml", CATALOG)
+
+
+@pytest.mark.parametrize("turns", [(3, 9, 5), (9, 3, 5), (3, 5, 9), (4, 4, 4)])
+def test_a_channel_of_several_agents_keeps_the_most_that_any_is_shown(turns: tuple[int, ...]) -> None:
+    channels = "channels: {one: {reduce: union, ledger: true}, two: {reduce: union}, none: {reduce: union, keep: 2}}"
+    steps = [
+        f"- {{id: a{at}, agent: {{model: m, instructions: i, input: i, remember: {{channel: {name}, turns: {most}}}}}}}"
+        for at, (name, most) in enumerate([*(("one", most) for most in turns), ("two", 1)])
+    ]
+    text = "\n".join(["workflow: w\nversion: 1", channels, "steps:", *steps])
+    found = load_workflow(text, "w.yaml", CATALOG).graph.channels
+    assert {name: (one.keep, one.turns, one.ledger) for name, one in found.items()} == {
+        "one": (max(turns), True, True),
+        "two": (1, True, False),
+        "none": (2, False, False),
+    }

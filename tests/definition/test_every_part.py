@@ -213,6 +213,21 @@ FAULTS = {
     "names": "- {foreach: '${{ [1] }}', as: run, steps: [{set: {n: 1}}]}\n"
     "- {foreach: '${{ [1] }}', as: item, steps: [{set: {n: '${{ item }}'}}]}\n"
     "- {foreach: '${{ [1] }}', as: step, steps: [{set: {n: '${{ step }}'}}]}",
+    "names of others": "- {foreach: '${{ [1] }}', as: trigger, steps: [{set: {n: 1}}]}\n"
+    "- {foreach: '${{ [1] }}', as: state, steps: [{set: {n: 1}}]}\n"
+    "- {foreach: '${{ [1] }}', as: index, steps: [{set: {n: '${{ index }}'}}]}\n"
+    "- {foreach: '${{ [1] }}', as: steps, steps: [{set: {n: 1}}]}\n"
+    "- {id: a, reference: x}\n- {foreach: '${{ [1] }}', as: steps, steps: [{set: {n: 1}}]}",
+    "names of loops around": "- foreach: '${{ [1] }}'\n  as: row\n  steps:\n"
+    "  - {foreach: '${{ row }}', as: row, steps: [{set: {n: 1}}]}\n"
+    "  - {foreach: '${{ row }}', steps: [{set: {n: '${{ item }}'}}]}\n"
+    "  - {foreach: '${{ row }}', as: index, steps: [{set: {n: 1}}]}\n"
+    "  - {foreach: '${{ row }}', as: item, steps: [{set: {n: '${{ item }}'}}]}",
+    "what is in a loop": "- {id: l, foreach: '${{ [1] }}', steps: [{id: a, do: probe.case.open, set: {n: 1}}]}\n"
+    "- {set: {n: '${{ steps.a.output }}'}}\n- {set: {n: '${{ steps.a.status }}'}}\n- {set: {n: '${{ item }}'}}\n"
+    "- {set: {n: '${{ index }}'}}\n- {set: {n: '${{ steps.l.output }}'}}",
+    "what is beside": "- {id: a, do: probe.case.open}\n- {id: b, needs: [], set: {n: '${{ steps.a.output }}'}}\n"
+    "- {needs: [b], set: {n: '${{ steps.a.status }}'}}\n- {needs: [a], set: {n: '${{ steps.a.output }}'}}",
     "channels": "- {set: {x: 1}}\n- {id: a, run: other, inherit: [n, y]}",
     "waits": "- {wait: {}}\n- {wait: {for: PT1H, signal: s}}\n- {wait: {for: PT1H, correlate: x}, timeout: PT1H}",
     "gates": "- {id: a, approve: {summary: '${{ x }}', approvers: {group: g}, expires: PT1H, remind: [PT1H], "
@@ -226,6 +241,16 @@ FAULTS = {
     "turns of nothing": "- {id: a, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: z}}}",
 }
 WHOLES = {
+    "no channels": "workflow: w\nversion: 1\nsteps:\n- {set: {x: 1}}\n- {id: a, run: other, inherit: [y]}\n"
+    "- {id: b, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: z}}}",
+    "an escalation's start": "workflow: w\nversion: 1\nsteps:\n- {id: a, do: probe.case.open, on_timeout: "
+    "{escalate: g, start: {workflow: o, with: {x: '${{ y }}'}}}}\n- {id: a_escalation_start, reference: x}",
+    "turns with bounds": "workflow: w\nversion: 1\nchannels: {a: {reduce: union, keep: 3}, b: {reduce: union, "
+    "initial: [1]}, c: {reduce: append}}\nsteps:\n"
+    + "\n".join(
+        f"- {{id: {name}_, agent: {{model: gpt-4o, instructions: i, input: i, remember: {{channel: {name}}}}}}}"
+        for name in "abc"
+    ),
     "initial": "workflow: w\nversion: 1\nchannels: {a: {reduce: append, initial: 1}, b: {reduce: sum, initial: x}}\n"
     "steps: [{set: {a: 1}}]",
     "result": "workflow: w\nversion: 1\nresult: ${{ steps.b.output }}\nsteps: [{id: a, set: {}, reference: x}]",

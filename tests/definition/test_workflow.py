@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.catalog import load_catalog
-from core.errors import DefinitionError
+from core.errors import DefinitionError, InputError
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.commit import MutationRow
 from runtime.engine.graph import ForeachNode, IfNode
@@ -280,7 +280,40 @@ def test_what_stands_in_either_branch_can_be_read_once_the_condition_is_over(com
 
 def test_an_added_step_takes_nothing_from_what_the_published_text_reads(compiled: Any) -> None:
     """The result reads it, and the result is rendered at the end of the longer graph, too."""
-    base = compiled(HEAD + 'result: "${{ steps.a.output.x }}"\nsteps:\n' + A + B)
-    more = {"steps": [{"id": "c", "do": "probe.effect.apply", "with": {"name": "${{ steps.b.output.x }}"}}]}
+    base = compiled(HEAD + 'result: "${{ size(steps.a.output.x) }}"\nsteps:\n' + A + B)
+    name = "${{ string(steps.b.output.x) }}"
+    more: Any = {"steps": [{"id": "c", "do": "probe.effect.apply", "with": {"name": name}}]}
     added = extended(base, [MutationRow(1, "person:ann", more, {})])
+    assert (base.functions, added.functions) == (("size",), ("size", "string"))
     assert (base.graph.read, added.graph.read) == ({"a"}, {"a", "b"})
+
+
+@pytest.mark.req("V-4")
+def test_declarations_are_those_that_were_frozen_first(declarations: Any) -> None:
+    """Those of the published version before those of an extension, the older ones first, and then this release's."""
+
+    def release(number: int) -> Any:
+        effect, case = f'"Set {{name}} {number}"', f'summary: "Open {number}"'
+        return declarations(('"Set {name}"', effect), ('summary: "Open"', case))
+
+    def frozen(number: int, *names: str) -> Any:
+        return {name: release(number).get(name).model_dump(mode="json") for name in names}
+
+    base = load_workflow(with_steps(A), "w.yaml", release(1))
+    case: Any = {"id": "c", "do": "probe.case.open"}
+    effect: Any = {"id": "d", "do": "probe.effect.apply", "with": {"name": "x"}}
+    added = [
+        MutationRow(1, "person:ann", {"steps": [case]}, frozen(2, "probe.case.open")),
+        MutationRow(2, "person:ann", {"steps": [effect]}, frozen(3, "probe.case.open", "probe.effect.apply")),
+    ]
+    assert summaries(extended(base, added)) == {"probe.effect.apply": "Set {name} 1", "probe.case.open": "Open 2"}
+    assert summaries(extended(base, added, release(4))) == summaries(extended(base, added))
+    newest = MutationRow(1, "person:ann", {"steps": [case, effect]}, {})
+    told = {"probe.effect.apply": "Set {name} 1", "probe.case.open": "Open 4"}
+    assert summaries(extended(base, [newest], release(4))) == told
+    with pytest.raises(InputError, match=r"^steps\[0\]\.do: there is no operation 'probe\.case\.open'\."):
+        extended(base, [newest])
+
+
+def summaries(workflow: Any) -> dict[str, str]:
+    return {name: operation.summary for name, operation in workflow.operations.items()}
