@@ -165,6 +165,12 @@ def test_people_are_asked_as_often_as_the_limit_says_and_other_calls_go_on(asks:
     assert refused == ["People are asked at most 2 times."] * codes.count("limit")
 
 
+def test_people_are_not_asked_again_what_they_have_left_unanswered() -> None:
+    questions = [call(ASK, {"question": words}, words) for words in ("Why?", "How?")]
+    found = taken(calls(*questions), barred=[marked("ask_desk", ASK, {"question": "Why?"})])
+    assert found["calls"] == [["ask_desk", "asked_before"], ["ask_desk", ""]]
+
+
 def test_what_the_author_has_fixed_is_in_the_input_and_in_its_digest() -> None:
     fixed = '        - {do: probe.effect.apply, with: {name: "${{ trigger.text }}"}}\n'
     node = node_of(text=agent().replace("        - probe.effect.apply\n", fixed))

@@ -157,7 +157,17 @@ def outcome(p: Proposal, work: Any) -> list[Any]:
 
 
 PEOPLE_SAID = ("none", "happened", "again", "of another", "approved", "approved of another", "approved otherwise")
-MOMENTS = ("plain", "canceling", "elsewhere", "canceling elsewhere", "paused", "early", "open", "approved before")
+MOMENTS = (
+    "plain",
+    "canceling",
+    "elsewhere",
+    "canceling elsewhere",
+    "paused",
+    "early",
+    "open",
+    "used up",
+    "approved before",
+)
 VERDICTS = {
     "there": Probe(ProbeVerdict.APPLIED, "Seen.", Done({"x": 1}, "e1")),
     "there without a result": Probe(ProbeVerdict.APPLIED, "Seen."),
@@ -170,7 +180,7 @@ VERDICTS = {
 
 def resolved() -> Iterator[tuple[str, Any]]:
     """Every answer at every moment; by other policies where something may be sent again."""
-    for text, moment, said in product(("probes", "dedupes", "asks"), MOMENTS, PEOPLE_SAID):
+    for text, moment, said in product(("probes", "dedupes", "asks"), (*MOMENTS, "approved before"), PEOPLE_SAID):
         for policy in POLICIES if moment in ("plain", "open", "approved before") else ("allow",):
             p = proposal(text, moment, policy, said)
             yield f"{text}, {moment}, {said}, {policy}", outcome(p, resolve(p, receipt_of(p)))

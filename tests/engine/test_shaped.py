@@ -253,6 +253,7 @@ def test_an_action_is_bound_to_its_system_and_to_those_who_shaped_it(shaped: Any
 
 # -- facts -------------------------------------------------------------------------------------------------------------
 
+UPDATE = CATALOG.operations["probe.record.update"]
 WORKFLOW = load_workflow(agent(), "test.yaml", CATALOG)
 CALL = "triage/2/1"
 SEEN = [
@@ -331,6 +332,24 @@ def test_what_the_author_has_fixed_is_theirs_in_every_argument() -> None:
     assert other.facts["origin.name"] == [FIELD]
 
 
+def test_an_argument_that_stands_in_two_places_has_the_origins_of_both() -> None:
+    """The author has fixed the name of the record, and the model writes a field of the same name."""
+    fixed = '        - {do: probe.record.update, with: {name: "${{ trigger.text }}"}}\n'
+    node = node_of(text=agent().replace("        - probe.effect.apply\n", fixed))
+    inner: Any = {"type": "object", "properties": {"name": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"name": {"type": "string"}, "fields": inner}}
+    follower = following(run_with(CALL, **{CALL: Spoken(CALL, "probe_record_update")}))
+    follower.operations = {"probe.record.update": UPDATE.model_copy(update={"input_schema": schema})}
+    given: Any = {"name": "help", "fields": {"name": "mine"}}
+    made = replace(ACTION, operation="probe.record.update", input=given, fields=given["fields"])
+    found = trace_call(follower, node, step(CALL), chat(), made)
+    told: Any = found.told["arguments"]
+    assert found.facts["origin.name"] == [["model"], ["requester"]]
+    assert told["name"] == {
+        "origins": [["model"], ["requester"]], "matched": [["fields", "name"]], "fixed": [["requester"]],
+    }  # fmt: skip
+
+
 def test_what_a_call_hands_to_another_run_has_its_origins_by_name() -> None:
     follower, given = following(run_with()), {"x": "betaic", "y": "help", "z": ["betaic", "mine"]}
     found = handed_by_model(follower, NODE, step(CALL), chat(), given)  # type: ignore[arg-type]
@@ -370,9 +389,6 @@ def test_the_facts_about_an_agent_are_those_of_its_turn() -> None:
     assert facts_of_agent(NODE, step("triage/1/1"), chat()) == AgentFacts("triage", 1, "script-given")
     assert facts_of_agent(NODE, step("x.triage/3/1"), None) == AgentFacts("x.triage", 3, "script-given")
     assert read_of(NODE, [replace(SEEN[3], role="user"), replace(SEEN[3], came="failed")]) == ()
-
-
-UPDATE = CATALOG.operations["probe.record.update"]
 
 
 def test_a_verifier_is_told_the_kinds_of_all_arguments_and_of_all_fields_that_are_written() -> None:
