@@ -16,7 +16,7 @@ from evidence.chain import Actor
 from runtime.engine import waits
 from runtime.engine.instructions import OtherRun
 from runtime.engine.records import refused
-from tests.engine.governing import CASE, CHILD, GATE, HEAD, TICKET, Governed, governed
+from tests.engine.governing import ALLOW_ALL, ASK, CASE, CHILD, EFFECT, GATE, HEAD, TICKET, Governed, governed
 from tests.engine.test_records import ALLOW, ASKS, DELETE, PUT
 from tests.engine.test_retracing import derived
 from tests.engine.test_sharing import known_as, later
@@ -107,6 +107,15 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "record-is-another": lambda: conflicting(governed(PUT, ALLOW)),
     "ticket-reused-with-its-usage": lambda: later(
         known_as(governed(TICKET, said=(Done({"n": 1}, "t1", usage=USED),)).drive()), TICKET
+    ),
+    "not-sent-then-asked-about": lambda: driven(
+        governed(EFFECT, said=(NotSent("away"),)).drive().due().rule_by(ASK).drive().answer("ana", "ben")
+    ),
+    "not-sent-though-approved-then-allowed": lambda: driven(
+        governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive().due().rule_by(ALLOW_ALL)
+    ),
+    "not-sent-though-approved-then-sent": lambda: driven(
+        governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive().due()
     ),
     "effect-that-is-refused-is-tried-again": lambda: driven(again(driven(
         governed(CASE, said=(Refused("401", "no"), Done({"n": 2}, usage=USED)))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from connectors.port import Done, InDoubt, NotSent, Parked, Refused, Usage
 from runtime.engine.instructions import LookUp, Unfit, known_of
 from runtime.engine.step import begin
-from tests.engine.governing import CASE, DEDUPES, EFFECT, MAIL, TICKET, Governed, governed
+from tests.engine.governing import ALLOW_ALL, CASE, DEDUPES, EFFECT, MAIL, TICKET, Governed, loaded, ruled
 from tests.engine.test_whole_books import said
 from tests.support.whole import as_it_was
 
@@ -68,8 +68,8 @@ def left(run: Governed) -> dict[str, Any]:
 
 
 def once(text: str, outcome: Any) -> dict[str, Any]:
-    run = governed(text, said=(outcome,))
-    run.__class__ = Telling
+    run = Telling(loaded(text), {}, said=[outcome], policy=ruled(ALLOW_ALL))
+    run.open()
     run.claim("a")
     run.carry_out("a", first(run))
     return left(run)
