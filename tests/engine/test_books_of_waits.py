@@ -82,6 +82,24 @@ def in_loop() -> Governed:
     return driven(run)
 
 
+def tasks_in_a_loop() -> Governed:
+    """People shape each item of a loop; whose part it was is forgotten with the item."""
+    text = HEAD + (
+        "  - id: each\n    foreach: ${{ ['x', 'y'] }}\n    as: name\n    max_parallel: 1\n    steps:\n"
+        "      - {id: form, task: {title: '${{ name }}', form: {type: object, properties: {x: {type: string}}},"
+        " assign: {group: owners}}}\n"
+        "      - {id: act, do: probe.effect.apply, with: {name: '${{ steps.form.output.x }}'}}\n"
+    )
+    run = driven(governed(text))
+    for at, person in enumerate(("pat", "sam")):
+        who, output = Actor("person", person), {"output": {"x": person}}
+        run.over(f"each[{at}].form", lambda t, s, w, who=who, output=output: waits.complete(t, s, w, output, who))
+        driven(run)
+        marks = {name for name in run.state.shaped if name.startswith("steps.")}
+        assert not marks, "nothing is kept of an item that is over"
+    return run
+
+
 SCENES: dict[str, Callable[[], Governed]] = {
     "case-is-over-at-once": lambda: driven(governed(CASE, said=(Done({"n": 1}, "c1", usage=USED),))),
     "case-is-not-begun": lambda: driven(governed(CASE, said=(NotSent("away", 7),)).drive().due()),
@@ -94,6 +112,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "loop-while": lambda: driven(governed(TWICE)),
     "loop-in-a-loop": lambda: driven(governed(ROWS)),
     "loop-with-a-gate": in_loop,
+    "loop-with-tasks": tasks_in_a_loop,
     "task-is-late-and-handled": lambda: driven(governed(LATE).drive().over("a", waits.time_out)),
     "gate-says-no-and-is-handled": lambda: driven(governed(NO).drive().reject()),
     "timer": lambda: ended(governed(TIMER).drive(), Actor("engine", "e")),
