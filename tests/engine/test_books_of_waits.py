@@ -18,10 +18,10 @@ from runtime.engine.instructions import OtherRun
 from runtime.engine.records import refused
 from tests.engine.governing import ALLOW_ALL, ASK, CASE, CHILD, EFFECT, GATE, HEAD, TICKET, Governed, governed
 from tests.engine.test_records import ALLOW, ASKS, DELETE, PUT
-from tests.engine.test_retracing import derived
+from tests.engine.test_retracing import found_anew
 from tests.engine.test_sharing import known_as, later
 from tests.engine.test_waits_whole import GOES_ON, HEIR, TRACES, writing
-from tests.engine.test_whole_books import ANN, BOOKS, TASK, again, book_of, canceled, driven, held, same, text_of
+from tests.engine.test_whole_books import ANN, BOOKS, TASK, again, canceled, driven, held, same, text_of
 
 pytestmark = pytest.mark.req("X-15")
 
@@ -149,5 +149,5 @@ def test_a_run_leaves_this_book(scene: str) -> None:
     if os.environ.get("COUNTERSEAL_WRITE_BOOKS"):
         place.write_text(text, encoding="utf-8")
     assert text.splitlines() == place.read_text(encoding="utf-8").splitlines()
+    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
     same(run)
-    assert derived(run, book_of(run)) == {number: digest for number, (_, digest) in run.checkpoints.items()}
