@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from connectors.port import Done, Parked, Usage
 from connectors.proposal import build_action
+from runtime.engine.events import ActionSucceeded
 from runtime.engine.instructions import Known, Shared
 from runtime.engine.intend import Proposal
 from runtime.engine.lives import performed
@@ -224,3 +225,28 @@ def test_who_joins_is_bound_to_the_receipt_and_the_key_that_it_joined() -> None:
             "operation": "probe.case.share", "shared": key, "receipt": str(made.receipt.receipt_id),
         }  # fmt: skip
     assert later(shared, SHARED_CASE).waits["a"].correlation_key == f"shared:{shared.receipt.idempotency_key}"
+
+
+UNFIT = {"class": "transport", "code": "unusable_output", "message": "m", "sent": True}
+COST = {"cost_usd": "0.01"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "left"),
+    [
+        (EFFECT, {"usage": COST}, ("succeeded", {"n": 1}, COST, None)),
+        (EFFECT, {}, ("succeeded", {"n": 1}, None, None)),
+        (EFFECT, {"unusable": UNFIT}, ("failed_terminal", None, None, UNFIT)),
+        (CASE, {}, ("waiting", None, None, None)),
+        (CASE, {"unusable": UNFIT}, ("failed_terminal", None, None, UNFIT)),
+    ],
+)
+def test_an_own_effect_is_recalled_with_all_that_is_recorded_of_it(text: str, told: Any, left: Any) -> None:
+    """The worker dies between the outcome and the end of its step."""
+    run = governed(text).drive(dies=True)
+    (row,) = run.view().run.receipts.values()
+    event = ActionSucceeded(row.receipt_id, {"n": 1}, "e1", **told)
+    run.attempt("a", lambda t, s: t.tell(event, step=s.key))
+    step = run.dead().drive().rows["a"]
+    assert (step.status, step.output, step.usage, step.last_error) == left
+    assert (len(run.sent), run.told) == (1, ["intended", "succeeded", "recalled"])
