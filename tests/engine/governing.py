@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +52,7 @@ from runtime.engine.replaying import unopened
 from runtime.engine.step import begin, performed, unsent
 from runtime.engine.told import read_line
 from runtime.engine.transition import Transition
+from runtime.engine.workflow import Workflow
 from tests.engine.conftest import KEY, NOW, RUN_ID, Simulation
 from tests.runtime.conftest import ALLOW_ALL, OPERATIONS
 
@@ -73,6 +75,18 @@ CASE = HEAD + "  - {id: a, do: probe.case.open, with: {name: x}}\n"
 TICKET = HEAD + "  - {id: a, do: probe.ticket.open, with: {name: x}}\n"
 GATE = HEAD + "  - {id: a, approve: {summary: Go on?, approvers: {group: owners}, quorum: 2}}\n"
 CHILD = HEAD + "  - {id: a, run: other, with: {who: x}}\n"
+
+
+@cache
+def loaded(text: str) -> Workflow:
+    """The workflow of this text, which nobody changes."""
+    return load_workflow(text, "test.yaml", CATALOG)
+
+
+@cache
+def ruled(text: str | None) -> PolicySet:
+    """The policy of this text, which nobody changes."""
+    return PolicySet.of(None if text is None else Definitions(CATALOG).compile_policy(text, "policy.yaml"))
 
 
 @dataclass
@@ -103,8 +117,7 @@ class Governed(Simulation):
         return replace(self.view(), run=replace(run, checkpoints=[], ledger=[], mutations=[], votes=[]))
 
     def rule_by(self, text: str | None) -> Governed:
-        policy = None if text is None else Definitions(CATALOG).compile_policy(text, "policy.yaml")
-        self.policy = PolicySet.of(policy)
+        self.policy = ruled(text)
         return self
 
     def move(self, key: str, build: Callable[[Transition, Any], Any]) -> Any:
@@ -238,6 +251,6 @@ class Governed(Simulation):
 
 
 def governed(text: str, policy: str | None = ALLOW_ALL, said: tuple[Any, ...] = ()) -> Governed:
-    run = Governed(load_workflow(text, "test.yaml", CATALOG), {}, said=list(said))
+    run = Governed(loaded(text), {}, said=list(said))
     run.open()
     return run.rule_by(policy)

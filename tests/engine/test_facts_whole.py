@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from msgspec.structs import replace
 
+from approvals.model import ApprovalKind
 from connectors.port import Before
 from connectors.proposal import build_action
 from core.action import Action
@@ -16,7 +18,8 @@ from policy.facts import BASE_FACTS
 from policy.model import Ruling
 from runtime.engine.contributors import mark, whole
 from runtime.engine.facts import call_of
-from runtime.engine.intend import binding, judge
+from runtime.engine.instructions import known_of
+from runtime.engine.intend import Proposal, binding, judge, void
 from runtime.engine.transition import Transition
 from tests.engine.agents import piloted
 from tests.engine.conftest import RUN_ID
@@ -165,3 +168,20 @@ def test_an_approval_binds_to_the_action_its_terms_and_the_rules_that_ask_for_it
     assert bound(also) != first
     changes: list[dict[str, Any]] = [{"input": {"name": "y"}}, {"target": "t"}, {"system": "other"}, {"shaped": ()}]
     assert len({first, *(bound(ASK, **change) for change in changes)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "voids"),
+    [(None, False), *((kind, kind is ApprovalKind.ACTION) for kind in ApprovalKind)],
+)
+def test_only_the_approval_of_an_action_is_void_with_it(kind: ApprovalKind | None, voids: bool) -> None:
+    run = governed(WRITE, ASK).drive().answer("ana", "ben")
+    known = known_of(run.view().run, "a")
+    assert known.given is not None
+    known = replace(known, given=None if kind is None else replace(known.given, kind=kind))
+    transition, leaf = Transition(run.view(), run.workflow.graph), run.workflow.graph.leaf("a")
+    operation = run.workflow.operations[leaf.operation]
+    place: Any = (transition, run.rows["a"], leaf, operation, run.workflow, run.policy, known, run.nonce)
+    void(Proposal(*place))
+    told = [orjson.loads(line)["type"] for line in transition.commit().lines]
+    assert told == (["approval.superseded"] if voids else [])

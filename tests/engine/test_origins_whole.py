@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as copied
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from runtime.engine.contributors import mark
 from runtime.engine.origins import Follower, carried, escaped, follower_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import unopened
-from runtime.engine.tracing import trace, value_at
+from runtime.engine.tracing import _at, trace, value_at
 from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CATALOG
 
@@ -72,10 +74,13 @@ def field(path: str) -> list[str]:
     return [f"field:{GET}#/{path}", f"tool:{GET}"]
 
 
-def follower(
-    text: str = TEXT, starter: str = "requester", not_yet: tuple[str, ...] = ("later",), **more: Any
-) -> Follower:
-    workflow = load_workflow(text, "w.yaml", CATALOG)
+@cache
+def workflow_of(text: str) -> Any:
+    return load_workflow(text, "w.yaml", CATALOG)
+
+
+def follower(starter: str = "requester", not_yet: tuple[str, ...] = ("later",), **more: Any) -> Follower:
+    workflow = workflow_of(TEXT)
     run = replace(unopened(RUN_ID, KEY, workflow.graph), copied=["copy"], **more)
     run.state.status = dict.fromkeys((name for name in workflow.graph.leaves if name not in not_yet), "succeeded")
     run.state.origins = {"kid": carried(((("n",), [PERSON]), (("m",), [REQUESTER])))}
@@ -211,13 +216,9 @@ def test_a_channel_is_what_the_steps_that_are_done_or_repeat_have_written(
 
 def test_where_agents_remember_turns_nobody_can_tell() -> None:
     found = follower()
-    channels = {name: replace_channel(channel) for name, channel in found.graph.channels.items()}
-    object.__setattr__(found.graph, "channels", channels)
+    channels = {name: copied(channel, turns=True) for name, channel in found.graph.channels.items()}
+    found.graph = copied(found.graph, channels=channels)
     assert sorted(found.path("state.said", "end")) == [UNKNOWN, WORKFLOW]
-
-
-def replace_channel(channel: Any) -> Any:
-    return type(channel)(channel.name, channel.reducer, initial=channel.initial, start=channel.start, turns=True)
 
 
 def test_the_words_of_a_step_that_was_added_are_not_the_authors() -> None:
@@ -289,3 +290,43 @@ def test_each_argument_of_an_action_has_its_origins_and_the_paths_that_it_is_mad
     }
     (source,) = made.told["arguments"]["name"]["sources"]
     assert (source["pointer"], len(source["digest"]), made.told["matcher"]) == ("/n", 64, 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "place", "wanted"),
+    [
+        ({}, ("name",), [REQUESTER]),
+        ({"name": "x"}, ("name",), [WORKFLOW]),
+        ({"name": "x"}, ("name", "part"), [WORKFLOW]),
+        ({"other": "x"}, ("name", "part"), [REQUESTER]),
+        ({}, ("fields",), [PERSON, UNKNOWN]),
+        ({}, ("fields", "a"), [PERSON]),
+        ({}, ("fields", "c"), [UNKNOWN]),
+        ({}, ("none",), [UNKNOWN]),
+    ],
+)
+def test_what_the_declaration_fixes_is_its_authors(params: Any, place: tuple[str, ...], wanted: Any) -> None:
+    made = ((("name",), [REQUESTER]), (("fields", "a"), [PERSON]), (("fields", "b"), [UNKNOWN]))
+    operation = CATALOG.operations["probe.effect.apply"].model_copy(update={"params": params})
+    assert _at(made, place, operation) == wanted
+
+
+def test_each_field_that_is_written_has_origins_of_its_own() -> None:
+    found = follower()
+    source = workflow_of(
+        "workflow: w\nversion: 1\nreference: r\nsteps:\n"
+        "  - {id: a, do: probe.record.update, with: {name: '${{ trigger.id }}',"
+        " fields: {priority: '1', owner: '${{ trigger.s }}'}}}\n"
+    ).graph.leaves["a"]
+    operation = CATALOG.operations["probe.record.update"]
+    action = build_action(operation, {"name": "n", "fields": {"priority": "1", "owner": "2"}})
+    found.values = {"trigger": {"id": "n", "s": "2"}}
+    made = trace(found, "end", source.inputs, operation, action)
+    told: Any = made.told["arguments"]
+    assert {name: [one["path"] for one in told[name]["sources"]] for name in told} == {
+        "fields": ["trigger.s"], "name": ["trigger.id"], "owner": ["trigger.s"], "priority": [],
+    }  # fmt: skip
+    assert {name: value for name, value in made.facts.items() if name.startswith("origin.")} == {
+        "origin.name": [REQUESTER], "origin.fields": [WORKFLOW, REQUESTER],
+        "origin.owner": [REQUESTER], "origin.priority": [WORKFLOW],
+    }  # fmt: skip

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from connectors.port import Done, InDoubt, NotSent, Parked, Refused, Usage
 from runtime.engine.instructions import LookUp, Unfit, known_of
 from runtime.engine.step import begin
-from tests.engine.governing import CASE, DEDUPES, EFFECT, MAIL, TICKET, Governed, governed
+from tests.engine.governing import ALLOW_ALL, CASE, DEDUPES, EFFECT, MAIL, TICKET, Governed, loaded, ruled
 from tests.engine.test_whole_books import said
 from tests.support.whole import as_it_was
 
@@ -67,11 +67,13 @@ def left(run: Governed) -> dict[str, Any]:
     return kept
 
 
-def once(text: str, outcome: Any) -> dict[str, Any]:
-    run = governed(text, said=(outcome,))
-    run.__class__ = Telling
+def once(text: str, outcome: Any, attempt: int = 0) -> dict[str, Any]:
+    run = Telling(loaded(text), {}, said=[outcome], policy=ruled(ALLOW_ALL))
+    run.open()
     run.claim("a")
-    run.carry_out("a", first(run))
+    work = first(run)
+    run.rows["a"] = replace(run.rows["a"], attempt=attempt)
+    run.carry_out("a", work)
     return left(run)
 
 
@@ -87,5 +89,11 @@ def first(run: Governed) -> Any:
 def test_every_outcome_leaves_what_it_left() -> None:
     found = {
         f"{kind}: {name}": once(text, outcome) for kind, text in KINDS.items() for name, outcome in OUTCOMES.items()
+    }
+    last = {name: OUTCOMES[name] for name in ("not sent", "in doubt", "nothing")}
+    found |= {
+        f"{kind}: {name} at last": once(KINDS[kind], outcome, attempt=9)
+        for kind in ("read", "effect", "dedupes", "case")
+        for name, outcome in last.items()
     }
     as_it_was(Path(__file__).with_name("whole_outcomes.json"), found)

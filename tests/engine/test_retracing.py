@@ -70,6 +70,14 @@ def derived(run: Governed, book: Sequence[Told], *starters: str) -> dict[int, st
     return {each.number: each.digest for each in found}
 
 
+def found_anew(run: Governed) -> dict[int, str] | str:
+    """The checkpoints as the book gives them, or why it gives none."""
+    try:
+        return derived(run, book_of(run))
+    except Divergence as divergence:
+        return str(divergence)
+
+
 @pytest.mark.parametrize("scene", ALONE)
 def test_a_book_gives_its_checkpoints_its_judgements_and_its_origins_anew(scene: str) -> None:
     run = SCENES[scene]()
@@ -95,7 +103,7 @@ def of_workflow() -> Governed:
 @pytest.mark.parametrize(("made", "key"), [(of_agent, "triage/2/1"), (of_workflow, "w")])
 def test_what_an_argument_carries_is_found_anew(made: Callable[[], Governed], key: str) -> None:
     run = made()
-    assert derived(run, book_of(run)) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
     (judged_by,) = [told.event for told in book_of(run) if isinstance(told.event, DecisionMade) and told.step == key]
     assert (judged_by.outcome, (judged_by.facts or {})["carries.name"]) == ("allow", ["probe.value.read#/value"])
     for carried in ([], ["probe.value.read#"], ["probe.value.read#/value", "unknown"]):
