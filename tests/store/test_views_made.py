@@ -163,11 +163,22 @@ async def test_of_a_run_that_cannot_be_read_it_is_known_what_is_open(
     found = await views.load_to_end(*given, lock=True, leased=leased)
     assert connection.asked == [(views.SELECT, RUN_ID, True)]
     assert (found.blind, found.run.status, found.run.executing, found.head) == (True, "running", 3, run.head)
+    assert found.run.run_key == KEY
     steps = {key: str(step.status) for key, step in found.run.steps.items() if key in found.run.state.open}
     assert steps == {"p0": "running"} | ({leased: "ready"} if leased in ("p1", "z") else {})
     if leased == "z":
         row_ = found.run.steps["z"]
         assert (row_.step_id, row_.superstep, row_.lease_epoch) == (step_id_of(RUN_ID, "z"), found.run.superstep, 0)
+
+
+async def test_of_a_run_whose_key_is_lost_it_is_still_known_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise Diverged("The book is broken")
+
+    monkeypatch.setattr(views, "load", broken)
+    given: Any = Connection(row_of(simulated()) | {"run_key": None}), RUN_ID, "the graphs"
+    found = await views.load_to_end(*given)
+    assert (found.run.run_key, sorted(found.run.state.open)) == (b"", ["p0"])
 
 
 async def test_a_run_that_was_emptied_or_is_not_there_cannot_be_read_to_its_end(
