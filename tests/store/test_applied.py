@@ -31,7 +31,7 @@ class Refused(asyncpg.RaiseError):
 async def test_commits_that_go_together_are_sent_whole_and_in_the_order_of_their_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever was refused is left out, and the others have their own answers."""
+    """Those that were refused are left out, and the others have their own answers."""
     items = [replace(COMMIT, run_id=uid(number), held=[]) for number in (3, 1, 2)]
 
     async def called(connection: Any, calls: Any) -> Any:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from core.identity import NOBODY
 from runtime.definition.workflow import load_workflow
+from runtime.engine import draft
 from runtime.engine.commit import step_id_of
 from runtime.engine.run import Definition, RunView
 from runtime.engine.told import Diverged
@@ -141,6 +142,55 @@ async def test_an_earlier_view_is_brought_up_to_date_by_what_came_since() -> Non
     connection: Any = NOTHING
     ahead = await views.view_of(connection, old, NOTHING, before=structs.replace(found, error=timedelta(1)))
     assert ahead == structs.replace(found, stop=20, now=NOW + timedelta(seconds=1))
+
+
+# -- a run that is kept beside its book ------------------------------------------------------------------------------
+
+
+def kept(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, dict[str, Any], int]:
+    """A run that two of its appends have stored beside the book; its row with the last of them, and their number."""
+    monkeypatch.setattr(draft, "EVERY", 1)
+    run = simulated()
+    run.succeed("p0")
+    run.claim("p1")
+    run.succeed("p1")
+    run.claim("z")
+    *_, number = (n for n, commit in enumerate(run.commits) if commit.state is not None)
+    whole = row_of(run, state_n=number + 1)
+    tail = {name: [whole[name][0], *whole[name][number:]] for name in ("firsts", "lines", "vals")}
+    return run, {**whole, **tail, "state": run.commits[number].state}, number
+
+
+@pytest.mark.req("V-8")
+async def test_a_kept_run_is_the_run_that_its_book_folds_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, row, _ = kept(monkeypatch)
+    whole = row_of(run, state_n=row["run"]["state_n"])
+    by_state, by_book = await viewed(run, row), await viewed(run, whole)
+    assert {**structs.asdict(by_state), "run": 0} == {**structs.asdict(by_book), "run": 0}
+    assert (by_state.run.steps, by_state.run.state, by_state.run.trigger, by_state.run.opened_at) == (
+        by_book.run.steps, by_book.run.state, {"n": 1}, NOW
+    )  # fmt: skip
+
+
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize("wrong", ["another", "altered", "nameless"])
+async def test_a_kept_run_without_the_digest_that_its_book_names_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    run, row, number = kept(monkeypatch)
+    earlier = next(commit.state for commit in run.commits if commit.state is not None)
+    if wrong == "another":
+        row["state"] = earlier
+    elif wrong == "altered":
+        row["state"] = row["state"][:-1] + bytes([row["state"][-1] ^ 1])
+    else:  # the append from which the rest is folded has kept nothing
+        for name in ("firsts", "lines", "vals"):
+            del row[name][1]
+        assert number < len(run.commits) - 1
+    with pytest.raises(Diverged) as caught:
+        await viewed(run, row)
+    words = f"The kept state of run {RUN_ID} does not have the digest that its book names."
+    assert str(caught.value).startswith(words)
 
 
 # -- a run that cannot be read any more ------------------------------------------------------------------------------
