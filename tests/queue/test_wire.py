@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from core.errors import TransportError
@@ -70,7 +71,10 @@ async def test_what_sqs_did_not_accept_was_not_sent() -> None:
         failed = [{"Id": "1", "Code": "Throttled", "Message": "slow down"}]
         return {"Successful": [{"Id": "2"}, {"Id": "0"}] if len(arguments["Entries"]) > 1 else [], "Failed": failed}
 
-    assert await SqsQueue(Client(send_message_batch=some), PLAIN).sent(messages(11)) == ["key 2", "key 0"]
+    with structlog.testing.capture_logs() as logs:
+        assert await SqsQueue(Client(send_message_batch=some), PLAIN).sent(messages(11)) == ["key 2", "key 0"]
+    said = {"event": "SQS did not accept a message", "code": "Throttled", "reason": "slow down"}
+    assert logs == [{**said, "log_level": "warning"}] * 2
 
 
 def came(number: int, **more: Any) -> dict[str, Any]:
@@ -152,3 +156,24 @@ async def test_what_sqs_refuses_names_the_setting_of_its_queue(error: Exception)
     await delivery.extend(timedelta(seconds=1))
     await delivery.done()
     await letters.delete(DeadLetter("m1", None, "", "h1"))
+
+
+async def test_what_cannot_be_told_sqs_is_told_in_the_log() -> None:
+    """A message that is not deleted, or is not hidden for longer, comes again, and finds nothing to do."""
+    client = Client(delete_message=AWAY, change_message_visibility=AWAY)
+    delivery = SqsDelivery(SqsAddress(client, PLAIN), uid(1), "h1")
+    with structlog.testing.capture_logs() as logs:
+        await delivery.extend(timedelta(seconds=30))
+        await delivery.done()
+    said = [(each["event"], each["log_level"], each["reason"]) for each in logs]
+    assert [each[:2] for each in said] == [("visibility not extended", "warning"), ("message not deleted", "warning")]
+    assert {each[2] for each in said} == {f"SQS: {AWAY}"}
+
+
+async def test_a_message_that_is_left_to_the_dead_letters_is_named() -> None:
+    client = Client(receive_message={"Messages": [came(1, Body="{")]})
+    with structlog.testing.capture_logs() as logs:
+        assert await SqsQueue(client, PLAIN).receive(5) == []
+    assert logs == [
+        {"event": "unknown message left to the dead letters", "message_id": "m1", "log_level": "error"}
+    ]  # fmt: skip

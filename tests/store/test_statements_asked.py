@@ -1,4 +1,4 @@
-"""What the store asks PostgreSQL: each statement with its values in their order, and what is made of the answer."""
+"""Statements of the store, each with its values in their order, and what is made of the answer."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from core.identity import NOBODY
 from runtime.definition.workflow import load_workflow
+from runtime.engine import draft
 from runtime.engine.commit import step_id_of
 from runtime.engine.run import Definition, RunView
 from runtime.engine.told import Diverged
@@ -143,6 +144,55 @@ async def test_an_earlier_view_is_brought_up_to_date_by_what_came_since() -> Non
     assert ahead == structs.replace(found, stop=20, now=NOW + timedelta(seconds=1))
 
 
+# -- a run that is kept beside its book ------------------------------------------------------------------------------
+
+
+def kept(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, dict[str, Any], int]:
+    """A run that two of its appends have stored beside the book; its row with the last of them, and their number."""
+    monkeypatch.setattr(draft, "EVERY", 1)
+    run = simulated()
+    run.succeed("p0")
+    run.claim("p1")
+    run.succeed("p1")
+    run.claim("z")
+    *_, number = (n for n, commit in enumerate(run.commits) if commit.state is not None)
+    whole = row_of(run, state_n=number + 1)
+    tail = {name: [whole[name][0], *whole[name][number:]] for name in ("firsts", "lines", "vals")}
+    return run, {**whole, **tail, "state": run.commits[number].state}, number
+
+
+@pytest.mark.req("V-8")
+async def test_a_kept_run_is_the_run_that_its_book_folds_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, row, _ = kept(monkeypatch)
+    whole = row_of(run, state_n=row["run"]["state_n"])
+    by_state, by_book = await viewed(run, row), await viewed(run, whole)
+    assert {**structs.asdict(by_state), "run": 0} == {**structs.asdict(by_book), "run": 0}
+    assert (by_state.run.steps, by_state.run.state, by_state.run.trigger, by_state.run.opened_at) == (
+        by_book.run.steps, by_book.run.state, {"n": 1}, NOW
+    )  # fmt: skip
+
+
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize("wrong", ["another", "altered", "nameless"])
+async def test_a_kept_run_without_the_digest_that_its_book_names_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    run, row, number = kept(monkeypatch)
+    earlier = next(commit.state for commit in run.commits if commit.state is not None)
+    if wrong == "another":
+        row["state"] = earlier
+    elif wrong == "altered":
+        row["state"] = row["state"][:-1] + bytes([row["state"][-1] ^ 1])
+    else:  # the append from which the rest is folded has kept nothing
+        for name in ("firsts", "lines", "vals"):
+            del row[name][1]
+        assert number < len(run.commits) - 1
+    with pytest.raises(Diverged) as caught:
+        await viewed(run, row)
+    words = f"The kept state of run {RUN_ID} does not have the digest that its book names."
+    assert str(caught.value).startswith(words)
+
+
 # -- a run that cannot be read any more ------------------------------------------------------------------------------
 
 
@@ -163,11 +213,22 @@ async def test_of_a_run_that_cannot_be_read_it_is_known_what_is_open(
     found = await views.load_to_end(*given, lock=True, leased=leased)
     assert connection.asked == [(views.SELECT, RUN_ID, True)]
     assert (found.blind, found.run.status, found.run.executing, found.head) == (True, "running", 3, run.head)
+    assert found.run.run_key == KEY
     steps = {key: str(step.status) for key, step in found.run.steps.items() if key in found.run.state.open}
     assert steps == {"p0": "running"} | ({leased: "ready"} if leased in ("p1", "z") else {})
     if leased == "z":
         row_ = found.run.steps["z"]
         assert (row_.step_id, row_.superstep, row_.lease_epoch) == (step_id_of(RUN_ID, "z"), found.run.superstep, 0)
+
+
+async def test_of_a_run_whose_key_is_lost_it_is_still_known_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise Diverged("The book is broken")
+
+    monkeypatch.setattr(views, "load", broken)
+    given: Any = Connection(row_of(simulated()) | {"run_key": None}), RUN_ID, "the graphs"
+    found = await views.load_to_end(*given)
+    assert (found.run.run_key, sorted(found.run.state.open)) == (b"", ["p0"])
 
 
 async def test_a_run_that_was_emptied_or_is_not_there_cannot_be_read_to_its_end(
