@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from approvals.model import ApprovalEvent
 from core.canonical import sha256_hex
+from core.errors import DefinitionError
 from core.identity import Directory, Entry
 from core.terms import GroupQuorum
 from evidence.chain import Actor
 from policy.sets import BrokenPolicy, PolicySet
 from runtime.definition.catalog import Definitions
+from runtime.definition.deciders import Findings
 from runtime.definition.reserved import DECIDE, POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
 from runtime.requests import consequences, enacting, policies
 from runtime.requests.consequences import Change, Consequences
@@ -113,6 +115,29 @@ async def test_what_publishing_activating_and_retiring_a_policy_does(asked: Reco
             )
             found[f"{way}: of two, {'confirmed' if confirmed else 'proposed'}"] = (await asked.of(verb))[-3:]
     as_it_was(PLACE / "every_policy.json", found)
+
+
+@pytest.mark.req("Q-16")
+@pytest.mark.parametrize("problems", [[], ["it asks nobody"]])
+async def test_a_policy_is_warned_of_for_what_it_trusts_and_whom_it_asks(asked: Recorded, problems: list[Any]) -> None:
+    """Problems refuse it, whatever the warnings are."""
+    found = Findings(problems, ["few may decide"])
+    asked.put(policies.tenants, groups={"leads": frozenset({"ann"})})
+    asked.put_at_once(policies.trusting, of_policy=["it trusts a name"])
+    asked.put_at_once(policies.deciders, of_policy=found)
+    known: Any = SimpleNamespace(catalog=SimpleNamespace(name="catalog"))
+    warnings = policies._warnings(HERE, known, "acme", "the text", "p.yaml")
+    if problems:
+        with pytest.raises(DefinitionError) as refused:
+            await warnings
+        assert refused.value.problems == ("it asks nobody",)
+        return
+    assert await warnings == ("it trusts a name", "few may decide")
+    assert asked.calls == [
+        "tenants.groups(transaction, acme)",
+        "deciders.of_policy(the text, p.yaml, {'leads': ['ann']})",
+        "trusting.of_policy(the text, p.yaml, catalog)",
+    ]
 
 
 PROPOSED = Proposed(Way.ACTIVATE, "rules", 2, "d2")

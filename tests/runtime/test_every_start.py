@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from core.errors import ConsistencyError, InputError, NotFoundError
-from evidence.chain import Actor
+from evidence.chain import Actor, ChainHead
 from runtime.definition.workflow import load_workflow
 from runtime.engine.beginnings import Inherited
 from runtime.engine.graph import Reducer
@@ -177,7 +177,7 @@ def test_the_run_before_its_first_move_is_what_was_asked(asked: Recorded) -> Non
     view = starting._new_view(compiled(FLOW), WHOLE, NOW)
     named = {name: value for name, value in asdict(view).items() if name not in ("run", "constants", "head")}
     assert (view.run.reference, view.run.requested_by, view.run.run_key) == ("N1", "person:ann", KEY)
-    assert view.constants["run.reference"] == "N1"
+    assert (view.constants["run.reference"], view.head) == ("N1", ChainHead.of(f"run:{uid(7)}"))
     assert named == {
         **named,
         "run_id": uid(7),
