@@ -96,6 +96,9 @@ async def test_what_publishing_activating_and_retiring_a_policy_does(asked: Reco
         store(asked, store_policy=stored)
         staged = policies.publish_policy(HERE, definitions, "acme", POLICY, "p.yaml", ANN, stage=True)
         found[f"stage: {'new' if stored else 'there'}"] = await asked.of(staged)
+    store(asked)
+    staged = policies.publish_policy(HERE, definitions, "acme", ASKS % "leads", "p.yaml", ANN, stage=True)
+    found["stage: warned of"] = (await asked.of(staged))[-1:]
     for name, text in (("leads", ASKS % "leads"), ("nobody", ASKS % "nobody")):
         store(asked)
         asked.put(policies.tenants, groups={"leads": frozenset({"ann"})})
@@ -223,17 +226,22 @@ async def test_the_card_says_what_would_change_in_place_of_what(
 ) -> None:
     rules = {"d1": ("old",), "d2": ("new",), "lost": None}
 
-    async def of(_: Any, known: Any, tenant: str, digest: str) -> Any:
-        return rules[digest]
-
-    monkeypatch.setattr(enacting, "_rules", of)
+    asked.put(enacting, _rules=lambda connection, known, tenant, digest: rules[digest])
     monkeypatch.setattr(enacting, "_changes", lambda before, after: f"From {before} to {after}.")
     said = {}
     for way, used in product(Way, (None, "d1", "lost")):
         force = () if used is None else (Edition("rules", 1, used),)
         asked.put(enacting.documents, past_policies=Past((), force))
         proposed = replace(PROPOSED, way=way)
-        said[f"{way} {used}"] = await enacting._summary(HERE, Definitions(probes()), "acme", proposed, FORESEEN)
+        asked.calls.clear()
+        known: Any = SimpleNamespace(name="definitions")
+        said[f"{way} {used}"] = await enacting._summary(HERE, known, "acme", proposed, FORESEEN)
+        read = [used] if used else []
+        read += ["d2"] if way is Way.ACTIVATE else []
+        assert asked.calls == [
+            "documents.past_policies(transaction, acme)",
+            *(f"enacting._rules(transaction, definitions, acme, {digest})" for digest in read),
+        ]
     now = "policy rules version 2 (digest d2)"
     was = "in place of rules version 1 (digest"
     assert said == {

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from core.errors import ConsistencyError, InputError, NotFoundError
+from core.errors import AuthorizationError, ConsistencyError, InputError, NotFoundError
 from evidence.chain import Actor, ChainHead
 from runtime.definition.workflow import load_workflow
 from runtime.engine.beginnings import Inherited
@@ -247,6 +247,12 @@ async def test_a_start_asks_for_what_it_does_not_know(asked: Recorded, monkeypat
         start = start_named(database, definitions, "flow", None, REQUEST)
         found[f"{type(error).__name__}, {'started before' if before else 'not started'}"] = await asked.of(start)
     as_it_was(PLACE / "every_start.json", found)
+
+
+@pytest.mark.req("Q-16")
+async def test_nobody_starts_a_workflow_of_our_own() -> None:
+    with pytest.raises(AuthorizationError, match="a workflow of Counterseal's own, which nobody starts by hand"):
+        await start_named(HERE, HERE, "counterseal-policy-change", None, REQUEST)
 
 
 @pytest.mark.req("Q-1")
