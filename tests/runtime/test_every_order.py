@@ -367,7 +367,7 @@ async def test_a_deadline_is_put_off_by_whoever_may(monkeypatch: pytest.MonkeyPa
     found: dict[str, Any] = {}
     database: Any = Connected()
     other = SimpleNamespace(name="wait", wait_id=uid(4), kind="external", context={"operation": "o"})
-    over = Found(uid(3), RUN, "s", "external", "token", waiting=False, parked=False, going=True)
+    over = Found(uid(3), RUN, "s", "external", "token", waiting=False, parked=True, going=True)
     early = Found(uid(3), RUN, "s", "external", "token", waiting=True, parked=False, going=True)
     ways: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "to a moment": ({"until": NOW + 2 * DAY}, {}),
