@@ -323,9 +323,10 @@ async def test_messages_are_delivered_side_by_side_and_all_that_are_under_way_ar
 
     made = sending(outbox, {"card": card}, concurrency=1)
     assert (made._woken.is_set(), made.wake(), made._woken.is_set()) == (False, None, True)
-    async with asyncio.timeout(20):
-        await made.run(stop)
-    assert under_way == [first, second]
+    with capture_logs() as logs:
+        async with asyncio.timeout(20):
+            await made.run(stop)
+    assert (under_way, logs) == ([first, second], [])
     assert outbox.written == [("dispatched", None, 0)] * 2
     assert [full for *_, full, _ in outbox.asked[:3]] == [[], ["acme:card"], ["acme:card", "beta:card"]]
     assert made._under_way == Counter()

@@ -296,6 +296,7 @@ async def test_what_contradicts_itself_is_refused_for_good_and_told(
     asked.put_at_once(bundling, build_bundle=problem, content_of="the content")
     store: Any = Store(None)
     found: Any = await (await bundler(store).bundle(HERE, MESSAGE))()
+    assert asked.calls[0] == "Bundling.material(transaction, acme, #1)"
     assert (type(found), found.message, store.put_there) == (Undeliverable, why, [])
     asked.calls.clear()
     await found.record(HERE)

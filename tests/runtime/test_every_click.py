@@ -429,6 +429,8 @@ async def test_a_task_is_completed_by_who_may_do_it_now(asked: Recorded) -> None
     leads, nobody = frozenset({"leads"}), frozenset({"others"})
     database: Any = Connected()
     definitions: Any = SimpleNamespace(name="definitions")
+    asked.put(tasks.tasks, read=SimpleNamespace(view=SimpleNamespace(name="the task")))
+    found["looked at"] = await asked.of(Tasks(database, definitions).view("acme", uid(6)))
     for name, groups, view, faults, taken in (
         ("taken", leads, {}, [], True),
         ("asked anew", leads, {}, [], False),

@@ -66,11 +66,12 @@ async def test_what_is_said_to_people_and_where(asked: Recorded) -> None:
     people = Directory.of("d", [Entry("ann", "Ann A.")])
     asked.put(messages.tenants, directory=people)
     task = SimpleNamespace(message=None, created_at=AT, view=SimpleNamespace(name="the task", task_id=uid(6)))
+    posted = SimpleNamespace(message=THERE, created_at=AT, view=task.view)
     escalates = Escalation(60, GroupQuorum("managers"))
     over = {"status": ApprovalStatus.APPROVED}
     for kind, ways in {
         "card": ({"posted": None}, {}),
-        "task": ({},),
+        "task": ({}, {"posted": None}),
         "remind": ({}, {"posted": None}, over),
         "escalate": ({}, {"escalate": escalates}, {"posted": None}, over),
         "voided": ({}, {"posted": None}, over),
@@ -78,13 +79,14 @@ async def test_what_is_said_to_people_and_where(asked: Recorded) -> None:
     }.items():
         for number, more in enumerate(ways):
             asked.put(messages.approvals, read=stored(**more))
-            asked.put(messages.tasks, read=task)
+            asked.put(messages.tasks, read=task if number else posted)
             asked.calls.clear()
             order = message(kind, approval=str(uid(4)), task=str(uid(6)))
             deliver = await handlers(asked).handlers()[kind](HERE, order)
             read = [*asked.calls, "and when it is sent:"]
             found[f"{kind} {number}"] = read + (await asked.of(deliver()))
     asked.put(messages.approvals, read=stored(posted=None))
+    asked.put(messages.tasks, read=task)
     for kind in ("card", "task"):
         order = message(kind, 2, approval=str(uid(4)), task=str(uid(6)))
         deliver = await handlers(asked).handlers()[kind](HERE, order)

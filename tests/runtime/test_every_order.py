@@ -282,14 +282,16 @@ async def test_outputs_that_only_the_new_steps_read_are_read_back_while_nothing_
     """Those that no checkpoint has, of steps that are over; in the order of their keys."""
     state = SimpleNamespace(status={"a": 1, "b": 1, "c": 1, "d": 1}, outputs={"b": 1})
     view: Any = SimpleNamespace(run=SimpleNamespace(state=state, executing=executing), run_id=RUN, tenant_id="acme")
-    graphs = [SimpleNamespace(graph=SimpleNamespace(read=frozenset(keys))) for keys in ("d", "edcba")]
+    graphs = [SimpleNamespace(graph=SimpleNamespace(read=frozenset(keys))) for keys in ("d", "edcba", "ed")]
     past = {key: SimpleNamespace(output=f"of {key}") for key in "abd"}
     asked.put(steering, load=SimpleNamespace(run=SimpleNamespace(past=past)))
     extending = Extending(NOTHING, definitions(asked))
     before: Any
     after: Any
-    before, after = graphs
+    coming: Any
+    before, after, coming = graphs
     assert await extending._outputs(HERE, view, after, after) == {}
+    assert await extending._outputs(HERE, view, before, coming) == {}, "it is not over yet"
     assert asked.calls == []
     if executing:
         with pytest.raises(ConsistencyError) as refused:
@@ -367,7 +369,7 @@ async def test_a_deadline_is_put_off_by_whoever_may(monkeypatch: pytest.MonkeyPa
     found: dict[str, Any] = {}
     database: Any = Connected()
     other = SimpleNamespace(name="wait", wait_id=uid(4), kind="external", context={"operation": "o"})
-    over = Found(uid(3), RUN, "s", "external", "token", waiting=False, parked=False, going=True)
+    over = Found(uid(3), RUN, "s", "external", "token", waiting=False, parked=True, going=True)
     early = Found(uid(3), RUN, "s", "external", "token", waiting=True, parked=False, going=True)
     ways: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "to a moment": ({"until": NOW + 2 * DAY}, {}),

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from approvals.model import ApprovalEvent
 from core.canonical import sha256_hex
+from core.errors import DefinitionError
 from core.identity import Directory, Entry
 from core.terms import GroupQuorum
 from evidence.chain import Actor
 from policy.sets import BrokenPolicy, PolicySet
 from runtime.definition.catalog import Definitions
+from runtime.definition.deciders import Findings
 from runtime.definition.reserved import DECIDE, POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
 from runtime.requests import consequences, enacting, policies
 from runtime.requests.consequences import Change, Consequences
@@ -94,6 +96,9 @@ async def test_what_publishing_activating_and_retiring_a_policy_does(asked: Reco
         store(asked, store_policy=stored)
         staged = policies.publish_policy(HERE, definitions, "acme", POLICY, "p.yaml", ANN, stage=True)
         found[f"stage: {'new' if stored else 'there'}"] = await asked.of(staged)
+    store(asked)
+    staged = policies.publish_policy(HERE, definitions, "acme", ASKS % "leads", "p.yaml", ANN, stage=True)
+    found["stage: warned of"] = (await asked.of(staged))[-1:]
     for name, text in (("leads", ASKS % "leads"), ("nobody", ASKS % "nobody")):
         store(asked)
         asked.put(policies.tenants, groups={"leads": frozenset({"ann"})})
@@ -113,6 +118,29 @@ async def test_what_publishing_activating_and_retiring_a_policy_does(asked: Reco
             )
             found[f"{way}: of two, {'confirmed' if confirmed else 'proposed'}"] = (await asked.of(verb))[-3:]
     as_it_was(PLACE / "every_policy.json", found)
+
+
+@pytest.mark.req("Q-16")
+@pytest.mark.parametrize("problems", [[], ["it asks nobody"]])
+async def test_a_policy_is_warned_of_for_what_it_trusts_and_whom_it_asks(asked: Recorded, problems: list[Any]) -> None:
+    """Problems refuse it, whatever the warnings are."""
+    found = Findings(problems, ["few may decide"])
+    asked.put(policies.tenants, groups={"leads": frozenset({"ann"})})
+    asked.put_at_once(policies.trusting, of_policy=["it trusts a name"])
+    asked.put_at_once(policies.deciders, of_policy=found)
+    known: Any = SimpleNamespace(catalog=SimpleNamespace(name="catalog"))
+    warnings = policies._warnings(HERE, known, "acme", "the text", "p.yaml")
+    if problems:
+        with pytest.raises(DefinitionError) as refused:
+            await warnings
+        assert refused.value.problems == ("it asks nobody",)
+        return
+    assert await warnings == ("it trusts a name", "few may decide")
+    assert asked.calls == [
+        "tenants.groups(transaction, acme)",
+        "deciders.of_policy(the text, p.yaml, {'leads': ['ann']})",
+        "trusting.of_policy(the text, p.yaml, catalog)",
+    ]
 
 
 PROPOSED = Proposed(Way.ACTIVATE, "rules", 2, "d2")
@@ -198,17 +226,22 @@ async def test_the_card_says_what_would_change_in_place_of_what(
 ) -> None:
     rules = {"d1": ("old",), "d2": ("new",), "lost": None}
 
-    async def of(_: Any, known: Any, tenant: str, digest: str) -> Any:
-        return rules[digest]
-
-    monkeypatch.setattr(enacting, "_rules", of)
+    asked.put(enacting, _rules=lambda connection, known, tenant, digest: rules[digest])
     monkeypatch.setattr(enacting, "_changes", lambda before, after: f"From {before} to {after}.")
     said = {}
     for way, used in product(Way, (None, "d1", "lost")):
         force = () if used is None else (Edition("rules", 1, used),)
         asked.put(enacting.documents, past_policies=Past((), force))
         proposed = replace(PROPOSED, way=way)
-        said[f"{way} {used}"] = await enacting._summary(HERE, Definitions(probes()), "acme", proposed, FORESEEN)
+        asked.calls.clear()
+        known: Any = SimpleNamespace(name="definitions")
+        said[f"{way} {used}"] = await enacting._summary(HERE, known, "acme", proposed, FORESEEN)
+        read = [used] if used else []
+        read += ["d2"] if way is Way.ACTIVATE else []
+        assert asked.calls == [
+            "documents.past_policies(transaction, acme)",
+            *(f"enacting._rules(transaction, definitions, acme, {digest})" for digest in read),
+        ]
     now = "policy rules version 2 (digest d2)"
     was = "in place of rules version 1 (digest"
     assert said == {

@@ -193,6 +193,8 @@ async def test_a_workflow_is_published_once_by_whoever_owns_its_name(asked: Reco
     store(asked)
     found["a new one"] = await asked.of(publish(HERE, definitions, "acme", FLOW, "f.yaml", ANN))
     found["with caps"] = await asked.of(publish(HERE, definitions, "acme", CAPPED, "f.yaml", ANN))
+    asks = "workflow: w\nversion: 1\nsteps: [{id: g, approve: {summary: s, approvers: {group: leads}}}]\n"
+    found["that asks"] = (await asked.of(publish(HERE, definitions, "acme", asks, "f.yaml", ANN)))[-1:]
     for newest in ([], [StoredWorkflow("flow", 2, "d", FLOW, {})]):
         store(asked, publish_workflow=False, newest_workflows=newest)
         name = f"again, {'retired' if not newest else 'and not retired'}"

@@ -127,7 +127,7 @@ async def test_what_was_kept_is_delivered_or_ended(monkeypatch: pytest.MonkeyPat
     for meets, wait in MEETS.items():
         asked, requests = heard(monkeypatch, wait, read=notice())
         found[f"meets {meets}"] = await asked.of(requests.deliver(kept))
-    late = replace(kept, run_id=None)
+    late = replace(kept, source="run", run_id=None)
     for name, there in {"kept too long": notice(), "of no key": notice(correlation_key=None)}.items():
         asked, requests = heard(monkeypatch, WAIT, read=there)
         found[name] = await asked.of(requests.deliver(late))

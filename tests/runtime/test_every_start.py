@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from core.errors import ConsistencyError, InputError, NotFoundError
-from evidence.chain import Actor
+from core.errors import AuthorizationError, ConsistencyError, InputError, NotFoundError
+from evidence.chain import Actor, ChainHead
 from runtime.definition.workflow import load_workflow
 from runtime.engine.beginnings import Inherited
 from runtime.engine.graph import Reducer
@@ -177,7 +177,7 @@ def test_the_run_before_its_first_move_is_what_was_asked(asked: Recorded) -> Non
     view = starting._new_view(compiled(FLOW), WHOLE, NOW)
     named = {name: value for name, value in asdict(view).items() if name not in ("run", "constants", "head")}
     assert (view.run.reference, view.run.requested_by, view.run.run_key) == ("N1", "person:ann", KEY)
-    assert view.constants["run.reference"] == "N1"
+    assert (view.constants["run.reference"], view.head) == ("N1", ChainHead.of(f"run:{uid(7)}"))
     assert named == {
         **named,
         "run_id": uid(7),
@@ -247,6 +247,12 @@ async def test_a_start_asks_for_what_it_does_not_know(asked: Recorded, monkeypat
         start = start_named(database, definitions, "flow", None, REQUEST)
         found[f"{type(error).__name__}, {'started before' if before else 'not started'}"] = await asked.of(start)
     as_it_was(PLACE / "every_start.json", found)
+
+
+@pytest.mark.req("Q-16")
+async def test_nobody_starts_a_workflow_of_our_own() -> None:
+    with pytest.raises(AuthorizationError, match="a workflow of Counterseal's own, which nobody starts by hand"):
+        await start_named(HERE, HERE, "counterseal-policy-change", None, REQUEST)
 
 
 @pytest.mark.req("Q-1")
