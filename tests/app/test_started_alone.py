@@ -1,4 +1,4 @@
-"""What a process does before and around its work, by itself: its log lines, its locks, its signals, its listening."""
+"""Parts of a process around its work, by themselves: its log lines, its locks, its signals, its listening."""
 
 from __future__ import annotations
 
@@ -325,6 +325,48 @@ async def test_a_process_is_built_prepared_and_announced_in_this_order(
         "closed",
     ]
     assert not file_locks.is_held(tmp_path / "parts.lock")
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_an_embedded_server_is_watched_and_a_schema_is_always_kept(
+    clean_environment: pytest.MonkeyPatch, embedded: bool
+) -> None:
+    ran: list[Any] = []
+
+    def stub(name: str) -> Any:
+        async def running(*given: Any) -> None:
+            ran.append((name, *given))
+
+        return running
+
+    for name in ("watch", "keep_schema"):
+        clean_environment.setattr(storage, name, stub(name))
+    settings = load_settings(**({} if embedded else {"database_url": "postgresql://u:p@h/d"}))
+    app, stop = cast("Any", SimpleNamespace(settings=settings)), asyncio.Event()
+    await processes.run(app, frozenset(), stop, lambda url: ran.append(("announced", url)))
+    kept = [("watch", settings, stop)] if embedded else []
+    assert ran == [("announced", None), *kept, ("keep_schema", settings, stop)]
+
+
+async def test_one_part_that_fails_ends_the_others(clean_environment: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    async def fails(*_: Any) -> None:
+        raise ConfigurationError("It cannot go on.")
+
+    async def waits(*_: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("canceled")
+
+    clean_environment.setattr(storage, "watch", waits)
+    clean_environment.setattr(storage, "keep_schema", fails)
+    app: Any = SimpleNamespace(settings=load_settings())
+    with pytest.raises(ExceptionGroup) as failed:
+        await processes.run(app, frozenset(), asyncio.Event(), lambda url: None)
+    assert [str(each) for each in failed.value.exceptions] == ["It cannot go on."]
+    assert ended == ["canceled"]
 
 
 @pytest.mark.parametrize("new", [False, True])
