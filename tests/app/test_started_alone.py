@@ -293,7 +293,7 @@ async def test_a_process_is_built_prepared_and_announced_in_this_order(
 
     async def run(app: Any, which: Any, stop: asyncio.Event, announce: Any) -> None:
         executor = cast("Any", asyncio.get_running_loop())._default_executor
-        did.append(("run", sorted(which), executor._max_workers))
+        did.append(("run", sorted(which), getattr(executor, "_max_workers", None)))
         announce("http://here")
 
     for name, stub in (("build", build), ("run", run), ("keep_for_good", lambda: did.append("kept"))):
