@@ -182,6 +182,9 @@ STORIES: dict[str, list[Any]] = {
     "a large body does not end": [
         POST.replace(b": 4", b": 100000"), b"x" * 70_000, "_late", "abort",
     ],
+    "a large body that nobody reads does not end": [
+        EARLY.replace(b": 4", b": 100000"), b"x" * 70_000, "_late", b"x" * 10, "abort",
+    ],
     "an answer before the body": [EARLY, "answers", b"ab", b"cd", GET, "answers"],
     "a body does not end after its answer": [EARLY, "answers", b"ab", "_late"],
     "a body does not end within its answer": [POST.replace(b"/ ", b"/part "), b"ab", "_late"],
