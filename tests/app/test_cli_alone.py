@@ -25,7 +25,7 @@ from app.demo import story
 from app.doctor import Check, State
 from app.logins import Logins
 from app.settings import Settings
-from approvals.content import CardState
+from approvals.content import Agent, CardState
 from approvals.fields import FormProblem
 from approvals.model import ApprovalKind, CardView, TaskAnswer, TaskState
 from core.errors import TransportError
@@ -344,6 +344,10 @@ FILLED = StoredTask(
 STORED = StoredTask(TASK, "acme", "main", RUN, None, "", None, None, AT)
 ROW_SHOWN = {**ROW, "card": CARD.to_json()}
 FAULTS = (FormProblem(("n",), "is wrong.", "Mend it."), FormProblem((), "is empty."))
+BY_AGENT = structs.replace(
+    CARD, title="Same", summary="Same", reverse="", changes=(), inputs=(), sources=(), rules=(),
+    agent=Agent("triage", "gpt", 3, "ana", ("mail.read", "crm.look"), "It says so."),
+)  # fmt: skip
 PLAIN = CardView(ID, "n", ApprovalKind.ACTION, CARD, CardState.PENDING)
 OF_PEOPLE: list[Case] = [
     (("approval", "list"), 0, {"approvals_page": [ROW_SHOWN]}),
@@ -352,6 +356,7 @@ OF_PEOPLE: list[Case] = [
     (("approval", "list", "--status", "open"), 2, {}),
     (("approval", "show", A), 0, {"approval": ROW_SHOWN, "view": PLAIN, "may_see_all": False}),
     (("approval", "show", A, "--as", "bob"), 0, {"approval": ROW_SHOWN, "view": VIEW, "may_see_all": True}),
+    (("approval", "show", A), 0, {"approval": {**ROW, "card": BY_AGENT.to_json()}, "view": PLAIN, "may_see_all": True}),
     (("approval", "show", A, "--as", "bob"), 4, {}),
     (("approval", "approve", A), 0, {"vote": COUNTED}),
     (("approval", "approve", A, "--reason", "Fine.", "--as", "bob"), 4, {"vote": REFUSED}),
