@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,12 +19,13 @@ import pytest
 from msgspec import structs, to_builtins
 
 import app.faces
-from app import access, adapters, definitions, doctor, shown, storage
+from app import access, adapters, definitions, doctor, logins, processes, shown, storage
 from app.cli import context, runs
+from app.demo import story
 from app.doctor import Check, State
 from app.logins import Logins
 from app.settings import Settings
-from approvals.content import CardState
+from approvals.content import Agent, CardState
 from approvals.fields import FormProblem
 from approvals.model import ApprovalKind, CardView, TaskAnswer, TaskState
 from core.errors import TransportError
@@ -342,6 +344,10 @@ FILLED = StoredTask(
 STORED = StoredTask(TASK, "acme", "main", RUN, None, "", None, None, AT)
 ROW_SHOWN = {**ROW, "card": CARD.to_json()}
 FAULTS = (FormProblem(("n",), "is wrong.", "Mend it."), FormProblem((), "is empty."))
+BY_AGENT = structs.replace(
+    CARD, title="Same", summary="Same", reverse="", changes=(), inputs=(), sources=(), rules=(),
+    agent=Agent("triage", "gpt", 3, "ana", ("mail.read", "crm.look"), "It says so."),
+)  # fmt: skip
 PLAIN = CardView(ID, "n", ApprovalKind.ACTION, CARD, CardState.PENDING)
 OF_PEOPLE: list[Case] = [
     (("approval", "list"), 0, {"approvals_page": [ROW_SHOWN]}),
@@ -350,6 +356,7 @@ OF_PEOPLE: list[Case] = [
     (("approval", "list", "--status", "open"), 2, {}),
     (("approval", "show", A), 0, {"approval": ROW_SHOWN, "view": PLAIN, "may_see_all": False}),
     (("approval", "show", A, "--as", "bob"), 0, {"approval": ROW_SHOWN, "view": VIEW, "may_see_all": True}),
+    (("approval", "show", A), 0, {"approval": {**ROW, "card": BY_AGENT.to_json()}, "view": PLAIN, "may_see_all": True}),
     (("approval", "show", A, "--as", "bob"), 4, {}),
     (("approval", "approve", A), 0, {"vote": COUNTED}),
     (("approval", "approve", A, "--reason", "Fine.", "--as", "bob"), 4, {"vote": REFUSED}),
@@ -542,10 +549,110 @@ def test_each_command_asks_and_prints_what_it_did(
         name = " ".join(line)
         while name in found:
             name += " (again)"
-        printed = json.loads(out) if "--json" in line else out.splitlines()
-        found[name] = [code, printed, command.said.splitlines(), list(office.calls)]
+        found[name] = [
+            code,
+            _read(out) if "--json" in line else out.splitlines(),
+            command.said.splitlines(),
+            list(office.calls),
+        ]
     as_it_was(HERE / f"whole_cli_alone_{part}.json", found)
+
+
+def _read(out: str) -> Any:
+    try:
+        return json.loads(out)
+    except ValueError:
+        return f"no JSON: {out}"
 
 
 def test_the_acting_person_is_the_one_of_the_settings(office: Office) -> None:
     assert context.actor(context.settings()) == Actor("person", "tess")
+
+
+@pytest.mark.parametrize(
+    ("verb", "duties"),
+    [("up", ["keep", "serve", "work"]), ("serve", ["serve"]), ("work", ["work"]), ("keep", ["keep"])],
+)
+def test_a_process_runs_the_parts_of_its_command_and_says_where(
+    office: Office, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str, duties: list[str]
+) -> None:
+    ran: list[Any] = []
+
+    async def run_settings(settings: Any, which: Any, announce: Any) -> None:
+        ran.append((settings.tenant, type(which), sorted(which), type(asyncio.get_running_loop()).__module__))
+        announce("http://here:1" if "serve" in which else None)
+
+    monkeypatch.setattr(processes, "run_settings", run_settings)
+    command, url = Command(capsys, monkeypatch), "http://here:1" if "serve" in duties else None
+    place = f" at {url}" if url else ""
+    assert command(verb) == f"Counterseal is up ({', '.join(duties)}){place}. Stop it with Ctrl-C.\n"
+    assert command(verb, "--json") == f"{json.dumps({'parts': duties, 'url': url})}\n"
+    assert ran == [("acme", frozenset, duties, "uvloop")] * 2
+
+
+@pytest.mark.parametrize(("line", "asked"), [((), (False, False)), (("--auto", "--aws", "moto"), (True, True))])
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_demo_ends_with_its_own_code(
+    office: Office,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    line: tuple[str, ...],
+    asked: tuple[bool, bool],
+    code: int,
+) -> None:
+    ran: list[Any] = []
+
+    async def run_demo(*, auto: bool, aws: bool) -> int:
+        print("a story")
+        ran.append((auto, aws))
+        return code
+
+    monkeypatch.setattr(story, "run_demo", run_demo)
+    Command(capsys, monkeypatch)("demo", *line, exit_code=code)
+    assert ran == [asked]
+
+
+@pytest.mark.parametrize("renew", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_setup_keeps_the_new_passwords_before_they_count(
+    office: Office,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    renew: bool,
+    kept: bool,
+) -> None:
+    command, lines = (
+        Command(capsys, monkeypatch),
+        [*(["--renew"] if renew else []), *(["--directory", "."] if kept else [])],
+    )
+    assert command("db", "setup", *lines, exit_code=3) == ""
+    assert command.said == (
+        "counterseal: COUNTERSEAL_DATABASE_URL is not set. "
+        "Set it to the address of the database's owner. The embedded server needs no setup.\n"
+    )
+    owner, made = "postgresql://o:p@h/d", Logins("postgresql://f:w@h/d", "postgresql://e:w@h/d", "postgresql://o:p@h/d")
+    monkeypatch.setenv("COUNTERSEAL_DATABASE_URL", owner)
+    did: list[Any] = []
+
+    def written() -> dict[str, str]:
+        return {path.name: path.read_text() for path in tmp_path.glob("*.env")}
+
+    async def make(url: str, found: Any, *, renew: bool, keep: Any) -> None:
+        did.append(("make", url, found, renew))
+        keep()
+        did.append(written())
+
+    monkeypatch.setattr(logins, "drawn", lambda url: made if url == owner else None)
+    monkeypatch.setattr(storage, "make_logins", make)
+    office.calls.clear()
+    out = command("db", "setup", *lines)
+    told = {
+        "faces": "COUNTERSEAL_FACES_DATABASE_URL=postgresql://f:w@h/d\n",
+        "engine": "COUNTERSEAL_ENGINE_DATABASE_URL=postgresql://e:w@h/d\n",
+    }
+    files = {f"{kind}.env": line for kind, line in told.items()} if kept else {}
+    assert office.calls == [["upgrade", owner]]
+    assert did == [("make", owner, made, renew), files]
+    assert out == ("Written to ./faces.env and ./engine.env.\n" if kept else "".join(told.values()))
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.env")} == ({0o600} if kept else set())

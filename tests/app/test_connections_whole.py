@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
+import socket
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +16,8 @@ import pytest
 from uvicorn.server import ServerState
 
 from app.http.connections import GuardedConfig, GuardedProtocol, Limits
+from app.http.server import HttpServer
+from core.errors import ConfigurationError
 from tests.support.whole import as_it_was
 
 EXPECTED = Path(__file__).with_name("whole_connections.json")
@@ -178,6 +182,9 @@ STORIES: dict[str, list[Any]] = {
     "a large body does not end": [
         POST.replace(b": 4", b": 100000"), b"x" * 70_000, "_late", "abort",
     ],
+    "a large body that nobody reads does not end": [
+        EARLY.replace(b": 4", b": 100000"), b"x" * 70_000, "_late", b"x" * 10, "abort",
+    ],
     "an answer before the body": [EARLY, "answers", b"ab", b"cd", GET, "answers"],
     "a body does not end after its answer": [EARLY, "answers", b"ab", "_late"],
     "a body does not end within its answer": [POST.replace(b"/ ", b"/part "), b"ab", "_late"],
@@ -239,3 +246,62 @@ async def test_a_connection_beyond_the_cap_is_told_so_and_does_not_count(others:
     assert {"connection: close", "retry-after: 1", "content-type: application/problem+json"} <= set(said)
     assert '"code":"busy"' in said[-1]
     assert await story.play(GET) == ["over", ["abort in 2"], [], ["close"], []], "and is not listened to"
+
+
+async def _silent(*_: object) -> None:
+    raise AssertionError
+
+
+OPTIONS = ("loop", "ws", "lifespan", "log_config", "access_log", "server_header", "backlog", "timeout_keep_alive")
+
+
+@pytest.mark.parametrize(
+    ("host", "family", "shown"), [("127.0.0.1", "AF_INET", "127.0.0.1"), ("::1", "AF_INET6", "[::1]")]
+)
+async def test_a_server_listens_before_it_serves_and_closes_when_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, host: str, family: str, shown: str
+) -> None:
+    try:
+        made = HttpServer(_silent, host, 0, LIMITS)
+    except ConfigurationError:
+        pytest.skip(f"there is no {host} here")
+    listening, config = made._socket, made._server.config
+    assert isinstance(config, GuardedConfig)
+    assert (listening.family.name, listening.proto) == (family, socket.IPPROTO_TCP)
+    assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) != 0
+    assert made.url == f"http://{shown}:{listening.getsockname()[1]}"
+    assert {name: getattr(config, name) for name in OPTIONS} == {
+        "loop": "none", "ws": "none", "lifespan": "off", "log_config": None, "access_log": False,
+        "server_header": False, "backlog": 128, "timeout_keep_alive": 4,
+    }  # fmt: skip
+    assert (config.timeout_graceful_shutdown, config.limits, config.http) == (10, LIMITS, GuardedProtocol)
+    served: list[Any] = []
+
+    async def serve(sockets: Any) -> None:
+        served.append(sockets)
+        stop.set()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert made._server.should_exit
+
+    stop = asyncio.Event()
+    monkeypatch.setattr(made._server, "serve", serve)
+    await made.run(stop)
+    assert served == [[listening]]
+    assert listening.fileno() == -1, "closed"
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with made._server.capture_signals():
+        after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        assert after == before, "signals are left alone"
+
+
+def test_a_place_that_cannot_be_listened_on_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for host, number, why in (("127.0.0.1", port, "Address already in use"), ("a" * 64, 0, "")):
+            with pytest.raises(ConfigurationError) as refused:
+                HttpServer(_silent, host, number)
+            assert refused.value.message.startswith(f"{host}:{number} cannot be listened on: {why}")
+            assert refused.value.remedy == "Set COUNTERSEAL_PORT (0 takes a free port) or COUNTERSEAL_HOST."
+    with HttpServer(_silent, "127.0.0.1", 0)._socket as free:
+        assert free.getsockname()[1] != port

@@ -18,6 +18,7 @@ import asyncpg
 import httpx
 import pytest
 import structlog
+from asyncpg.pgproto import pgproto
 from fastapi import FastAPI, Query
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -501,6 +502,7 @@ EAST = datetime(2026, 5, 4, 3, 2, 1, 5, tzinfo=timezone(timedelta(hours=9)))
 KEYS: list[tuple[list[Any], tuple[type, ...]]] = [
     ([UUID(int=7)], (UUID,)),
     (["each.1/\u00e9"], (str,)),
+    ([pgproto.UUID(str(UUID(int=7)))], (UUID,)),
     ([3, UUID(int=7)], (int, UUID)),
     ([EAST, UUID(int=7), -4], (datetime, UUID, int)),
     *(([number], (int,)) for number in (-(2**31) + 1, -1, 0, 2**31 - 1)),

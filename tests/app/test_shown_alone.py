@@ -1,4 +1,4 @@
-"""What faces show of a run, a question and a task, whole: each member from its own place, whatever stands beside it."""
+"""Runs, questions and tasks as faces show them, whole: each member from its own place, whatever stands beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process does before and around its work, by itself: its log lines, its locks, its signals, its listening."""
+"""Parts of a process around its work, by themselves: its log lines, its locks, its signals, its listening."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import gc
 import json
 import logging
 import os
+import re
 import signal
+import socket
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,14 +21,16 @@ import psutil
 import pytest
 import structlog
 
-from app import adapters, definitions, faces, file_locks, logs, processes, storage
+from app import adapters, definitions, faces, file_locks, logs, processes, storage, wiring
 from app.faces import Faces, build_faces
 from app.logins import Logins
 from app.processes import Duty
 from app.settings import LogLevel, load_settings
-from core.db import FACES_ROLE
+from core.db import ENGINE_ROLE, FACES_ROLE
 from core.errors import ConfigurationError
+from evidence.signing import FileSigner
 from runtime.keep.dispatcher import KIND_MAX
+from runtime.store import records
 
 LEVELS = get_args(LogLevel)
 QUIET = (
@@ -289,7 +293,7 @@ async def test_a_process_is_built_prepared_and_announced_in_this_order(
 
     async def run(app: Any, which: Any, stop: asyncio.Event, announce: Any) -> None:
         executor = cast("Any", asyncio.get_running_loop())._default_executor
-        did.append(("run", sorted(which), executor._max_workers))
+        did.append(("run", sorted(which), getattr(executor, "_max_workers", None)))
         announce("http://here")
 
     for name, stub in (("build", build), ("run", run), ("keep_for_good", lambda: did.append("kept"))):
@@ -325,6 +329,48 @@ async def test_a_process_is_built_prepared_and_announced_in_this_order(
         "closed",
     ]
     assert not file_locks.is_held(tmp_path / "parts.lock")
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+async def test_an_embedded_server_is_watched_and_a_schema_is_always_kept(
+    clean_environment: pytest.MonkeyPatch, embedded: bool
+) -> None:
+    ran: list[Any] = []
+
+    def stub(name: str) -> Any:
+        async def running(*given: Any) -> None:
+            ran.append((name, *given))
+
+        return running
+
+    for name in ("watch", "keep_schema"):
+        clean_environment.setattr(storage, name, stub(name))
+    settings = load_settings(**({} if embedded else {"database_url": "postgresql://u:p@h/d"}))
+    app, stop = cast("Any", SimpleNamespace(settings=settings)), asyncio.Event()
+    await processes.run(app, frozenset(), stop, lambda url: ran.append(("announced", url)))
+    kept = [("watch", settings, stop)] if embedded else []
+    assert ran == [("announced", None), *kept, ("keep_schema", settings, stop)]
+
+
+async def test_one_part_that_fails_ends_the_others(clean_environment: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    async def fails(*_: Any) -> None:
+        raise ConfigurationError("It cannot go on.")
+
+    async def waits(*_: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("canceled")
+
+    clean_environment.setattr(storage, "watch", waits)
+    clean_environment.setattr(storage, "keep_schema", fails)
+    app: Any = SimpleNamespace(settings=load_settings())
+    with pytest.raises(ExceptionGroup) as failed:
+        await processes.run(app, frozenset(), asyncio.Event(), lambda url: None)
+    assert [str(each) for each in failed.value.exceptions] == ["It cannot go on."]
+    assert ended == ["canceled"]
 
 
 @pytest.mark.parametrize("new", [False, True])
@@ -401,3 +447,82 @@ async def test_a_question_is_asked_in_a_transaction_of_its_tenant() -> None:
 
     one = Faces(load_settings(), cast("Any", Database()), None)
     assert await one.ask("acme", question, 1, two=2) == (("of acme", "acme", 1), {"two": 2})
+
+
+class Opened:
+    """A database of one login, which is told when it is closed."""
+
+    def __init__(self, url: str, role: str, *, connections: int = 1) -> None:
+        self.of: Any = (url, role, connections)
+
+    async def __aenter__(self) -> Opened:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.of = "closed"
+
+
+@pytest.mark.parametrize("engine", ["postgresql://e:p@h/d", None])
+@pytest.mark.parametrize("slack", [None, "client"])
+@pytest.mark.parametrize("given", [False, True])
+async def test_a_runtime_is_built_of_what_is_given_and_else_of_the_settings(
+    clean_environment: pytest.MonkeyPatch, engine: str | None, slack: Any, given: bool
+) -> None:
+    did: list[Any] = []
+    logins = Logins("postgresql://f:p@h/d", engine)
+    settings = load_settings(worker_concurrency=5, tenant="acme")
+    catalog = SimpleNamespace(catalog="catalog")
+
+    @asynccontextmanager
+    async def ready(asked: Any) -> AsyncIterator[Logins]:
+        assert asked is settings
+        yield logins
+
+    async def faces_of_(stack: Any, asked: Any, url: str, blobs: Any) -> Any:
+        did.append(("faces", asked, url, blobs))
+        return SimpleNamespace(settings=asked, database="faces'", slack=slack, definitions=catalog)
+
+    async def engine_of(found: Logins) -> str:
+        return found.engine or found.faces
+
+    async def require(*said: Any) -> None:
+        did.append(("require", *said))
+
+    async def aclose() -> None:
+        did.append("connectors closed")
+
+    made = SimpleNamespace(aclose=aclose)
+
+    def connectors_of(asked: Any, of: Any, read: Any) -> Any:
+        did.append(("connectors", asked, of, read.func, read.args[0].of))
+        return made
+
+    for name, stub in (("ready_database", ready), ("engine_of", engine_of), ("require_tenants", require)):
+        clean_environment.setattr(storage, name, stub)
+    clean_environment.setattr(wiring, "faces_of", faces_of_)
+    clean_environment.setattr(wiring, "Database", Opened)
+    clean_environment.setattr(adapters, "connectors_of", connectors_of)
+    clean_environment.setattr(adapters, "queue_of", lambda asked: ("queue", asked))
+    clean_environment.setattr(adapters, "dead_letters_of", lambda asked: ("letters", asked))
+    clean_environment.setattr(FileSigner, "load_or_create", lambda path: ("signer", path))
+    clean_environment.setattr(wiring, "SlackMessenger", lambda client: ("messenger", client))
+    own: dict[str, Any] = {name: f"own {name}" for name in ("connectors", "messenger", "queue", "blobs", "signer")}
+    opened = (engine or logins.faces, ENGINE_ROLE, 13)
+    async with wiring.build(settings, **(own if given else {})) as app:
+        parts: Any = app
+        assert (parts.database.of, parts.settings, parts.definitions) == (opened, settings, catalog)
+        found = (parts.connectors, parts.queue, parts.signer, parts.messenger)
+        posts = None if slack is None else ("messenger", "client")
+        assert found == (
+            (own["connectors"], own["queue"], own["signer"], own["messenger"])
+            if given
+            else (made, ("queue", settings), ("signer", settings.signing_key_path), posts)
+        )
+        assert parts.dead_letters == ("letters", settings)
+        assert re.fullmatch(rf"{re.escape(socket.gethostname())}:{os.getpid()}:[0-9a-f]{{6}}", parts.owner)
+    assert parts.database.of == "closed"
+    assert did == [
+        ("faces", settings, logins.faces, own["blobs"] if given else None),
+        ("require", "faces'", logins, ("acme",)),
+        *([] if given else [("connectors", settings, "catalog", records.read, opened), "connectors closed"]),
+    ]

@@ -1,4 +1,4 @@
-"""What a start makes of a folder and of what is published, by itself; what the doctor and a check say of it."""
+"""Starts by themselves: what becomes of a folder and of what is published; what the doctor and a check say of it."""
 
 from __future__ import annotations
 
@@ -389,6 +389,29 @@ async def test_a_check_tells_what_is_missing_refused_or_not_compared_here(monkey
         "fixed.yaml: declarations do not fit the database of 'slack': one. two. Mend the declarations, or the database."
     )
     assert len(closed) == 3, "whatever came of it"
+
+
+async def test_the_state_of_each_connector_is_told_in_the_order_of_names(clean_environment: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+
+    class Some(Connectors):
+        async def aclose(self) -> None:
+            closed.append(self)
+
+    made: dict[str, Any] = {"http": object(), "slack": object()}
+    clean_environment.setattr(adapters, "connectors_of", lambda settings, catalog: Some(made))
+    settings, catalog = load_settings(), load_catalog()
+    found = await definitions.standing(settings, catalog, ["slack", "odd", "http", "bpmn", "slack", "model"])
+    unset = {name: f"not configured. Set {SETTINGS[name]}." for name in ("bpmn", "model")}
+    known = f"not configured. Known connectors: {', '.join(sorted(SETTINGS))}."
+    assert [*found.items()] == [
+        ("bpmn", unset["bpmn"]),
+        ("http", "configured"),
+        ("model", unset["model"]),
+        ("odd", known),
+        ("slack", "configured"),
+    ]
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("there", [True, False])
