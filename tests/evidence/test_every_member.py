@@ -274,7 +274,7 @@ def test_a_table_is_drawn_as_it_was() -> None:
         Row("a longer name", Status.FAILED, "x\x1b[31m\u202e " + "word " * 30),
         Row("b", Status.WARNING, ""),
         Row("c", Status.NOT_PROVEN, "not"),
-        Row("d", Status.OK, "well"),
+        Row("d", Status.OK, "well\nchain  ok\tx"),
     )
     assert Verification(rows).to_text().split("\n") == [
         "a              ok          fine",
@@ -283,7 +283,7 @@ def test_a_table_is_drawn_as_it_was() -> None:
         "                           word word word word word",
         "b              warning",
         "c              not_proven  not",
-        "d              ok          well",
+        "d              ok          well\\nchain  ok\\tx",
         "",
         "VERIFICATION FAILED: 2 ok, 1 failed, 1 warning, 1 not_proven",
     ]
