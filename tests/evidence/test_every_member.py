@@ -128,6 +128,9 @@ def test_every_member_of_the_file_of_a_run_in_which_nothing_happened_is_bound_as
     for name in (layout.RUN_FILE, layout.RUN_HEAD):
         for place, changed in changes(json.loads(files[name])):
             found[f"{name}: {place}"] = verified({**files, name: json.dumps(changed).encode()}, statement)
+    failed = replace(content, policies=(), run=replace(content.run, status="failed_terminal"))
+    other = assemble(failed, workshop.signer.public_key)
+    found["another status, signed"] = said(verify_unsigned(other.files, other.statement))
     as_it_was(EXPECTED.with_name("every_bare_member.json"), found)
 
 
