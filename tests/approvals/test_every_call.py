@@ -430,11 +430,12 @@ async def test_a_submission_is_answered_by_a_page_a_fault_or_a_sentence(view: Ca
         desk = Desk(None, Answer(counted, "Said."))
         assert await handlers._submission(desk, decided) == update | {"view": modals.answer("Said.")}
         assert desk.calls == [("submit", decided)]
-    faulty = Desk(None, Answer(False, "Give a reason.", about_reason=True))
-    assert await handlers._submission(faulty, decided) == {
-        "response_action": "errors",
-        "errors": {"reason": "Give a reason."},
-    }
+    for counted in (True, False):
+        faulty = Desk(None, Answer(counted, "Give a reason.", about_reason=True))
+        assert await handlers._submission(faulty, decided) == {
+            "response_action": "errors",
+            "errors": {"reason": "Give a reason."},
+        }
 
 
 @pytest.mark.parametrize("state", TaskState)

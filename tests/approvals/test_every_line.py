@@ -64,6 +64,8 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
         "edges": [visible(text) for text in (" a", "a ", " ", "  ", "a b", "\ta")],
         "no edges": [visible(text, edges=False) for text in (" a", "a ", " ", "\ta")],
         "marks": [visible("Z" + "\u0300" * many + "Z\u0301") for many in (3, 4, 5)],
+        "marks after others": [visible(f"Z{other}" + "\u0300" * 4) for other in ("\u0488", "\u0903", "\u200b", "a")],
+        "long values": [literal(value) for value in ({"b": "x" * 190, "a": {"d": 1, "c": 2}}, ["é" * 200])],
         "code": [blocks.code(text) for text in ("", " ", "a`<b>&", "a\nb")],
         "values": [literal(value) for value in VALUES],
         "links": {link: link_line(link) for link in LINKS},

@@ -75,6 +75,10 @@ def views(view: CardView) -> dict[str, CardView]:
         "asks": view,
         "asks for much": replace(asked, content=replace(said, sensitive=())),
         "masked": asked,
+        "masked inputs": replace(
+            view, content=replace(plain, changes=(), inputs=(InputField("token", "hunter2"),), sensitive=("token",))
+        ),
+        "masked changes": replace(view, content=replace(plain, inputs=(), sensitive=("priority", "gone"))),
         "bare": replace(view, content=replace(bare, reverse="")),
         "gate": replace(view, kind=ApprovalKind.GATE, content=bare, paused="the tenant is paused."),
         "in doubt": doubt,

@@ -202,6 +202,19 @@ async def test_a_changed_or_linked_file_is_noticed(tmp_path: Path) -> None:
         await store.get(blob)
 
 
+@pytest.mark.parametrize(("key", "kind"), [("a/b", NotFoundError), ("b", NotFoundError), ("c", TransportError)])
+async def test_what_cannot_be_there_is_not_found_and_what_cannot_be_read_may_be(
+    tmp_path: Path, key: str, kind: type[Exception]
+) -> None:
+    store = FileBlobStore(tmp_path)
+    await store.put("a", ONE, sha(ONE))
+    (tmp_path / "c").mkdir()
+    with pytest.raises(kind) as caught:
+        await store.get(StoredBlob(f"file:{key}", None, sha(ONE)))
+    said = {"c": "the evidence file c cannot be read: Is a directory"}
+    assert str(caught.value) == said.get(key, f"file:{key} is not in the evidence directory")
+
+
 async def test_an_unwritable_directory_is_a_transport_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TransportError, match="cannot be written"):

@@ -304,7 +304,7 @@ def test_histories_add_up_as_they_did() -> None:
         f"{known}, {status}, {attempt} of {last}": contradiction(known, attempt, status, last)
         for known in LateAnswer
         for status in ReceiptStatus
-        for attempt, last in ((1, 1), (1, 2))
+        for attempt, last in ((1, 1), (1, 2), (2, 1))
     }
     as_it_was(EXPECTED.with_name("every_history.json"), found)
 

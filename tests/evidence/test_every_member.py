@@ -128,6 +128,9 @@ def test_every_member_of_the_file_of_a_run_in_which_nothing_happened_is_bound_as
     for name in (layout.RUN_FILE, layout.RUN_HEAD):
         for place, changed in changes(json.loads(files[name])):
             found[f"{name}: {place}"] = verified({**files, name: json.dumps(changed).encode()}, statement)
+    failed = replace(content, policies=(), run=replace(content.run, status="failed_terminal"))
+    other = assemble(failed, workshop.signer.public_key)
+    found["another status, signed"] = said(verify_unsigned(other.files, other.statement))
     as_it_was(EXPECTED.with_name("every_bare_member.json"), found)
 
 
@@ -274,7 +277,7 @@ def test_a_table_is_drawn_as_it_was() -> None:
         Row("a longer name", Status.FAILED, "x\x1b[31m\u202e " + "word " * 30),
         Row("b", Status.WARNING, ""),
         Row("c", Status.NOT_PROVEN, "not"),
-        Row("d", Status.OK, "well"),
+        Row("d", Status.OK, "well\nchain  ok\tx"),
     )
     assert Verification(rows).to_text().split("\n") == [
         "a              ok          fine",
@@ -283,7 +286,7 @@ def test_a_table_is_drawn_as_it_was() -> None:
         "                           word word word word word",
         "b              warning",
         "c              not_proven  not",
-        "d              ok          well",
+        "d              ok          well\\nchain  ok\\tx",
         "",
         "VERIFICATION FAILED: 2 ok, 1 failed, 1 warning, 1 not_proven",
     ]

@@ -11,7 +11,7 @@ import pytest
 from connectors.port import Done
 from core.canonical import digest
 from core.errors import InputError
-from evidence.origins import DECIDED, Event, Recount, counts, listed, recompute
+from evidence.origins import ANSWERED, BEGAN, DECIDED, SUCCEEDED, Event, Recount, counts, listed, recompute
 from runtime.engine.told import parts, shown_values
 from tests.engine.agents import Piloted, piloted
 from tests.engine.conftest import KEY
@@ -24,6 +24,7 @@ SEEN = (
     ALLOWS.replace("outcome: allow\n    otherwise: allow", "outcome: allow\n    because: Seen.")
     + "  - {id: rest, match: {operation: probe.effect.apply}, outcome: allow}\n"
 )
+MATCHING = "matching/probe_value_read"
 
 
 class Bundle:
@@ -122,6 +123,17 @@ def test_where_a_value_is_withheld_nothing_is_said(read_and_applied: Bundle, ste
     assert (found.again == 1) == (step not in ("triage", "triage/1") or (step, kind) == ("triage/1", "step.succeeded"))
 
 
+def changed(tool: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The same description of a tool but for these members; ``...`` takes one away."""
+    return {name: value for name, value in {**tool, **more}.items() if value is not ...}
+
+
+@pytest.mark.parametrize("more", [{"secret": True}, {"operation": ...}, {"operation": ..., "secret": True}])
+def test_what_a_secret_tool_or_a_run_answered_is_withheld(read_and_applied: Bundle, more: dict[str, Any]) -> None:
+    found = read_and_applied.forged("triage", "agent.began", MATCHING, lambda old: changed(old, **more))
+    assert found == Recount(again=1, withheld=1)
+
+
 @pytest.mark.parametrize(
     ("step", "kind", "name", "forge"),
     [
@@ -131,6 +143,17 @@ def test_where_a_value_is_withheld_nothing_is_said(read_and_applied: Bundle, ste
         ("triage/1/1", "step.succeeded", "output/value", lambda old: "other"),
         ("triage/2", "agent.answered", "said", lambda old: [{**old[0], "input": {"name": "made up", "value": "x"}}]),
         ("triage/2/1", "decision.made", "facts/origin.name", lambda old: [["requester"]]),
+        ("triage/2/1", "decision.made", "origins/turn", lambda old: "triage/1"),
+        ("triage/2/1", "decision.made", "origins/shown", lambda old: "0" * 64),
+        ("triage/2/1", "decision.made", "origins/arguments", lambda old: {}),
+        (
+            "triage/2/1",
+            "decision.made",
+            "origins/arguments",
+            lambda old: {**old, "name": {**old["name"], "fixed": ["x"]}},
+        ),
+        ("triage", "agent.began", MATCHING, lambda old: changed(old, people=True)),
+        ("triage", "agent.began", MATCHING, lambda old: changed(old, operation="probe.other.read")),
     ],
 )
 def test_what_is_not_as_it_was_told_is_named(
@@ -160,6 +183,28 @@ def test_what_an_agent_remembers_is_not_found_again() -> None:
 def test_an_agent_that_had_turns_before_is_followed_by_its_numbers() -> None:
     many = [calls(read(f"n{number}")) for number in range(11)]
     assert told(*many, calls(apply(EVIL)), says("Done."), text=agent(more="limits: {turns: 40}")).recount().again == 12
+
+
+def test_what_an_agent_was_shown_before_it_began_or_after_it_called_does_not_count() -> None:
+    bundle = told(calls(call("nothing", {})), calls(apply("alpha")), says("Done."))
+    events = listed(bundle.events, bundle.chained)
+
+    def counted(*more: Event) -> Recount:
+        every = sorted([*events, *more], key=lambda one: one.seq)
+        return recompute(every, lambda *pair: (pair in bundle.values, bundle.values.get(pair)))
+
+    (began,) = [one.seq for one in events if one.type == BEGAN]
+    (called,) = [one.seq for one in events if one.type == DECIDED]
+    withheld = [(f"/x/{name}", "0" * 64) for name in ("messages", "sources", "matching", "output", "said")]
+    for seq in (began - 1, called + 1, events[-1].seq + 1):
+        for kind, step in (
+            (BEGAN, "triage"), (SUCCEEDED, "triage/1/1"), (SUCCEEDED, "triage/1/2"), (BEGAN, "other"),
+            (SUCCEEDED, "triage/3"), (ANSWERED, "triage/3"),
+        ):  # fmt: skip
+            if seq < began or (kind, step) != (SUCCEEDED, "triage/1/1"):
+                assert counted(Event(seq, kind, step, withheld)) == Recount(again=1), (seq, kind, step)
+    assert counted(Event(began + 1, SUCCEEDED, "triage/1/1", withheld)) == Recount(withheld=1)
+    assert counted(Event(began + 1, BEGAN, "triage", withheld)) == Recount(withheld=1)
 
 
 def test_a_list_must_be_whole_and_bound(read_and_applied: Bundle) -> None:

@@ -82,6 +82,8 @@ def test_a_missing_key_and_an_impossible_place_are_configuration_errors(tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be created"):
         FileSigner.load_or_create(tmp_path / "file" / "k.pem")
+    with pytest.raises(ConfigurationError, match="the signing key /dev/null is not a file"):
+        FileSigner.load(Path("/dev/null"))
     (tmp_path / "folder").mkdir(0o700)
     with pytest.raises(ConfigurationError):
         FileSigner.load(tmp_path / "folder")
