@@ -296,6 +296,10 @@ def test_an_update_of_a_record_may_write_any_field_by_name(catalog: Catalog) -> 
     told = own(catalog, "servicenow.own.set", update, **given, writes=["u_own"])
     assert [one[:2] for one in told] == [("input_schema", "servicenow:update does not send 'u_more'.")]
     assert own(catalog, "servicenow.own.set", update, **given, writes=["u_own", "u_more"]) == []
+    letters = {"sys_id": TEXT, "fields": {"type": "object"}, "f": TEXT, "s": TEXT}
+    told = own(catalog, "servicenow.own.set", update, input_schema=schema | {"properties": letters}, writes="fields")
+    faults = [("input_schema", f"servicenow:update does not send {name!r}.") for name in ("f", "s")]
+    assert [one[:2] for one in told][:2] == faults
 
 
 def document(*declared: dict[str, Any]) -> str:
@@ -334,6 +338,9 @@ def test_faults_of_handlers_are_told_by_operation_and_line(catalog: Catalog) -> 
     loaded = load_catalog([Source("own.yaml", document(declaration()))])
     assert loaded.operations.keys() - loaded.packaged == {"crm.ticket.set"}
     assert loaded.packaged == catalog.packaged == frozenset(catalog.operations)
+    both = [Source(f"{name}.yaml", document(declaration(name=f"crm.{name}.set"))) for name in ("a", "b")]
+    assert catalog_of(both).packaged == frozenset()
+    assert catalog_of(both, packaged=frozenset({"b.yaml"})).packaged == {"crm.b.set"}
     with pytest.raises(InputError) as missing:
         loaded.get("crm.ticket.sett")
     assert str(missing.value) == "there is no operation 'crm.ticket.sett'. Did you mean 'crm.ticket.set'?"

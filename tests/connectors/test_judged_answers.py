@@ -562,6 +562,11 @@ NO_PRICE = Usage("p", "m", 1000, 100, None)
             Done({"text": "", "model": "m", "finish_reason": "stop", "tool_calls": [one()]}, usage=NO_PRICE),
         ),
         (
+            chat({"content": "let me look", "tool_calls": [one()]}, usage=COUNTS),
+            {"response_format": "json"},
+            Done({"text": "let me look", "model": "m", "finish_reason": "stop", "tool_calls": [one()]}, usage=NO_PRICE),
+        ),
+        (
             chat({"content": "hi", "tool_calls": [7]}, usage=COUNTS),
             {},
             NotSent(f"{CALLS}[0]: must be an object (finish reason: stop)", usage=NO_PRICE),

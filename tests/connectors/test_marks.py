@@ -132,3 +132,25 @@ def test_of_two_writers_the_weaker_one_counts(weakest: Writer, other: Writer) ->
     assert (
         writer_at({"x-written-by": str(other), "additionalProperties": {"x-written-by": str(weakest)}}, "/c") is weakest
     )
+
+
+@pytest.mark.parametrize(
+    ("outer", "middle", "inner", "writer"),
+    [
+        (None, "system", None, Writer.SYSTEM),
+        ("system", None, None, Writer.SYSTEM),
+        ("people", "system", None, Writer.SYSTEM),
+        ("system", "people", None, Writer.PEOPLE),
+        ("system", "people", "system", Writer.SYSTEM),
+        (None, None, "people", Writer.PEOPLE),
+        (None, None, None, Writer.ANYONE),
+    ],
+)
+def test_a_list_of_lists_is_written_by_whom_the_nearest_of_them_says(
+    outer: str | None, middle: str | None, inner: str | None, writer: Writer
+) -> None:
+    def marked(mark: str | None, **more: Any) -> Any:
+        return more | ({} if mark is None else {"x-written-by": mark})
+
+    rows = marked(outer, type="array", items=marked(middle, type="array", items=marked(inner, **properties(a={}))))
+    assert writer_at(properties(rows=rows), "/rows/a") is writer

@@ -68,6 +68,23 @@ def test_an_action_is_built_whole() -> None:
     assert owned.connector == "mail"
 
 
+@pytest.mark.parametrize(
+    ("before", "changes"),
+    [
+        (None, [("a", None, None), ("b", None, 1), ("c", None, "")]),
+        ({}, [("b", None, 1), ("c", None, "")]),
+        ({"a": None, "b": 1, "c": ""}, []),
+        ({"a": "", "b": "1", "c": None, "d": 5}, [("a", "", None), ("b", "1", 1), ("c", None, "")]),
+    ],
+)
+def test_what_was_not_read_may_change_to_anything_even_to_nothing(
+    before: JsonObject | None, changes: list[tuple[str, Any, Any]]
+) -> None:
+    fields: JsonObject = {"a": None, "b": 1, "c": ""}
+    action = Action("x.y.z", fields, fields, "t", None, before, Risk.LOW, SideEffects.EXTERNAL_CALL, False, "s")
+    assert action.changes == tuple(Change(*one) for one in changes)
+
+
 @pytest.mark.req("Q-4")
 @pytest.mark.parametrize(
     ("changes", "fields", "before", "reversible", "restored"),

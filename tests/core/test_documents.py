@@ -98,6 +98,20 @@ class TestReading:
         with pytest.raises(DefinitionError, match="nested deeper"):
             load_document("\n".join(lines), "deep.yaml")
 
+    def test_aliases_nest_as_deep_as_lists_that_are_written_out(self) -> None:
+        """The scalar stands two levels below the root in the first line, and one more in each that follows."""
+        for more, fits in ((DEPTH_MAX - 2, True), (DEPTH_MAX - 1, False)):
+            lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, more + 1))]
+            if fits:
+                assert load_document("\n".join(lines), "deep.yaml").value
+                assert load_document(f"a: {'[' * (more + 1)}x{']' * (more + 1)}", "deep.yaml").value
+                continue
+            with pytest.raises(DefinitionError) as caught:
+                load_document("\n".join(lines), "deep.yaml")
+            assert str(caught.value).endswith(f": is nested deeper than {DEPTH_MAX} levels.")
+            with pytest.raises(DefinitionError, match="nested deeper"):
+                load_document(f"a: {'[' * (more + 1)}x{']' * (more + 1)}", "deep.yaml")
+
     def test_positions(self) -> None:
         document = load_document("steps:\n  - id: a\n    with:\n      x: [1, 22]\n  - id: b\n", "x.yaml")
         assert document.position(()) == (1, 1)
