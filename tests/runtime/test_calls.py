@@ -120,6 +120,26 @@ async def test_an_answer_is_kept_as_far_as_it_can_be_stored(
     assert (one.call._sent, one.call._answered) == (NOON, LATER)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (RuntimeError("no"), {"event": "connector raised", "log_level": "error", "exc_info": True}),
+        (
+            "what",
+            {"event": "connector returned no Outcome; the call is in doubt", "kind": "str", "log_level": "error"},
+        ),
+        (Refused("404", "no"), None),
+    ],
+)
+async def test_a_connector_that_breaks_its_word_is_told_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, said: Any
+) -> None:
+    one = One(monkeypatch, answer)
+    with structlog.testing.capture_logs() as logs:
+        await one.call._send()
+    assert logs == ([] if said is None else [said])
+
+
 async def test_a_result_that_cannot_be_stored_says_why_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found = await One(monkeypatch, Done(NAN, "e1")).call._send()
     assert isinstance(found, Unfit)
