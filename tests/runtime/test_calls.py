@@ -12,13 +12,24 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from connectors.port import NOT_CONFIGURED, Connectors, Done, InDoubt, NotSent, Parked, Refused
+from connectors.port import (
+    NOT_CONFIGURED,
+    Connectors,
+    Done,
+    InDoubt,
+    NotSent,
+    Parked,
+    Probe,
+    ProbeVerdict,
+    Refused,
+)
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from evidence.chain import Actor
 from evidence.events import EventType
 from evidence.receipts import LateAnswer
 from runtime.engine import late
+from runtime.engine.doubt import PROBE_AFTER
 from runtime.engine.events import ActionLate
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import Over, Perform, Unfit
@@ -144,6 +155,24 @@ async def test_a_result_that_cannot_be_stored_says_why_and_what_is_left(monkeypa
     found = await One(monkeypatch, Done(NAN, "e1")).call._send()
     assert isinstance(found, Unfit)
     assert (found.done, found.problem.startswith(PROBLEM)) == (Done({}, "e1"), True)
+
+
+async def test_a_target_that_cannot_be_asked_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connector is missing, or it gave no answer."""
+    one = One(monkeypatch)
+    asked: Any = SimpleNamespace(operation=SimpleNamespace(connector="probe"), call=CALL, seconds_since_intent=1.0)
+    later = PROBE_AFTER.total_seconds()
+    found = await calling.inquire(one.driving.tools.connectors, asked)
+    assert found == Probe(ProbeVerdict.CANNOT_TELL, one.missing, retry_after_seconds=later)
+    assert await calling.read_before(one.driving.tools.connectors, asked) == Refused(NOT_CONFIGURED, one.missing)
+
+    async def silent(_: Any, *, seconds_since_intent: float) -> Any:
+        assert seconds_since_intent == 1.0
+        raise RuntimeError("no")
+
+    connectors: Any = Connectors({"probe": SimpleNamespace(probe=silent)})
+    found = await calling.inquire(connectors, asked)
+    assert found == Probe(ProbeVerdict.CANNOT_TELL, "The connector failed: RuntimeError: no", retry_after_seconds=later)
 
 
 async def test_without_its_connector_nothing_is_sent_and_that_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:
