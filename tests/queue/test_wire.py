@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -11,8 +12,11 @@ import structlog
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from core.errors import TransportError
+from runtime.queue import postgres
 from runtime.queue.port import DeadLetter, Depth
+from runtime.queue.postgres import PostgresDelivery, PostgresQueue
 from runtime.queue.sqs import BATCH_MAX, SqsAddress, SqsDeadLetters, SqsDelivery, SqsQueue
+from runtime.store import claims as store
 from tests.support.rows import uid
 
 pytestmark = pytest.mark.req("Q-11")
@@ -177,3 +181,43 @@ async def test_a_message_that_is_left_to_the_dead_letters_is_named() -> None:
     assert logs == [
         {"event": "unknown message left to the dead letters", "message_id": "m1", "log_level": "error"}
     ]  # fmt: skip
+
+
+@pytest.mark.req("Q-11")
+async def test_a_worker_gets_a_turn_for_each_wake_up_and_one_when_it_has_idled(monkeypatch: pytest.MonkeyPatch) -> None:
+    rested: list[tuple[bool, float]] = []
+
+    async def rest(event: asyncio.Event, seconds: float) -> None:
+        rested.append((event.is_set(), seconds))
+
+    monkeypatch.setattr(postgres, "rest", rest)
+    queue = PostgresQueue(idle=timedelta(seconds=7))
+    turns = [await queue.receive(3), await queue.receive(3)]
+    queue.wake()
+    queue.wake()
+    turns += [await queue.receive(3), await queue.receive(3)]
+    assert rested == [(True, 7.0), (False, 7.0), (True, 7.0), (False, 7.0)]
+    assert [[type(each) for each in turn] for turn in turns] == [[PostgresDelivery]] * 4
+    assert (await queue.sent(messages(2)), queue.needs_dispatch, SqsQueue.needs_dispatch) == ([], False, True)
+
+
+async def test_a_turn_claims_what_is_next_and_a_message_the_step_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def claims(name: str) -> Any:
+        async def claim(*given: Any) -> Any:
+            asked.append((name, *given))
+            return [name]
+
+        return claim
+
+    monkeypatch.setattr(store, "claim_next", claims("next"))
+    monkeypatch.setattr(store, "claim_step", claims("step"))
+    connection: Any = "the connection"
+    given = (connection, "me", timedelta(seconds=30))
+    turn, message = PostgresDelivery(), SqsDelivery(SqsAddress(Client(), PLAIN), uid(1), "h1")
+    found: list[Any] = [await turn.claim(*given, 3), await message.claim(*given, 3)]
+    assert found == [["next"], ["step"]]
+    assert asked == [("next", *given, 3), ("step", *given, uid(1))]
+    await turn.extend(timedelta(seconds=30))
+    await turn.done()

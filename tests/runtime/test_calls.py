@@ -12,13 +12,24 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from connectors.port import NOT_CONFIGURED, Connectors, Done, InDoubt, NotSent, Parked, Refused
+from connectors.port import (
+    NOT_CONFIGURED,
+    Connectors,
+    Done,
+    InDoubt,
+    NotSent,
+    Parked,
+    Probe,
+    ProbeVerdict,
+    Refused,
+)
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from evidence.chain import Actor
 from evidence.events import EventType
 from evidence.receipts import LateAnswer
 from runtime.engine import late
+from runtime.engine.doubt import PROBE_AFTER
 from runtime.engine.events import ActionLate
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import Over, Perform, Unfit
@@ -120,10 +131,48 @@ async def test_an_answer_is_kept_as_far_as_it_can_be_stored(
     assert (one.call._sent, one.call._answered) == (NOON, LATER)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (RuntimeError("no"), {"event": "connector raised", "log_level": "error", "exc_info": True}),
+        (
+            "what",
+            {"event": "connector returned no Outcome; the call is in doubt", "kind": "str", "log_level": "error"},
+        ),
+        (Refused("404", "no"), None),
+    ],
+)
+async def test_a_connector_that_breaks_its_word_is_told_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, said: Any
+) -> None:
+    one = One(monkeypatch, answer)
+    with structlog.testing.capture_logs() as logs:
+        await one.call._send()
+    assert logs == ([] if said is None else [said])
+
+
 async def test_a_result_that_cannot_be_stored_says_why_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found = await One(monkeypatch, Done(NAN, "e1")).call._send()
     assert isinstance(found, Unfit)
     assert (found.done, found.problem.startswith(PROBLEM)) == (Done({}, "e1"), True)
+
+
+async def test_a_target_that_cannot_be_asked_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connector is missing, or it gave no answer."""
+    one = One(monkeypatch)
+    asked: Any = SimpleNamespace(operation=SimpleNamespace(connector="probe"), call=CALL, seconds_since_intent=1.0)
+    later = PROBE_AFTER.total_seconds()
+    found = await calling.inquire(one.driving.tools.connectors, asked)
+    assert found == Probe(ProbeVerdict.CANNOT_TELL, one.missing, retry_after_seconds=later)
+    assert await calling.read_before(one.driving.tools.connectors, asked) == Refused(NOT_CONFIGURED, one.missing)
+
+    async def silent(_: Any, *, seconds_since_intent: float) -> Any:
+        assert seconds_since_intent == 1.0
+        raise RuntimeError("no")
+
+    connectors: Any = Connectors({"probe": SimpleNamespace(probe=silent)})
+    found = await calling.inquire(connectors, asked)
+    assert found == Probe(ProbeVerdict.CANNOT_TELL, "The connector failed: RuntimeError: no", retry_after_seconds=later)
 
 
 async def test_without_its_connector_nothing_is_sent_and_that_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -168,7 +167,6 @@ def test_the_steps_of_one_run_have_one_pump_while_one_of_them_is_held() -> None:
     assert tools().pump(RUN) is not one
     one.drives = 9
     del one
-    gc.collect()
     assert found.pump(RUN).drives == 0
 
 

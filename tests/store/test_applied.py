@@ -124,6 +124,12 @@ async def test_queues_are_counted_in_one_snapshot_each_figure_in_its_place(most:
     ]  # fmt: skip
 
 
+async def test_queues_are_counted_as_they_were_at_one_moment() -> None:
+    connection: Any = Asked()
+    assert await queues(connection) == []
+    assert connection.told[:2] == [(queue_reads._SNAPSHOT,), (queue_reads._TENANTS, None)]
+
+
 def test_the_figures_of_a_tenant_are_those_of_all_its_lanes() -> None:
     acme, beta = WANTED
     assert (acme.steps, beta.steps) == (

@@ -9,9 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
+from core.grouping import WRITERS
 from evidence.events import EventType
 from runtime.engine.commit import Commit
 from runtime.store import journal
+from runtime.store.commits import apply
 from runtime.store.journal import Append, appends
 from runtime.work import chats, committing
 from runtime.work.chats import Chats
@@ -207,3 +209,14 @@ async def test_each_of_those_that_went_together_has_its_own_answer(monkeypatch: 
     connection: Any = "the connection"
     found: Any = await committing._together(connection, items)
     assert found == ["one", None, "three"]
+
+
+def test_a_committer_writes_each_alone_or_several_together() -> None:
+    def connection() -> Any:
+        """Give no connection."""
+
+    found = committing.committer(connection, writers=3)
+    assert (found._connection, found._alone, found._together, found._fits, found._free) == (
+        connection, apply, committing._together, committing._fits, 3
+    )  # fmt: skip
+    assert committing.committer(connection)._free == WRITERS

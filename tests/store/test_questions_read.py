@@ -74,7 +74,7 @@ def row(*lines: bytes, kept: Any = None, key: bytes | None = b"k") -> Any:
 def test_a_question_is_what_its_own_line_tells(
     monkeypatch: pytest.MonkeyPatch, kept: Any, key: bytes | None, used: bytes
 ) -> None:
-    """What retention has kept is compared with nothing: the values of its append are gone."""
+    """Read without a comparison what retention has kept: the values of its append are gone."""
     lines = Lines(monkeypatch, {ABOUT: event(), CITES_IT: event(OTHER)})
     found = question(row(NAMES_IT, ELSE, CITES_IT, ABOUT, kept=kept, key=key), ASKED)
     assert found == event()

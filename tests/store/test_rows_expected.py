@@ -13,6 +13,7 @@ from runtime.engine.draft import BARRIER
 from runtime.engine.states import EffectState, RunState, StepState
 from runtime.engine.told import Diverged
 from runtime.store import books, rows
+from tests.support.asked import Asked, Row
 from tests.support.rows import uid
 
 pytestmark = pytest.mark.req("Q-21")
@@ -137,3 +138,37 @@ def test_a_book_of_which_nothing_is_left_is_a_broken_one(count: int) -> None:
     with pytest.raises(Diverged) as caught:
         books._unbroken(row)
     assert (caught.value.check, str(caught.value).startswith("The audit chain is broken: ")) == ("chain", True)
+
+
+HERE = Row(id="w", step_key="a", status="waiting")
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ([], "The wait w is not stored."),
+        (
+            [Row(id="w", step_key="a", status="waiting"), Row(id="v", step_key="a")],
+            "The wait v is stored, and in no line.",
+        ),
+        ([Row(id="w", step_key="a", status="over")], "The status of the wait w of a is not what its lines tell."),
+        ([HERE], None),
+    ],
+)
+async def test_the_first_row_that_differs_is_named(stored: list[Row], said: str | None) -> None:
+    connection: Any = Asked(stored)
+    expected = {"w": {"step_key": "a", "status": "waiting"}}
+    holding = rows.hold(connection, uid(1), ("waits", "wait"), "the statement", expected)
+    if said is None:
+        await holding
+    else:
+        with pytest.raises(Diverged) as caught:
+            await holding
+        assert (caught.value.check, str(caught.value).startswith(said)) == ("waits", True)
+    assert connection.told == [("the statement", uid(1))]
+
+
+async def test_a_row_without_a_step_is_named_by_itself() -> None:
+    connection: Any = Asked([Row(id="v", choice="reject")])
+    with pytest.raises(Diverged, match=r"The choice of the vote v is not what its lines tell\."):
+        await rows.hold(connection, uid(1), ("approvals", "vote"), "the statement", {"v": {"choice": "approve"}})

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import structlog
 from msgspec import structs
 
 from core.identity import NOBODY
@@ -227,8 +228,13 @@ async def test_of_a_run_whose_key_is_lost_it_is_still_known_what_is_open(monkeyp
 
     monkeypatch.setattr(views, "load", broken)
     given: Any = Connection(row_of(simulated()) | {"run_key": None}), RUN_ID, "the graphs"
-    found = await views.load_to_end(*given)
+    with structlog.testing.capture_logs() as logs:
+        found = await views.load_to_end(*given)
     assert (found.run.run_key, sorted(found.run.state.open)) == (b"", ["p0"])
+    ((said, of_run),) = [(each["event"], each["run"]) for each in logs]
+    assert (said, of_run, logs[0]["reason"].startswith("The book is broken.")) == (
+        "a run cannot be read", str(RUN_ID), True
+    )  # fmt: skip
 
 
 async def test_a_run_that_was_emptied_or_is_not_there_cannot_be_read_to_its_end(
