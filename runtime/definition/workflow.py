@@ -67,8 +67,7 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
     root = compiler.compile(content)
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
-    alone = content.reference.strip().startswith("${{") and content.reference.count("${{") == 1
-    want, scope = "string" if alone else None, StepScope((), RUN_VARIABLES)
+    want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}

@@ -264,6 +264,8 @@ def test_a_handler_sends_what_packaged_declarations_name(catalog: Catalog) -> No
         ("input_schema", "slack:post does not send 'as'.", SENDS),
         ("input_schema", "slack:post does not send 'when'.", SENDS),
     ]
+    named = own(catalog, "slack.own.post", post, input_schema=more, writes=["when", "as"])
+    assert [one[1] for one in named] == ["slack:post does not send 'as'.", "slack:post does not send 'when'."]
     assert own(catalog, "slack.own.post", post, params={"icon": "x"}) == [
         ("params", "slack:post does not send 'icon'.", SENDS)
     ]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import DefinitionError
+from runtime.definition.workflow import load_workflow
 
 pytestmark = pytest.mark.req("X-1")
 
@@ -108,3 +109,45 @@ def test_people_and_expressions_name_steps_of_these_kinds(compiled: Callable[[st
         "This step has no id.",
         "Give it one: expressions and people refer to it.",
     )
+
+
+def graph_of(compiled: Callable[[str], Any], *steps: str) -> Any:
+    return compiled("\n".join(["workflow: w\nversion: 1\nchannels: {n: {}}\nsteps:", *steps])).graph
+
+
+@pytest.mark.parametrize("needs", ["a, b", "b, a", "a, c, b"])
+def test_a_step_sees_all_that_it_needs(compiled: Callable[[str], Any], needs: str) -> None:
+    calls = [f"- {{id: {name}, needs: [], do: probe.case.open}}" for name in ("a", "b", "c")]
+    sums = "${{ [steps.a.output, steps.b.output, steps.a.status, steps.b.status] }}"
+    graph = graph_of(compiled, *calls, f"- {{id: d, needs: [{needs}], set: {{n: '{sums}'}}}}")
+    assert (graph.read, graph.root.nodes[-1].needs) == ({"a", "b"}, tuple(needs.split(", ")))
+
+
+@pytest.mark.parametrize(("text", "abandons"), [("", False), (", abandon: false", False), (", abandon: true", True)])
+def test_a_child_is_abandoned_where_that_is_true(compiled: Callable[[str], Any], text: str, abandons: bool) -> None:
+    [child] = graph_of(compiled, f"- {{id: a, run: other{text}}}").root.nodes
+    assert child.abandons is abandons
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "seconds"),
+    [
+        ("", "owners", 7200),
+        (", on_timeout: {escalate: leads}", "leads", 7 * 24 * 3600),
+        (", on_timeout: {escalate: leads, expires: PT1H}", "leads", 3600),
+        (", on_timeout: [{set: {n: 1}}]", None, None),
+    ],
+)
+def test_a_step_says_for_itself_what_follows_a_late_answer(
+    declarations: Callable[..., Any], text: str, group: str | None, seconds: int | None
+) -> None:
+    asks = ("kind: durable", "kind: durable\n    on_timeout: {escalate: owners, expires: PT2H}")
+    source = f"workflow: w\nversion: 1\nchannels: {{n: {{}}}}\nsteps: [{{id: a, do: probe.case.open{text}}}]\n"
+    [step] = load_workflow(source, "w.yaml", declarations(asks)).graph.root.nodes
+    branches: Any = getattr(step, "branches", {})
+    [late] = branches["on_timeout"].nodes
+    if group is None:
+        assert type(late).__name__ == "SetNode"
+        return
+    told = {"group": group, "of": 1, "source": "group"}
+    assert (late.terms["approvers"], late.terms["expires_seconds"]) == ([told], seconds)

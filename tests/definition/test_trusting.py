@@ -43,3 +43,10 @@ def test_all_of_a_result_is_as_open_as_its_weakest_field() -> None:
 )
 def test_other_rules_are_not(label: str, outcome: str) -> None:
     assert warned(label, outcome) == []
+
+
+def test_each_field_is_named_once_in_the_order_of_the_condition() -> None:
+    fields = [f"field:http.request.send#/{name}" for name in ("headers", "body", "status", "json")]
+    condition = '" in o || "'.join([*fields, SYSTEM, fields[0], fields[2]])
+    told = [warning.partition("lets an action out by ")[2].partition(",")[0] for warning in warned(condition)]
+    assert told == fields
