@@ -290,12 +290,12 @@ def member(name: str, digest: str) -> Any:
 @pytest.mark.parametrize(
     ("name", "policy", "digests"),
     [
-        ("b", member("b", "d9"), ("d1", "d9", "d3", "lost")),
-        ("b", None, ("d1", "d3", "lost")),
-        ("c", member("c", "d0"), ("d1", "d2", "d0", "lost")),
-        ("a", member("a", "d9"), ("d9", "d2", "d3", "lost")),
-        ("aa", member("aa", "d9"), ("d1", "d9", "d2", "d3", "lost")),
-        ("d", None, ("d1", "d2", "d3", "lost")),
+        ("b", member("b", "d9"), ("d1", "d9", "d3", "gone", "lost")),
+        ("b", None, ("d1", "d3", "gone", "lost")),
+        ("c", member("c", "d0"), ("d1", "d2", "d0", "gone", "lost")),
+        ("a", member("a", "d9"), ("d9", "d2", "d3", "gone", "lost")),
+        ("aa", member("aa", "d9"), ("d1", "d9", "d2", "d3", "gone", "lost")),
+        ("d", None, ("d1", "d2", "d3", "gone", "lost")),
     ],
 )
 async def test_a_change_replaces_the_policy_of_its_name_and_no_other(
@@ -303,7 +303,7 @@ async def test_a_change_replaces_the_policy_of_its_name_and_no_other(
 ) -> None:
     """One that is in force and not in the database stays. The order is that of the names, whatever it was."""
     stored = Past((Edition("a", 1, "d1"), Edition("b", 1, "d2"), Edition("c", 1, "d3"), Edition("b", 2, "d8")), ())
-    force = ("d3", "lost", "d1", "d2")
+    force = ("d3", "lost", "d1", "gone", "d2")
     asked.put(consequences.documents, past_policies=stored, in_force=force)
     members = [member("", digest) for digest in force]
     before = SimpleNamespace(members=members)
@@ -315,7 +315,7 @@ async def test_a_change_replaces_the_policy_of_its_name_and_no_other(
     assert asked.calls == [
         "documents.past_policies(transaction, acme)",
         "documents.in_force(transaction, acme)",
-        "policies(transaction, acme, ['d3', 'lost', 'd1', 'd2'])",
+        "policies(transaction, acme, ['d3', 'lost', 'd1', 'gone', 'd2'])",
     ]
 
 
