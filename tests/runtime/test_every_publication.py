@@ -23,7 +23,7 @@ from runtime.requests.consequences import change_of
 from runtime.requests.renewing import Before, renew_directory, renew_policy, renew_workflow
 from runtime.store.documents import Edition, Past, PublishedVersion, StoredWorkflow
 from tests.runtime.conftest import probes
-from tests.support.recorded import Recorded
+from tests.support.recorded import Recorded, line
 from tests.support.rows import uid
 from tests.support.whole import as_it_was
 
@@ -166,6 +166,11 @@ async def test_a_change_of_two_is_made_by_those_of_the_group(asked: Recorded) ->
 
 def store(asked: Recorded, **more: Any) -> None:
     """A store in which every publication is new."""
+
+    def kept(_: Any, tenant: str, one: StoredWorkflow, by: str) -> bool:
+        asked.calls.append(line([one.name, one.version, one.digest, one.source, sorted(one.operations)]))
+        return bool(more.get("publish_workflow", True))
+
     asked.put(publishing.tenants, lock=None, groups=None, directory=NOBODY, replace_directory=None)
     asked.put(publishing.tenants, set_workflow_caps=None, create=True, set_slots=None, set_caps=None)
     asked.put(publishing.audit, record=None)
@@ -178,7 +183,7 @@ def store(asked: Recorded, **more: Any) -> None:
         "workflow_versions": [],
     }
     told |= {"known_versions": [], "retire_workflow": True, "policy": None} | more
-    asked.put(publishing.documents, **told)
+    asked.put(publishing.documents, **told | {"publish_workflow": kept})
     asked.put(publishing, check_children=None, first_of_two=None)
 
 
