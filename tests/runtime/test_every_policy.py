@@ -74,7 +74,8 @@ LOWER, HIGHER = Edition("rules", 1, "d1"), Edition("rules", 3, "d3")
 PASTS = {
     "nothing": Past((), ()),
     "it is in force": Past((OWN, OTHER), (OTHER, OWN)),
-    "it was": Past((OWN,), ()),
+    "it was": Past((LOWER, OWN, OTHER), (OTHER,)),
+    "another is": Past((OTHER,), (OTHER,)),
     "a lower one is": Past((OWN, LOWER), (LOWER,)),
     "a higher one is": Past((LOWER, OWN, HIGHER, OTHER), (OTHER, HIGHER)),
 }
