@@ -332,6 +332,18 @@ async def test_messages_are_delivered_side_by_side_and_all_that_are_under_way_ar
     assert made._under_way == Counter()
 
 
+async def test_a_dispatcher_rests_until_it_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[Any] = []
+
+    async def repeat(stop: Any, turn: Any, seconds: float, words: str, *, woken: Any) -> None:
+        turns.append((stop, seconds, words, woken))
+
+    monkeypatch.setattr(dispatcher, "repeat", repeat)
+    made, stop = sending(Kept(monkeypatch)), asyncio.Event()
+    await made.run(stop)
+    assert turns == [(stop, 5.0, "no message could be leased", made._woken)]
+
+
 async def test_for_tests_everything_due_is_delivered_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     outbox = Outbox(monkeypatch, message(), message(number=2), None)
     made = sending(outbox)

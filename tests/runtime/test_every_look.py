@@ -170,7 +170,7 @@ async def test_what_faces_ask_of_a_run_is_read_for_its_tenant(asked: Recorded) -
     asked.put(looking.books, read=nothing, lines=[b"one", b"two"])
     found["no trigger"] = (await asked.of(looks.trigger("acme", uid(1))))[-1:]
     found["lines"] = await asked.of(looks.lines("acme", uid(1)))
-    told = [{"wait": str(uid(2))}, {"wait": str(uid(1))}, {"wait": str(uid(2))}, {"more": {"wait": str(uid(3))}}, {}]
+    told = [{"wait": str(uid(8))}, {"wait": str(uid(1))}, {"wait": str(uid(8))}, {"more": {"wait": str(uid(3))}}, {}]
     asked.put(looking.books, lines=[orjson.dumps({"data": one}) for one in told])
     asked.put(looking.journal, opened={uid(1): 4})
     found["waits"] = await asked.of(looks.waits("acme", uid(1)))

@@ -189,6 +189,8 @@ async def test_an_event_is_kept_then_matched_and_what_became_of_it_is_noted(aske
         workflow("odd", when=template(fails), dedupe=template("d")),
         workflow("nameless", dedupe=template(fails)),
         workflow("long", dedupe=template("x" * 500)),
+        workflow("unreadable"),
+        workflow("older"),
     ]
     events: dict[str, Any] = {
         "by a name": EVENT | {"opened_by_user_name": "ann", "opened_by": "0" * 32},
@@ -202,7 +204,15 @@ async def test_an_event_is_kept_then_matched_and_what_became_of_it_is_noted(aske
     asked.put(triggers.documents, newest_workflows=every)
     asked.put(triggers.audit, record=None)
     asked.put(triggers, start_run=lambda _, one, request: Started(uid(len(one.name)), True, request.trigger_ref))
-    definitions: Any = SimpleNamespace(compiled=lambda one: one)
+
+    def compiled(one: Any) -> Any:
+        if one.name == "unreadable":
+            raise InputError("cannot be read", where="steps")
+        if one.name == "older":
+            raise ValueError("a declaration of another release")
+        return one
+
+    definitions: Any = SimpleNamespace(compiled=compiled)
     for name, event in events.items():
         with capture_logs() as logs:
             start = triggers.start_from_servicenow(HERE, definitions, "acme", "side", "sn", event)

@@ -323,7 +323,7 @@ async def test_steps_are_added_to_the_edition_that_the_run_has(
     run = SimpleNamespace(name="run", state=SimpleNamespace(name="state"), run_key=b"k" * 32, extensions=2)
     view = SimpleNamespace(name="view", run=run, workflow="flow", definition="definition", version=7)
     before = edition("a", "b", operations=("o.known",))
-    after = edition("d", "b", "a", "c", operations=("o.known", "o.new"), frozen=("o.known", "o.new"))
+    after = edition("d", "b", "e", "g", "a", "f", "c", operations=("o.known", "o.new"), frozen=("o.known", "o.new"))
     monkeypatch.setattr(steering, "replace", lambda of, **more: f"{of} with {more}")
     known = definitions(asked)
     known.of_run = asked.verb("of_run", lambda _, of: edition("a") if "with" in of else before)

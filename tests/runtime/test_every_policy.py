@@ -74,7 +74,8 @@ LOWER, HIGHER = Edition("rules", 1, "d1"), Edition("rules", 3, "d3")
 PASTS = {
     "nothing": Past((), ()),
     "it is in force": Past((OWN, OTHER), (OTHER, OWN)),
-    "it was": Past((OWN,), ()),
+    "it was": Past((LOWER, OWN, OTHER), (OTHER,)),
+    "another is": Past((OTHER,), (OTHER,)),
     "a lower one is": Past((OWN, LOWER), (LOWER,)),
     "a higher one is": Past((LOWER, OWN, HIGHER, OTHER), (OTHER, HIGHER)),
 }
@@ -257,7 +258,8 @@ async def test_the_card_says_what_would_change_in_place_of_what(
 async def test_rules_of_a_policy_that_cannot_be_read_are_unknown(definitions: Definitions) -> None:
     good = definitions.compile_policy(POLICY, "p.yaml")
 
-    async def found(_: Any, tenant: str, digests: list[str]) -> Any:
+    async def found(at: str, tenant: str, digests: list[str]) -> Any:
+        assert (at, tenant) == ("transaction", "acme")
         return PolicySet([good if digests == ["good"] else BrokenPolicy("d", "it is gone")])
 
     known: Any = SimpleNamespace(policies=found)

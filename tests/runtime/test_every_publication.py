@@ -23,7 +23,7 @@ from runtime.requests.consequences import change_of
 from runtime.requests.renewing import Before, renew_directory, renew_policy, renew_workflow
 from runtime.store.documents import Edition, Past, PublishedVersion, StoredWorkflow
 from tests.runtime.conftest import probes
-from tests.support.recorded import Recorded
+from tests.support.recorded import Recorded, line
 from tests.support.rows import uid
 from tests.support.whole import as_it_was
 
@@ -166,6 +166,11 @@ async def test_a_change_of_two_is_made_by_those_of_the_group(asked: Recorded) ->
 
 def store(asked: Recorded, **more: Any) -> None:
     """A store in which every publication is new."""
+
+    def kept(_: Any, tenant: str, one: StoredWorkflow, by: str) -> bool:
+        asked.calls.append(line([one.name, one.version, one.digest, one.source, sorted(one.operations)]))
+        return bool(more.get("publish_workflow", True))
+
     asked.put(publishing.tenants, lock=None, groups=None, directory=NOBODY, replace_directory=None)
     asked.put(publishing.tenants, set_workflow_caps=None, create=True, set_slots=None, set_caps=None)
     asked.put(publishing.audit, record=None)
@@ -178,7 +183,7 @@ def store(asked: Recorded, **more: Any) -> None:
         "workflow_versions": [],
     }
     told |= {"known_versions": [], "retire_workflow": True, "policy": None} | more
-    asked.put(publishing.documents, **told)
+    asked.put(publishing.documents, **told | {"publish_workflow": kept})
     asked.put(publishing, check_children=None, first_of_two=None)
 
 
@@ -290,12 +295,12 @@ def member(name: str, digest: str) -> Any:
 @pytest.mark.parametrize(
     ("name", "policy", "digests"),
     [
-        ("b", member("b", "d9"), ("d1", "d9", "d3", "lost")),
-        ("b", None, ("d1", "d3", "lost")),
-        ("c", member("c", "d0"), ("d1", "d2", "d0", "lost")),
-        ("a", member("a", "d9"), ("d9", "d2", "d3", "lost")),
-        ("aa", member("aa", "d9"), ("d1", "d9", "d2", "d3", "lost")),
-        ("d", None, ("d1", "d2", "d3", "lost")),
+        ("b", member("b", "d9"), ("d1", "d9", "d3", "gone", "lost")),
+        ("b", None, ("d1", "d3", "gone", "lost")),
+        ("c", member("c", "d0"), ("d1", "d2", "d0", "gone", "lost")),
+        ("a", member("a", "d9"), ("d9", "d2", "d3", "gone", "lost")),
+        ("aa", member("aa", "d9"), ("d1", "d9", "d2", "d3", "gone", "lost")),
+        ("d", None, ("d1", "d2", "d3", "gone", "lost")),
     ],
 )
 async def test_a_change_replaces_the_policy_of_its_name_and_no_other(
@@ -303,7 +308,7 @@ async def test_a_change_replaces_the_policy_of_its_name_and_no_other(
 ) -> None:
     """One that is in force and not in the database stays. The order is that of the names, whatever it was."""
     stored = Past((Edition("a", 1, "d1"), Edition("b", 1, "d2"), Edition("c", 1, "d3"), Edition("b", 2, "d8")), ())
-    force = ("d3", "lost", "d1", "d2")
+    force = ("d3", "lost", "d1", "gone", "d2")
     asked.put(consequences.documents, past_policies=stored, in_force=force)
     members = [member("", digest) for digest in force]
     before = SimpleNamespace(members=members)
@@ -315,7 +320,7 @@ async def test_a_change_replaces_the_policy_of_its_name_and_no_other(
     assert asked.calls == [
         "documents.past_policies(transaction, acme)",
         "documents.in_force(transaction, acme)",
-        "policies(transaction, acme, ['d3', 'lost', 'd1', 'd2'])",
+        "policies(transaction, acme, ['d3', 'lost', 'd1', 'gone', 'd2'])",
     ]
 
 

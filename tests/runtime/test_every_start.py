@@ -50,7 +50,7 @@ WHOLE = replace(
     parent=uid(8),
     depth=2,
     shaped=("updater person:zoe",),
-    inherited={"left": Inherited([1], Reducer.APPEND)},
+    inherited={"seen": Inherited([2], Reducer.APPEND), "left": Inherited([1], Reducer.APPEND)},
     origins={"trigger": []},
 )
 
@@ -177,7 +177,16 @@ def test_the_run_before_its_first_move_is_what_was_asked(asked: Recorded) -> Non
     view = starting._new_view(compiled(FLOW), WHOLE, NOW)
     named = {name: value for name, value in asdict(view).items() if name not in ("run", "constants", "head")}
     assert (view.run.reference, view.run.requested_by, view.run.run_key) == ("N1", "person:ann", KEY)
-    assert (view.constants["run.reference"], view.head) == ("N1", ChainHead.of(f"run:{uid(7)}"))
+    assert view.head == ChainHead.of(f"run:{uid(7)}")
+    assert view.constants == {
+        "trigger": {"number": "N1", "who": "x"},
+        "run.id": str(uid(7)),
+        "run.workflow": "flow",
+        "run.version": 3,
+        "run.reference": "N1",
+        "run.requested_by": "person:ann",
+        "run.started_at": NOW,
+    }
     assert named == {
         **named,
         "run_id": uid(7),

@@ -153,6 +153,15 @@ async def test_a_change_of_a_tenant_is_followed_share_by_share(asked: Recorded) 
     as_it_was(PLACE / "every_following.json", found)
 
 
+async def test_a_step_that_does_not_go_on_is_told_of_by_its_run(asked: Recorded) -> None:
+    asked.put(sweeper.pauses, change=change(resumed=("tenant",)), parked=[(uid(1), "s", uid(11))])
+    asked.put(sweeper.pauses, redraw=None, followed=None)
+    asked.put(Sweeper, _end_wait=ConsistencyError("It is wrong."))
+    with capture_logs() as logs:
+        assert await keeper()._follow("acme", 2) == 0
+    assert [(one["run"], one["reason"]) for one in logs] == [(str(uid(1)), "It is wrong.")]
+
+
 class Lease(Recorded):
     """A run of which a lease has run out."""
 
