@@ -57,6 +57,7 @@ TOLD = (
     "etag",
     "retry-after",
     "www-authenticate",
+    "allow",
     "content-type",
     "content-disposition",
     "content-digest",
