@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import is_dataclass
 from pathlib import Path
 
+import msgspec
+from pydantic import BaseModel
+from pydantic_settings import BaseSettings
+
+from app.http.models import In
+from app.settings import Settings, WebhookEndpoint
 from tests.core.test_written_out import ROOT, of_module
 from tests.support.whole import as_it_was
 
 EXPECTED = Path(__file__).with_name("whole_written_out.json")
+# A window counts.
+CHANGING = {"app.refusals._Window"}
+
+
+def _names() -> list[str]:
+    paths = (path for path in sorted((ROOT / "app").rglob("*.py")) if path.stem not in ("__init__", "__main__"))
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
 
 
 def test_what_has_a_name_in_the_application_is_what_it_was() -> None:
-    paths = (path for path in sorted((ROOT / "app").rglob("*.py")) if path.stem not in ("__init__", "__main__"))
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
-    every = {name: of_module(name) for name in names}
+    every = {name: of_module(name) for name in _names()}
     as_it_was(EXPECTED, {name: found for name, found in every.items() if found})
+
+
+def test_values_do_not_change() -> None:
+    found, frozen = set[str](), set[str]()
+    for name in _names():
+        for kind in vars(importlib.import_module(name)).values():
+            if not isinstance(kind, type) or kind.__module__ != name:
+                continue
+            if is_dataclass(kind):
+                found.add(f"{name}.{kind.__name__}")
+                frozen |= {f"{name}.{kind.__name__}"} if vars(kind)["__dataclass_params__"].frozen else set()
+            elif issubclass(kind, msgspec.Struct):
+                assert kind.__struct_config__.frozen, kind
+            elif issubclass(kind, BaseModel) and not issubclass(kind, BaseSettings):
+                strict = issubclass(kind, In) or kind is WebhookEndpoint
+                assert kind.model_config.get("extra") == ("forbid" if strict else None), kind
+    assert found - frozen == CHANGING
+    secret = {"frozen": True, "hide_input_in_errors": True}
+    for settings in (Settings, WebhookEndpoint):
+        assert {name: settings.model_config.get(name) for name in secret} == secret

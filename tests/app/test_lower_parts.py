@@ -136,12 +136,18 @@ async def test_our_own_database_is_asked_who_it_is_by_the_engine_or_else_the_fac
     assert await own_database.identity(load_settings()) == "42"
     assert said == [(asked, 10), IDENTITY, "closed"]
 
-    async def refuse(*_: Any, **__: Any) -> None:
-        raise OSError("gone")
+    for error in (OSError("gone"), asyncpg.PostgresError("gone"), asyncpg.InterfaceError("gone")):
 
-    monkeypatch.setattr(asyncpg, "connect", refuse)
-    with pytest.raises(TransportError, match="cannot be told from the one to write to: gone"):
-        await own_database.identity(load_settings())
+        async def refuse(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise error
+
+        for place, name in ((asyncpg, "connect"), (Connection, "fetchval")):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, refuse)
+                said.clear()
+                with pytest.raises(TransportError, match="cannot be told from the one to write to: gone"):
+                    await own_database.identity(load_settings())
+                assert said[1:] == ([] if place is asyncpg else ["closed"])
 
 
 @pytest.mark.parametrize(("account", "groups"), [(Account(), None), (Account(65534, 65533), [])])

@@ -57,6 +57,7 @@ TOLD = (
     "etag",
     "retry-after",
     "www-authenticate",
+    "allow",
     "content-type",
     "content-disposition",
     "content-digest",
@@ -309,6 +310,10 @@ OF_PEOPLE = [
     Asked("trigger GET /readyz", listed=[Pause(Stopped.TENANT, "", "b", "r", D1), Pause(Stopped.RUN, R, "b", "r", D1)]),
     Asked("trigger GET /metrics", queues=QUEUES[1:], run_counts=[("succeeded", 3)]),
     Asked(" GET /healthz"),
+    *(Asked(f"admin GET {path}") for path in ("/docs", "/redoc", "/v1/runs/", "/v1/runs?_=1", "/healthz?x=1", "/v1")),
+    *(Asked(f" {method} /healthz") for method in ("POST", "DELETE")),
+    *(Asked(f" GET {path}") for path in ("/readyz", "/metrics", "/openapi.json", "/v1/runs", "/nowhere", "/healthz/")),
+    Asked("trigger GET /v1/runs"),
 ]  # fmt: skip
 DOCUMENT = {"source": "workflow: w\n", "file": "w.yaml"}
 OF_DOCUMENTS = [

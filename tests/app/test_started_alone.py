@@ -233,7 +233,10 @@ async def test_the_first_signal_lets_work_end_and_the_second_ends_it(monkeypatch
     ]
 
 
-async def test_whoever_listens_is_woken_by_its_own_channel_and_whenever_the_connection_is_new() -> None:
+async def test_whoever_listens_is_woken_by_its_own_channel_and_whenever_the_connection_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "RECONNECT_SECONDS", 0)
     woken, all_woken = list[str](), asyncio.Event()
     wakes = {
         "steps": [lambda: woken.append("a"), lambda: woken.append("b")],
@@ -257,10 +260,17 @@ async def test_whoever_listens_is_woken_by_its_own_channel_and_whenever_the_conn
     notify("messages", "payload")
     notify("steps")
     assert woken[3:] == ["c", "a", "b"]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(opened) == 1, "one connection as long as it lives"
+    all_woken.clear()
+    woken.clear()
+    lost.set_result(None)
+    await asyncio.wait_for(all_woken.wait(), 5)
+    assert (woken, len(opened)) == (["a", "b", "c"], 2)
     stop.set()
     await asyncio.wait_for(task, 5)
-    assert len(opened) == 1
-    assert not lost.done()
+    assert not opened[1][2].done()
 
 
 def test_what_is_loaded_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,7 @@ def test_what_needs_no_other_setting_stands_alone(clean_environment: pytest.Monk
 
 
 def test_what_follows_from_the_settings(clean_environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    clean_environment.setenv("USER", "somebody")
+    clean_environment.setenv("LOGNAME", "somebody")
     owner, faces, engine = (f"postgresql://{name}:p@h/d" for name in ("o", "f", "e"))
     for given, embedded, faces_only in (
         ({}, True, False),
@@ -191,6 +191,7 @@ def test_what_follows_from_the_settings(clean_environment: pytest.MonkeyPatch, t
     found = load_settings(home=tmp_path, signing_key="key.pem", person="ann", tenant="m", webhooks=hooks)
     assert (found.signing_key_path, found.evidence_path) == (Path("key.pem"), tmp_path / "evidence")
     assert (found.person_id, found.tenants) == ("ann", ("m", "z"))
+    assert load_settings().person_id == "somebody", "whoever the operating system says that it is"
     assert load_settings(home=tmp_path).signing_key_path == tmp_path / "keys" / "evidence.pem"
 
 
