@@ -1,4 +1,4 @@
-"""What an append writes: every row, order and guard that follows from what was told, and when a run is closed (O-1)."""
+"""The rows, orders and guards of an append, as they follow from what was told, and the end of a run (O-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one event changes in a run: everything that is another value afterwards, and nothing else (promise 6)."""
+"""The change that one event makes in a run: everything that is another value afterwards (promise 6)."""
 
 from __future__ import annotations
 
