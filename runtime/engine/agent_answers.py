@@ -77,9 +77,9 @@ def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list
             values.append({**value, "refused": reason})
             continue
         assert tool is not None, "it was read"
-        lane, made, asks = _lane(tool, read), made + 1, asks + is_ask
-        after = max(lanes.get(mark, 0), lanes.get(lane, 0) if lane else 0)
-        lanes |= {mark: number, lane: number} if lane else {mark: number}
+        lane, made, asks = _lane(tool, read) or mark, made + 1, asks + is_ask
+        after = lanes.get(lane, 0)  # the same call has the same target
+        lanes[lane] = number
         known: JsonObject = {"input": read, "digest": mark, **({"after": after} if after else {})}
         values.append({**value, **known, **({"ask": True} if is_ask else {})})
     return AgentAnswered(Stage.CALLS, told, values)

@@ -119,12 +119,12 @@ def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> 
     )
 
 
-def heard_of(follower: Follower, node: AgentNode, chat: Chat | None, seen: Sequence[Shown]) -> Iterator[Heard | None]:
+def heard_of(follower: Follower, node: AgentNode, chat: Chat, seen: Sequence[Shown]) -> Iterator[Heard | None]:
     """Everything that the model was shown and has said, in its order."""
-    if chat is not None and chat.lost:
+    if chat.lost:
         yield None
     beginning, past = [one for one in seen if not one.step], [one for one in seen if one.past]
-    for source in [] if chat is None else chat.sources:
+    for source in chat.sources:
         at: Any = source.get("message")
         yield Heard(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
     for one in past:  # an earlier agent's: its origin is not told, so it is unknown, unless a model has said it

@@ -446,6 +446,7 @@ def test_an_agent_that_ends_well_writes_its_own_turns() -> None:
         "messages": [["r", "first/3"], ["r", "first/4"], ["r", "first/5"]]
     }
     assert remembered(node, state, {"run.id": "r"}, "second") == {}
+    assert remembered(NODE.turn, state, {"run.id": "r"}, "first") == {}, "nobody else remembers turns"
     assert remembered(NODE, State({}, agents={"triage": Agent()}), {"run.id": "r"}, "triage") == {}
 
 

@@ -342,6 +342,8 @@ def test_the_card_of_a_gate_says_what_it_is_and_who_shaped_anything() -> None:
     assert passes(made, None) == Over()
     (asked,) = [one.event for one in made._told if one.event.TYPE == "approval.requested"]
     shown: Any = to_builtins(asked)["shown"]
+    people: Any = to_builtins(asked)["contributors"]
+    assert [(one["role"], one["person"]) for one in people] == [("requester", "rita"), ("updater", "ana")]
     shaped = shown.pop("shaped_by")
     assert [one["did"] for one in shaped] == ["requested this", "changed the record"]
     assert shown == {

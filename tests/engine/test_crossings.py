@@ -13,7 +13,7 @@ from core.canonical import canonical_bytes
 from core.errors import ExpressionError, InputError
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_state import Agent, Called, Spoken, Stage
-from runtime.engine.commit import LedgerRow, StepRow, WaitRow, step_id_of
+from runtime.engine.commit import LedgerRow, StepRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.crossing import STATE_BYTES_MAX, Crossing, begin, checkpoint_of, cross, fold_writes, step_order
 from runtime.engine.facts import NO_AGENT, call_of, others_of
 from runtime.engine.graph import Channel, Graph, Reducer
@@ -23,7 +23,7 @@ from runtime.engine.states import StepState, WaitKind, WaitState
 from runtime.engine.transition import Transition
 from tests.engine.conftest import RUN_ID
 from tests.engine.governing import CATALOG, EFFECT, HEAD, governed
-from tests.engine.test_folds import ERROR, READY, RETRIES, V, W, run_of
+from tests.engine.test_folds import ERROR, READY, RETRIES, A, V, W, approval, run_of
 from tests.support.agents import agent
 
 pytestmark = pytest.mark.req("P-2")
@@ -223,6 +223,9 @@ def test_who_shaped_a_result_is_followed_if_there_is_anything_to_follow() -> Non
     marks = ["form_filler a person:pat"]
     assert crossed(run).state.shaped == {"steps.a": marks, "state.n": marks, "run.reference": marks}
     assert crossed(held(step("a"), step("b"))).state.shaped == {}
+    failing = held(step("a", OVER, last_error=ERROR), step("b"))
+    failing.approvals[A], failing.votes = approval(), [VoteRow(A, "ann", "reject", "No.", [], "cli")]
+    assert crossed(failing).state.shaped == {"votes.a": ["form_filler a person:ann"]}
     plain = held(step("a"), step("b"), shaped={"run": ["updater  person:x"]})
     assert crossed(plain).state.shaped == {"run": ["updater  person:x"]}
 

@@ -1,4 +1,4 @@
-"""What an append writes: every row, order and guard that follows from what was told, and when a run is closed (O-1)."""
+"""The rows, orders and guards of an append, as they follow from what was told, and the end of a run (O-1)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from runtime.engine.states import RunState, StepState, WaitKind, WaitState
 from runtime.engine.told import digest_of
 from runtime.engine.transition import Transition
 from tests.engine.conftest import KEY, NOW, RUN_ID
-from tests.engine.governing import CATALOG, EFFECT, governed
+from tests.engine.governing import CATALOG, EFFECT, GATE, governed
 from tests.engine.test_folds import ANN, ERROR, READY, RUNNING, A, V, W, approval, receipt, run_of, step, wait
+from tests.engine.test_whole_books import held
 
 pytestmark = pytest.mark.req("O-1")
 
@@ -566,3 +567,11 @@ def test_ids_follow_from_the_run_the_step_and_its_lease() -> None:
         derived_id(RUN_ID, "expected:a:2"), derived_id(RUN_ID, "expected:a:3"),
     ]  # fmt: skip
     assert str(step_id_of(RUN_ID, "a")) == "01930000-0000-8294-9745-0f7e36f2a5de"
+
+
+def test_a_run_that_is_held_open_waits_for_more_only_when_its_steps_are_done() -> None:
+    run = held(open=3600, text=EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: y}}\n")
+    assert (run.drive("a").status, run.view().run.waits_for_more) == ("running", False)
+    assert (run.drive("b").status, run.view().run.waits_for_more) == ("waiting", True)
+    asks = held(open=3600, text=GATE).drive()
+    assert (asks.status, asks.view().run.waits_for_more) == ("waiting_approval", False)

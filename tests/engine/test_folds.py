@@ -1,4 +1,4 @@
-"""What one event changes in a run: everything that is another value afterwards, and nothing else (promise 6)."""
+"""The change that one event makes in a run: everything that is another value afterwards (promise 6)."""
 
 from __future__ import annotations
 
@@ -379,6 +379,9 @@ def test_a_late_answer_is_kept_with_its_receipt_whatever_time_it_has() -> None:
     assert run.receipts[R] == replace(receipt(ReceiptStatus.SUCCEEDED), late=(first, second))
     assert run.times == {"a": LATER + timedelta(days=1)}
     assert changes(run_of(), one) == {}, "a rested run holds neither the receipt nor the step"
+    alone = run_of(receipt(ReceiptStatus.SUCCEEDED))
+    changes(alone, one)
+    assert alone.receipts[R].late == (first,)
     for run in (run_of(step()), run_of(past={"a": step()})):
         with pytest.raises(ConsistencyError, match="there is no receipt"):
             changes(run, one)

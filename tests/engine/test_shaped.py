@@ -1,4 +1,4 @@
-"""Who has shaped what, as a barrier, a card and a vote need it; and the facts about calls and origins (promise 12)."""
+"""The people who shaped something, as barriers, cards and votes need them; facts about calls (promise 12)."""
 
 from __future__ import annotations
 
