@@ -26,7 +26,7 @@ def told(run: Governed, since: int) -> list[str]:
 
 
 def first(run: Governed, **more: Any) -> tuple[Any, list[str]]:
-    """What a leased step does first, and what is told of it."""
+    """The first move of a leased step, and the lines that tell it."""
     since = len(run.lines)
     known = replace(known_of(run.view().run, "a"), **more)
     return run.move("a", lambda t, s: begin(t, s, run.workflow, run.policy, known, run.nonce)), told(run, since)
@@ -163,7 +163,7 @@ def test_an_approval_lets_out_exactly_what_was_approved() -> None:
 
 
 def attempted(status: str, **more: Any) -> tuple[Any, list[str]]:
-    """What follows an approved attempt that ended so."""
+    """The first move after an approved attempt that ended so."""
     run = governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive().due()
     run.claim("a")
     row = known_of(run.view().run, "a").receipt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, combinations
 from typing import Any
 
+import orjson
 import pytest
 
 from core.errors import ExpressionError
@@ -145,3 +146,14 @@ def test_a_reference_holds_what_a_text_can(text: str) -> None:
     assert (checked_reference("a" * 200), checked_reference(7)) == ("a" * 200, "7")
     with pytest.raises(ExpressionError):
         checked_reference(text)
+
+
+def test_an_output_that_no_line_can_hold_fails_its_step_with_what_it_cost() -> None:
+    run = governed(EFFECT)
+    run.claim("a")
+    run.attempt("a", lambda t, s: t.succeed(s, {"n": 2**60}, {}, {"cost_usd": "0.01"}))
+    error: Any = run.rows["a"].last_error
+    assert (error["class"], error["code"]) == ("transport", "unusable_output")
+    lines = [orjson.loads(line) for line in run.lines]
+    (told,) = [line["data"] for line in lines if line["type"] == "step.failed"]
+    assert told["usage"] == {"cost_usd": "0.01"}
