@@ -288,8 +288,9 @@ def test_origins_of_an_earlier_matcher_are_believed_and_those_of_a_later_one_are
 
 
 def test_what_a_model_had_remembered_is_found_anew_while_it_is_not_erased() -> None:
-    turns = calls(apply("alpha")), says("First."), calls(apply("alpha")), says("Second.")
-    run = piloted(MEMORY + one("first") + one("second"), *turns, policy=OWN, trigger={"text": "Set alpha."})
+    turns = calls(read("alpha")), says("First."), calls(apply("secret7")), says("Second.")
+    text = MEMORY + one("first", "probe.value.read") + one("second")
+    run = piloted(text, *turns, policy=OWN, outside=lambda *_: Done({"value": "secret7"}))
     book, graph, constants = book_of(run), run.workflow.graph, run.view().constants
     checkpoints = {number: digest for number, (_, digest) in run.checkpoints.items()}
     assert found_anew(run) == checkpoints
