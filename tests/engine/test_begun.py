@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from connectors.port import Done, NotSent, Parked, Probe, ProbeVerdict
+from connectors.port import Call, Done, NotSent, Parked, Probe, ProbeVerdict
 from evidence.chain import Actor
 from runtime.engine import waits
 from runtime.engine.instructions import Inquire, Known, LookUp, Over, Perform, ReadBefore, known_of
@@ -26,7 +26,7 @@ def told(run: Governed, since: int) -> list[str]:
 
 
 def first(run: Governed, **more: Any) -> tuple[Any, list[str]]:
-    """What a leased step does first, and what is told of it."""
+    """The first move of a leased step, and the lines that tell it."""
     since = len(run.lines)
     known = replace(known_of(run.view().run, "a"), **more)
     return run.move("a", lambda t, s: begin(t, s, run.workflow, run.policy, known, run.nonce)), told(run, since)
@@ -163,7 +163,7 @@ def test_an_approval_lets_out_exactly_what_was_approved() -> None:
 
 
 def attempted(status: str, **more: Any) -> tuple[Any, list[str]]:
-    """What follows an approved attempt that ended so."""
+    """The first move after an approved attempt that ended so."""
     run = governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive().due()
     run.claim("a")
     row = known_of(run.view().run, "a").receipt
@@ -213,3 +213,23 @@ def test_an_append_before_any_call_is_guarded_by_the_tenants_number(text: str, w
     found, _ = first(run)
     assert isinstance(found, work)
     assert run.commits[-1].stop == run.view().stop == 0
+
+
+def test_what_comes_first_holds_the_step_its_operation_and_the_whole_call() -> None:
+    run = governed(WRITE)
+    run.claim("a")
+    operation = run.workflow.operations["probe.record.update"]
+    found, _ = first(run)
+    call = Call(operation.name, {"name": "x", "fields": {"priority": "1"}}, found.call.idempotency_key, 30.0)
+    assert found == ReadBefore(run.rows["a"], operation, call, Known())
+    shared = governed(TICKET)
+    shared.claim("a")
+    looked, _ = first(shared)
+    assert looked == LookUp(shared.rows["a"], key_of(TICKET, {}), Known())
+    effect = governed(EFFECT)
+    effect.claim("a")
+    sent, _ = first(effect)
+    (row,) = effect.view().run.receipts.values()
+    operation = effect.workflow.operations["probe.effect.apply"]
+    call = Call(operation.name, {"name": "x"}, row.idempotency_key, 30.0)
+    assert sent == Perform(effect.view().run.steps["a"], operation, call, row)

@@ -19,7 +19,7 @@ from runtime.engine.records import refused
 from tests.engine.governing import ALLOW_ALL, ASK, CASE, CHILD, EFFECT, GATE, HEAD, TICKET, Governed, governed
 from tests.engine.test_records import ALLOW, ASKS, DELETE, PUT
 from tests.engine.test_retracing import found_anew
-from tests.engine.test_sharing import known_as, later
+from tests.engine.test_sharing import SHARED_CASE, begun, known_as, later
 from tests.engine.test_waits_whole import GOES_ON, HEIR, TRACES, writing
 from tests.engine.test_whole_books import ANN, BOOKS, TASK, again, canceled, driven, held, same, text_of
 
@@ -100,6 +100,15 @@ def tasks_in_a_loop() -> Governed:
     return run
 
 
+def joined_and_ended() -> Governed:
+    """A step waits for the end of another's effect, and has that end."""
+    first = begun()
+    run = later(known_as(first), SHARED_CASE)
+    first.over("a", lambda t, s, w: waits.complete(t, s, w, {"output": {"papers": 1}}, Actor("token", "t"))).drive()
+    run.shared = known_as(first)
+    return ended(run, Actor("run", "r"), output={})
+
+
 SCENES: dict[str, Callable[[], Governed]] = {
     "case-is-over-at-once": lambda: driven(governed(CASE, said=(Done({"n": 1}, "c1", usage=USED),))),
     "case-is-not-begun": lambda: driven(governed(CASE, said=(NotSent("away", 7),)).drive().due()),
@@ -136,6 +145,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "not-sent-though-approved-then-sent": lambda: driven(
         governed(EFFECT, ASK, said=(NotSent("away"),)).drive().answer("ana", "ben").drive().due()
     ),
+    "shared-joined-and-ended": joined_and_ended,
     "effect-that-is-refused-is-tried-again": lambda: driven(again(driven(
         governed(CASE, said=(Refused("401", "no"), Done({"n": 2}, usage=USED)))
     ))),

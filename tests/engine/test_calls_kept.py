@@ -21,6 +21,7 @@ from runtime.engine.pausing import Pause, key_of, keys_of, parts_of
 from runtime.engine.transition import Transition
 from tests.engine.conftest import KEY, NOW, RUN_ID
 from tests.engine.governing import ASK, CASE, CATALOG, EFFECT, WRITE, Governed, governed
+from tests.engine.test_copies import full_run
 from tests.engine.test_late import SENT
 from tests.engine.test_lives import receipt
 
@@ -188,3 +189,9 @@ def test_the_cards_of_the_action_itself_are_shown_anew_and_the_bundle_of_a_run_t
         ("card", f"approval:{own[0]}"),
         ("bundle", f"bundle:{RUN_ID}"),
     ]
+
+
+def test_a_late_answer_is_appended_without_the_rows_that_are_stored_already() -> None:
+    view = replace(governed(EFFECT).view(), run=full_run())
+    left = late.without_rows(view)
+    assert left == replace(view, run=replace(full_run(), votes=[], checkpoints=[], ledger=[], mutations=[]))

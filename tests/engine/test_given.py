@@ -1,4 +1,4 @@
-"""What a step knows of its past: its last receipt, the approval that it may use, the wait that counts (promise 1)."""
+"""A step's past: its last receipt, the approval that it may use, the wait that counts (promise 1)."""
 
 from __future__ import annotations
 

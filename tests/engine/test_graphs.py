@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, combinations
 from typing import Any
 
+import orjson
 import pytest
 
 from core.errors import ExpressionError
@@ -14,6 +15,7 @@ from runtime.engine.transition import Transition, checked_reference
 from tests.engine.agents import piloted
 from tests.engine.governing import CATALOG, EFFECT, HEAD, Governed, governed
 from tests.engine.test_agent_runs import BOTH
+from tests.engine.test_copies import step
 from tests.engine.test_whole_books import extended
 from tests.support.agents import agent, says
 
@@ -129,15 +131,26 @@ def test_a_worker_takes_the_next_step_that_is_planned_under_the_lease_that_it_ha
     assert taken is not None
     assert (taken.key, taken.lease_owner, taken.lease_epoch, taken.status) == ("b", "w2", 1, "running")
     assert transition.commit().taken == {"b": "a"}
-    over = Transition(governed(EFFECT).view(), run.workflow.graph)
-    over.run.finished = True
-    assert over.take("w", "a") is None
+
+
+@pytest.mark.parametrize(("finished", "taken"), [(False, "b"), (True, None)])
+def test_only_a_step_that_is_ready_is_taken_and_none_of_a_run_that_is_over(finished: bool, taken: str | None) -> None:
+    run = governed(EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: y}}\n")
+    run.claim("a")
+    transition = Transition(run.view(), run.workflow.graph)
+    transition.succeed(run.rows["a"], {}, {})
+    transition.run.steps = {"z": step("z", "canceled"), **transition.run.steps}
+    transition.run.finished = finished
+    found = transition.take("w", "a")
+    assert (None if found is None else found.key) == taken
 
 
 @pytest.mark.req("V-6")
 def test_a_run_that_nobody_has_begun_is_extended_and_stays_queued() -> None:
-    run = extended(governed(EFFECT))
-    assert run.status == "queued"
+    run = governed(EFFECT)
+    since = len(run.lines)
+    extended(run)
+    assert (run.status, [orjson.loads(line)["type"] for line in run.lines[since:]]) == ("queued", ["run.extended"])
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a" * 201, ""])
@@ -145,3 +158,14 @@ def test_a_reference_holds_what_a_text_can(text: str) -> None:
     assert (checked_reference("a" * 200), checked_reference(7)) == ("a" * 200, "7")
     with pytest.raises(ExpressionError):
         checked_reference(text)
+
+
+def test_an_output_that_no_line_can_hold_fails_its_step_with_what_it_cost() -> None:
+    run = governed(EFFECT)
+    run.claim("a")
+    run.attempt("a", lambda t, s: t.succeed(s, {"n": 2**60}, {}, {"cost_usd": "0.01"}))
+    error: Any = run.rows["a"].last_error
+    assert (error["class"], error["code"]) == ("transport", "unusable_output")
+    lines = [orjson.loads(line) for line in run.lines]
+    (told,) = [line["data"] for line in lines if line["type"] == "step.failed"]
+    assert told["usage"] == {"cost_usd": "0.01"}

@@ -1,4 +1,4 @@
-"""What each outcome of a call leaves, whole: the step, its receipt, its waits, and the lines that tell it (Q-18, Q-19).
+"""Outcomes of calls, each with all that it leaves: the step, its receipt, its waits and its lines (Q-18, Q-19).
 
 ``whole_outcomes.json`` has every outcome beside every kind of operation.
 """
@@ -52,7 +52,7 @@ class Telling(Governed):
 
 
 def left(run: Governed) -> dict[str, Any]:
-    """What a run has of its step, of its effect and of its waits."""
+    """The step of a run, its effects and its waits."""
     whole = run.whole().run
     told = [orjson.loads(line) for line in run.lines[3:]]
     step = run.rows["a"]

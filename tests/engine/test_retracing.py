@@ -30,7 +30,7 @@ from runtime.engine.transition import writes_of
 from tests.engine.agents import piloted
 from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import HEAD, PEOPLE, Governed, governed
-from tests.engine.test_agent_sources import OWN, apply, read
+from tests.engine.test_agent_sources import MEMORY, OWN, apply, one, read
 from tests.engine.test_whole_books import SCENES, book_of, driven
 from tests.support.agents import agent, calls, says
 
@@ -271,3 +271,39 @@ def test_conditions_and_collections_are_evaluated_anew_from_the_first_checkpoint
     book[at] = replace(book[at], event=replace(event, choices=change(to_builtins(event.choices))))
     with pytest.raises(Divergence, match="planned otherwise than its conditions and collections say"):
         derived(run, book)
+
+
+def test_origins_of_an_earlier_matcher_are_believed_and_those_of_a_later_one_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = SCENES["agent-own"]()
+    told_otherwise = altered(run, DecisionMade, CALL, origins=other_name)
+    with pytest.raises(Divergence):
+        derived(run, told_otherwise)
+    monkeypatch.setattr("runtime.engine.retracing.VERSION", 2)
+    assert derived(run, told_otherwise)
+    later = altered(run, DecisionMade, CALL, origins=lambda origins: {**origins, "matcher": 3})
+    with pytest.raises(Divergence, match="was judged by origins that nobody has found"):
+        derived(run, later)
+
+
+def test_what_a_model_had_remembered_is_found_anew_while_it_is_not_erased() -> None:
+    turns = calls(read("alpha")), says("First."), calls(apply("secret7")), says("Second.")
+    text = MEMORY + one("first", "probe.value.read") + one("second")
+    run = piloted(text, *turns, policy=OWN, outside=lambda *_: Done({"value": "secret7"}))
+    book, graph, constants = book_of(run), run.workflow.graph, run.view().constants
+    checkpoints = {number: digest for number, (_, digest) in run.checkpoints.items()}
+    assert found_anew(run) == checkpoints
+    erased = Retracing([run.workflow], constants, lambda _: ("requester", "trigger:http"), {})
+    found = replay(Replay(unopened(RUN_ID, KEY, graph), book, [graph], constants, writes_of, judged(run), erased))
+    assert {each.number: each.digest for each in found} == checkpoints
+
+
+def test_an_agent_does_not_go_on_before_it_began() -> None:
+    run = SCENES["agent"]()
+    book = book_of(run)
+    (began,) = [at for at, told in enumerate(book) if isinstance(told.event, AgentBegan)]
+    (end,) = [told for told in book if isinstance(told.event, WaitCompleted)]
+    with pytest.raises(Divergence) as raised:
+        derived(run, [*book[:began], end, *book[began:]])
+    assert raised.value.what == "went on as an agent before it began"

@@ -1,4 +1,4 @@
-"""What a model is offered of a tool, whole; what it may give, name by name; and every limit at its very edge."""
+"""Tools as a model is offered them, whole; what it may give, name by name; and every limit at its very edge."""
 
 from __future__ import annotations
 
