@@ -175,6 +175,12 @@ def test_origins_that_cannot_be_read_are_named(read_and_applied: Bundle, value: 
         read_and_applied.forged("triage/2/1", "decision.made", "origins/arguments", lambda _: value)
 
 
+def test_kinds_that_nobody_knows_are_named(read_and_applied: Bundle) -> None:
+    tool = "matching/probe_effect_apply"
+    with pytest.raises(InputError, match="cannot be read: ValueError"):
+        read_and_applied.forged("triage", "agent.began", tool, lambda old: {**old, "kinds": {"name": "none"}})
+
+
 def test_another_matcher_may_find_something_else(read_and_applied: Bundle) -> None:
     found = read_and_applied.forged("triage/2/1", "decision.made", "origins/matcher", lambda old: old + 1)
     assert (found.again, found.withheld) == (1, 1)
