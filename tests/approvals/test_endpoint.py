@@ -1,4 +1,4 @@
-"""What reaches Bolt, and how it is set up: without a server, chunk by chunk and setting by setting."""
+"""Requests as they reach Bolt, and its settings: without a server, chunk by chunk and setting by setting."""
 
 from __future__ import annotations
 

@@ -131,6 +131,15 @@ async def test_long_words_are_whole_in_the_blocks(many: int, text: str) -> None:
     assert [block["text"]["text"] for block in asked["blocks"]] == ["x" * 2900, "x" * (many - 2900)]
 
 
+async def test_spaces_around_words_are_ours_and_stay() -> None:
+    web = Web(chat_postMessage={"ts": "1"}, chat_postEphemeral={"message_ts": "1"})
+    await messenger(web).post_thread(REF, " a & b\u200b ", "k")
+    await messenger(web).post_ephemeral("C1", "U1", " a & b\u200b ")
+    for _, asked in web.asked:
+        assert asked["text"] == " a &amp; b⟨U+200B⟩ "
+        assert [block["text"] for block in asked["blocks"]] == [plain(" a & b⟨U+200B⟩ ")]
+
+
 async def test_answers_to_posts_are_taken_as_they_were(view: CardView) -> None:
     found: dict[str, Any] = {}
     for name, answer in {

@@ -122,9 +122,12 @@ def packed() -> dict[str, Any]:
 
 
 def test_only_a_whole_quote_is_cut() -> None:
-    for line in ("no quote", "`a` `b`", "`a", "a`"):
+    long = "x" * 20
+    lines = (long, f"`{long}", f"{long}`", f"{long}`a`", f"`a`{long}", f"`{long}` `b`", f"`{long}``", f"`{long}`b`")
+    for line in lines:
         with pytest.raises(ValueError, match="only a line that is quoted as a whole can be longer than a block"):
-            pieces(line.ljust(20, "x" if line[-1] != "`" else "`"), 10)
+            pieces(line, 10)
+        assert pieces(line, len(line)) == [line]
 
 
 def sourced(plain: CardContent) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How long each call of Slack may take: as its caller was made, and within the time of a click for what it asks."""
+"""Times that calls of Slack may take: those of their callers, and the time of a click for what it asks."""
 
 from __future__ import annotations
 

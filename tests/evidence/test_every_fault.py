@@ -172,6 +172,7 @@ def test_chains_are_read_as_they_were() -> None:
         "a list": b"[]",
         "no JSON": b"{",
         "spaces": b" " + good,
+        "another order": b'{"v":2,' + good[1:].replace(b',"v":2', b""),
         "nothing": b"",
         "a text": b'"x"',
         "a float": line(data={"a": 1}).replace(b'"a":1', b'"a":1.5'),

@@ -11,10 +11,15 @@ import pytest
 from connectors.port import Done
 from core.canonical import digest
 from core.errors import InputError
+from evidence import layout
+from evidence.commitments import disclosure
+from evidence.container import HeldFiles
+from evidence.crosscheck import Crosscheck
 from evidence.origins import ANSWERED, BEGAN, DECIDED, SUCCEEDED, Event, Recount, counts, listed, recompute
 from runtime.engine.told import parts, shown_values
 from tests.engine.agents import Piloted, piloted
 from tests.engine.conftest import KEY
+from tests.engine.test_agent_runs import SHAPE
 from tests.engine.test_agent_sources import EVIL, MEMORY, OWN, apply, one, read
 from tests.support.agents import agent, call, calls, says
 
@@ -34,6 +39,7 @@ class Bundle:
         self.events: list[dict[str, Any]] = []
         self.chained: dict[int, tuple[Any, Any, Any]] = {}
         self.values: dict[tuple[str, str], Any] = {}
+        self.lines = [{**orjson.loads(line), "seq": seq} for seq, line in enumerate(run.lines)]
         for told, line in zip(run.book(), run.lines, strict=True):
             decided = str(told.event.TYPE) == DECIDED
             if not (counts(str(told.event.TYPE), told.step) or (decided and getattr(told.event, "origins", None))):
@@ -169,6 +175,12 @@ def test_origins_that_cannot_be_read_are_named(read_and_applied: Bundle, value: 
         read_and_applied.forged("triage/2/1", "decision.made", "origins/arguments", lambda _: value)
 
 
+def test_kinds_that_nobody_knows_are_named(read_and_applied: Bundle) -> None:
+    tool = "matching/probe_effect_apply"
+    with pytest.raises(InputError, match="cannot be read: ValueError"):
+        read_and_applied.forged("triage", "agent.began", tool, lambda old: {**old, "kinds": {"name": "none"}})
+
+
 def test_another_matcher_may_find_something_else(read_and_applied: Bundle) -> None:
     found = read_and_applied.forged("triage/2/1", "decision.made", "origins/matcher", lambda old: old + 1)
     assert (found.again, found.withheld) == (1, 1)
@@ -180,9 +192,38 @@ def test_what_an_agent_remembers_is_not_found_again() -> None:
     assert Bundle(run).recount() == Recount(again=1, withheld=1)
 
 
+def test_a_turn_without_calls_has_an_answer_and_no_results() -> None:
+    run = told(says("alpha"), calls(apply("alpha")), says('{"n": 2}'), text=agent(more=SHAPE))
+    assert run.recount() == Recount(again=1)
+    assert run.without("triage/1", "step.succeeded", "output") == Recount(withheld=1)
+
+
 def test_an_agent_that_had_turns_before_is_followed_by_its_numbers() -> None:
     many = [calls(read(f"n{number}")) for number in range(11)]
     assert told(*many, calls(apply(EVIL)), says("Done."), text=agent(more="limits: {turns: 40}")).recount().again == 12
+
+
+def test_a_bundle_tells_what_its_disclosures_open(read_and_applied: Bundle) -> None:
+    every = {pair[0]: disclosure(KEY, pair[0], value) for pair, value in read_and_applied.values.items()}
+    report: Any = None
+
+    def told(disclosed: list[str], origins: Any) -> str:
+        files = {
+            layout.RUN_FILE: orjson.dumps({"origins": origins}),
+            layout.DISCLOSURES: "".join(f"{line}\n" for line in disclosed).encode(),
+        }
+        check = Crosscheck(HeldFiles(files))
+        for line in read_and_applied.lines:
+            check.observe(line)
+        return dict(check.checks(report))["origins"]()
+
+    listing = read_and_applied.events
+    assert told([*every.values()], listing) == Recount(again=2).words()
+    assert told([], listing) == Recount(withheld=2).words()
+    assert told([line for path, line in every.items() if "/said" not in path], listing) == Recount(withheld=2).words()
+    assert told([*every.values()], None) == Recount().words()
+    with pytest.raises(InputError, match="is listed with other values"):
+        told([*every.values()], [{**one, "values": (one["values"] or [])[1:]} for one in listing])
 
 
 def test_what_an_agent_was_shown_before_it_began_or_after_it_called_does_not_count() -> None:

@@ -138,6 +138,16 @@ def test_other_keys_are_refused() -> None:
     assert Algorithm(P256Signer().public_key.algorithm) is Algorithm.ECDSA_P256_SHA256
 
 
+def test_a_key_is_looked_for_in_so_much_text_and_no_more() -> None:
+    pem = FileSigner(Ed25519PrivateKey.generate()).public_key.pem
+    room = 64 * 1024 - len(pem)
+    for text in (b"x\n" * (room // 2) + pem, pem + b"x\n" * 40_000):
+        assert PublicKey.from_pem(text).pem == pem
+    for text in (b"x\n" * (room // 2 + 2) + pem, b"x\n" * 40_000 + pem, b"\0" + pem, pem + b"\0"):
+        with pytest.raises(InputError, match="is not a PEM public key"):
+            PublicKey.from_pem(text)
+
+
 def test_the_fingerprint_is_what_openssl_and_sha256sum_print(tmp_path: Path) -> None:
     key = FileSigner(Ed25519PrivateKey.generate()).public_key
     (tmp_path / "k.pem").write_bytes(key.pem)

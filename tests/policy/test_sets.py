@@ -131,7 +131,7 @@ def test_what_fired_and_failed_is_told_in_the_order_of_policies_and_then_of_rule
 def test_rules_that_take_a_fact_for_different_types_are_told_in_their_order_all_the_same(
     named: Named, operations: Mapping[str, OperationFacts], update: Any
 ) -> None:
-    """Of all operations `limit` is a text or a number, of one it is a text: two programs, one order."""
+    """Two programs, one order: of all operations `limit` is a text or a number, of one it is a text."""
     matched = {"d": "http.request.send", "c": "'*'", "b": "http.request.send", "a": "'*'"}
     every, foreseen = [f"{policy}/{rule}" for policy in ("one", "two") for rule in matched], list[tuple[str, ...]]()
 
