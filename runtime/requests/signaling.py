@@ -126,15 +126,15 @@ class Signaling(Struct, frozen=True):
                 notice = await inbox.read(connection, *named)
                 if notice is None or notice.processed:
                     return False
-                tenant, source, notice_id, key = *named, notice.correlation_key or ""
                 if kept.run_id is None:
                     # Its content may have been purged with the run that it was meant for.
-                    ended = Signal(tenant, key, notice_id, ENGINE, source=source)
+                    place = (kept.tenant_id, notice.correlation_key or "", kept.notification_id)
+                    ended = Signal(*place, ENGINE, source=kept.source)
                     await self._end(connection, ended, SignalCode.EXPIRED, None)
                     await inbox.empty(connection, *named)
                     return True
-                signal = _from_payload(*named, key, notice.payload)
-                return (await self._act(connection, signal, notice, lock=True)).code is not SignalCode.KEPT
+                answer = await self._act(connection, _kept_as(*named, notice), notice, lock=True)
+                return answer.code is not SignalCode.KEPT
         except (Moved, asyncpg.TransactionRollbackError):
             return False
 
@@ -150,8 +150,8 @@ class Signaling(Struct, frozen=True):
             raise InputError(message, where="id", remedy="Give every signal an id of its own.")
         if known.processed:
             answer = _answer(signal, known.result or {})
-        else:
-            answer = await self._act(connection, signal, known, lock=lock)
+        else:  # what was kept first counts, as it does where a sweep delivers it
+            answer = await self._act(connection, _kept_as(*place, known), known, lock=lock)
         if not named and not _names_a_wait(signal) and (known.processed or answer.code is SignalCode.KEPT):
             # Nobody can tell if it is a repetition or a new signal. It ends nothing, so its sender has to know.
             found = await self._find(connection, signal)
@@ -249,10 +249,10 @@ def _said(signal: Signal) -> JsonObject:
     return {"output": signal.output, "error": signal.error, "token": signal.token, "version": signal.version}
 
 
-def _from_payload(tenant: str, source: str, notice_id: str, key: str, payload: Any) -> Signal:
-    actor = Actor(payload["actor"]["kind"], payload["actor"]["id"])
+def _kept_as(tenant: str, source: str, notice_id: str, notice: inbox.Notice) -> Signal:
+    payload, actor = notice.payload, Actor(**notice.payload["actor"])
     said = (payload["output"], payload["error"], payload["token"], payload["version"])
-    return Signal(tenant, key, notice_id, actor, *said, source)
+    return Signal(tenant, notice.correlation_key or "", notice_id, actor, *said, source)
 
 
 class Moved(Exception):

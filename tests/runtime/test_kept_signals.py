@@ -68,6 +68,19 @@ async def test_the_same_body_without_an_id_is_no_second_signal_and_its_sender_is
 
 
 @pytest.mark.req("V-10")
+async def test_of_a_signal_that_is_kept_the_first_content_counts(runtime: Any) -> None:
+    await begun(runtime, HEAD + PAID, refs="")
+    assert (await runtime.signal("paid:c1", {"amount": 7}, id="x")).code == "kept"
+    run_id = (await runtime.start("w", TRIGGER)).run_id
+    await runtime.worker().work_off()
+    again = await runtime.signal("paid:c1", {"amount": 9}, id="x")
+    assert (again.code, again.repeated, again.step) == ("delivered", True, "paid")
+    await runtime.worker().work_off()
+    assert (await runtime.state(run_id))["channels"] == {"got": [7]}
+    await runtime.history(run_id)
+
+
+@pytest.mark.req("V-10")
 async def test_a_key_and_an_id_have_their_longest_length_and_no_more(runtime: Any) -> None:
     await runtime.tenant()
     key, own = "k" * KEY_CHARACTERS_MAX, "i" * ID_CHARACTERS_MAX
