@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outcome(fault: Fault, copy: Copy, *, first: bool) -> tuple[dict[str, str], str | None]:
-    """How each test ended with the fault, and what is wrong with the fault; None if all is well.
+    """Plant the fault. Returns the outcome of each test, and the problem with the fault; None if all is well.
 
     A fault that is not found by a session that is kept is planted in its file: a process of a test reads the file, and
     what a module makes when it is imported is made anew.

@@ -109,7 +109,7 @@ def _swap_constants(module: ModuleType, before: CodeType, after: CodeType) -> No
 
 
 def _namespace(module: ModuleType, code: CodeType) -> dict[str, object]:
-    """What a module's text defines, run beside the module."""
+    """The names that a module's text defines, when it is run beside the module."""
     made: dict[str, object] = {
         "__name__": module.__name__, "__file__": module.__file__, "__package__": module.__package__
     }  # fmt: skip
