@@ -77,7 +77,7 @@ def begin(
     void: the step fails, or people are asked again about its doubt (promise 1).
     """
     transition.workflow = workflow
-    leaf = transition.leaf(step.key)
+    leaf = transition.graph.leaves.get(step.key.rpartition(".")[2]) or transition.leaf(step.key)
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
         ask.supersede(transition, step, known.given.approval_id)
