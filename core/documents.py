@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ruamel.yaml import YAML
@@ -30,6 +31,8 @@ from core.errors import DefinitionError, Problem
 
 TEXT_BYTES_MAX = 256 * 1024
 VALUES_MAX = 20_000
+# The last texts, and the size of the longest, whose nodes are kept: some 2 MB at most of each.
+REMEMBERED_MAX, REMEMBERED_BYTES_MAX = 16, 32 * 1024
 
 Path: TypeAlias = Sequence[str | int]
 
@@ -101,8 +104,12 @@ def load_document(text: str, file: str) -> Document:
     if size > TEXT_BYTES_MAX:
         problem = Problem(file, 1, 1, f"the document is {size} bytes long; at most {TEXT_BYTES_MAX} are accepted.")
         raise DefinitionError((problem,))
+    return Document(file, text, _remembered(text, file) if size <= REMEMBERED_BYTES_MAX else _root_of(text, file))
+
+
+def _root_of(text: str, file: str) -> _Node:
     try:
-        root = _Builder(file).build(YAML(typ="safe", pure=True).parse(text))
+        return _Builder(file).build(YAML(typ="safe", pure=True).parse(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -111,7 +118,10 @@ def load_document(text: str, file: str) -> Document:
     except YAMLError as error:
         message = " ".join(str(error).split())
         raise DefinitionError((Problem(file, 1, 1, f"not YAML: {message}."),)) from None
-    return Document(file, text, root)
+
+
+# A text is read up to four times while it is checked and published. Nobody changes its nodes.
+_remembered = lru_cache(REMEMBERED_MAX)(_root_of)
 
 
 class _Builder:
