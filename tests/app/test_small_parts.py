@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from app.faces import Faces
 from app.http.connections import LOG_SECONDS, GuardedConfig, Limits
 from app.logins import Logins
 from app.outlining import explain_action
+from app.postgres_cluster import _LOG_LIMIT, Cluster
 from app.refusals import WINDOW_SECONDS, RefusalLog, StrangerLog
 from app.settings import load_settings
 from connectors.catalog import Source, load_catalog
@@ -78,6 +80,11 @@ async def test_refusals_have_a_line_a_minute_with_their_number(monkeypatch: pyte
     assert lines.take() == [line(1)]
     await log.flush()
     assert lines.take() == [], "nothing is told twice"
+    for code in ("c", "d", "c", "d", "d"):
+        await log.note("a", "g", code)
+    assert lines.take() == [line(1, "a", "g", "c"), line(1, "a", "g", "d")]
+    await log.flush()
+    assert lines.take() == [line(1, "a", "g", "c"), line(2, "a", "g", "d")], "each that was only counted"
     lines.away = True
     now[0] = 3 * WINDOW_SECONDS
     await log.note("a", "e", "c")
@@ -346,3 +353,21 @@ def test_groups_of_slack_are_those_of_the_workspace_whose_members_may_click() ->
     groups = faces.slack_groups
     assert groups is not None
     assert groups._workspace is faces.workspace is not None
+
+
+@pytest.mark.parametrize(("size", "moves"), [(_LOG_LIMIT, False), (_LOG_LIMIT + 1, True)])
+def test_a_servers_log_is_put_aside_when_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, moves: bool
+) -> None:
+    cluster = Cluster(tmp_path, durable=False)
+    (tmp_path / "server.log.old").write_text("older")
+    cluster.log.touch()
+    os.truncate(cluster.log, size)
+
+    def refuse(_: Cluster) -> None:
+        raise ConfigurationError("made by another release")
+
+    monkeypatch.setattr(Cluster, "_initialize", refuse)
+    with pytest.raises(ConfigurationError):
+        cluster.launch()
+    assert (cluster.log.exists(), (tmp_path / "server.log.old").stat().st_size) == (not moves, size if moves else 5)

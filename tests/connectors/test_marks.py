@@ -55,6 +55,7 @@ def properties(**named: Any) -> dict[str, Any]:
         ({"output_schema": {"x-records": "items", **properties(items={"type": "array"})}}, "must be a JSON Pointer"),
         ({"output_schema": {"x-records": "/item", **properties(items={"type": "array"})}}, "declares no such property"),
         ({"output_schema": {"x-records": "/a", **properties(a={"type": "string"})}}, "neither an object nor a list"),
+        ({"output_schema": {"x-records": "/a", **properties(a={})}}, "neither an object nor a list"),
         ({"output_schema": {"x-records": 3}}, "must be a JSON Pointer"),
     ],
 )

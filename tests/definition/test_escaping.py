@@ -52,6 +52,7 @@ def test_a_message_mentions_nobody_and_links_nowhere_by_what_is_put_into_it() ->
     assert message("<!here> ${{ trigger.t }} & you", t=hostile) == f"<!here> {safe} & you"
     assert message("${{ trigger.t }}", t=hostile) == safe
     assert message("${{ raw(trigger.t) }}", t=hostile) == hostile
+    assert message(" ${{ raw(trigger.t) }} ", t=hostile) == hostile, "blanks around one expression are none of its text"
     assert message("${{ raw(trigger.t) }}: ${{ trigger.t }}", t="<!channel>") == "<!channel>: &lt;!channel&gt;"
 
 
