@@ -66,7 +66,9 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     state = run.state.copy()
     for key in run.anew:
         state.parked.pop(key, None)
-    rows = sorted(run.steps.values(), key=step_order)
+    rows = [*run.steps.values()]
+    if len(rows) > 1:
+        rows.sort(key=step_order)
     current = [row for row in rows if row.superstep == run.superstep]
     if state.shaped or run.waits or run.votes:
         contributors.settled(run, state, current, graph)

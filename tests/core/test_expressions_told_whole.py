@@ -382,6 +382,7 @@ def test_each_text_has_its_ingredients() -> None:
     [
         ({"a": ["x", "${{ amont }}"]}, "with.a[1]: undeclared reference to 'amont' at column 1 of `amont`."),
         ({"a": {"${{ b }}": 1}}, "with.a: has an expression in a key. Keys are fixed; only values can be computed."),
+        ({"a": {"x ${{ b }}": 1}}, "with.a: has an expression in a key. Keys are fixed; only values can be computed."),
         ({"a": "${{ b"}, "with.a: the expression at column 1 is not closed. End it with }}."),
     ],
 )
