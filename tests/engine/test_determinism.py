@@ -57,7 +57,7 @@ from runtime.engine.waits import time_out
 from tests.support import drawn_agents
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
-GRAPHS = 50_000 if DEEP else 2_000
+GRAPHS = 50_000 if DEEP else 1_200
 RACES = 2
 # During which super-step a run is canceled, if it is.
 CANCELS = (*(None,) * 12, 0, 1, 2, 3)
