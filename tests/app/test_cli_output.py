@@ -11,10 +11,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from app.cli import runs
 from app.cli.evidence import public_key
 from app.cli.outcome import Exit, explained, print_fields, print_rows
 from app.cli.queues import age
 from evidence.signing import FileSigner
+from runtime.engine.states import StepState
 
 EAST = datetime(2026, 11, 26, 8, 0, 5, tzinfo=timezone(timedelta(hours=9)))
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -83,3 +85,10 @@ def test_evidence_is_written_for_its_owner_alone(tmp_path: Path, clean_environme
     assert written.stat().st_mode & 0o777 == 0o600
     assert written.read_bytes().startswith(b"-----BEGIN PUBLIC KEY-----")
     assert {path.name for path in tmp_path.iterdir()} == {"home", "key.pem"}, "no draft is left"
+
+
+@pytest.mark.parametrize("error", [None, {"class": "transport", "code": "c", "message": "m"}])
+@pytest.mark.parametrize("status", StepState)
+def test_only_a_step_that_is_tried_again_has_a_next_try(status: StepState, error: object) -> None:
+    shown = runs._step({"status": status, "next_eligible_at": "then", "last_error": error})
+    assert shown["next_try"] == ("then" if status is StepState.FAILED_RETRYABLE else None)
