@@ -18,6 +18,7 @@ import os
 import random
 import shutil
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -166,3 +167,13 @@ def logging_as_it_is_by_default() -> Iterator[None]:
     root.setLevel(level)
     # Those of pytest, which come and go by themselves, are of other types.
     root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose own time is hours away from UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -12,27 +12,21 @@ from pydantic_settings import BaseSettings
 
 from app.http.models import In
 from app.settings import Settings, WebhookEndpoint
-from tests.core.test_written_out import ROOT, of_module
 from tests.support.whole import as_it_was
+from tests.support.written_out import names_below, of_modules
 
 EXPECTED = Path(__file__).with_name("whole_written_out.json")
 # A window counts.
 CHANGING = {"app.refusals._Window"}
 
 
-def _names() -> list[str]:
-    paths = (path for path in sorted((ROOT / "app").rglob("*.py")) if path.stem not in ("__init__", "__main__"))
-    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
-
-
 def test_what_has_a_name_in_the_application_is_what_it_was() -> None:
-    every = {name: of_module(name) for name in _names()}
-    as_it_was(EXPECTED, {name: found for name, found in every.items() if found})
+    as_it_was(EXPECTED, of_modules(names_below("app")))
 
 
 def test_values_do_not_change() -> None:
     found, frozen = set[str](), set[str]()
-    for name in _names():
+    for name in names_below("app"):
         for kind in vars(importlib.import_module(name)).values():
             if not isinstance(kind, type) or kind.__module__ != name:
                 continue

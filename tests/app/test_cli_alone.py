@@ -122,6 +122,24 @@ SHOWN = {
 PUBLISHED = Published("w", 2, "0123456789abcdef", True, warnings=("Nobody decides.",))
 
 
+# The functions that both the commands and the HTTP routes ask.
+REQUESTS = (
+    (starting, "start_named"),
+    (retrying, "retry_run"),
+    (steering, "close_run", "cancel_run"),
+    (read_models, "runs_page", "run", "bundle", "waits_page", "policy_versions"),
+    (queue_reads, "queues"),
+    (pausing, "listed", "of_run", "pause", "resume"),
+    (approvals, "approvals_page", "approval"),
+    (tasks, "page", "read"),
+    (publishing, "publish_workflow", "retire_workflow"),
+    (policies, "publish_policy", "retire_policy", "activate_policy"),
+    (documents, "workflow_versions"),
+    (unavailable, "listed"),
+    (audit, "record"),
+)
+
+
 class Office:
     """An installation that keeps whatever is asked of it, and answers from ``answers`` by the name of the question."""
 
@@ -225,25 +243,14 @@ def office(
     monkeypatch.setattr(signaling, "Signaling", found.service("signal"))
     monkeypatch.setattr(steering, "Extending", found.service("extend"))
     for module, *names in (
-        (starting, "start_named"),
-        (retrying, "retry_run"),
-        (steering, "close_run", "cancel_run"),
-        (read_models, "runs_page", "run", "bundle", "waits_page", "policy_versions"),
-        (pausing, "listed", "of_run", "pause", "resume"),
-        (approvals, "approvals_page", "approval"),
-        (tasks, "page", "read"),
+        *REQUESTS,
         (tokens, "listed"),
         (access, "create_token", "revoke_token"),
-        (publishing, "ensure_tenant", "publish_workflow", "publish_directory", "retire_workflow"),
-        (policies, "publish_policy", "retire_policy", "activate_policy"),
-        (documents, "workflow_versions"),
-        (unavailable, "listed"),
+        (publishing, "ensure_tenant", "publish_directory"),
         (definitions, "describe", "standing"),
-        (queue_reads, "queues"),
         (outbox, "send_again"),
         (tenants, "listed"),
         (bundling, "write_again"),
-        (audit, "record"),
         (adapters, "queue_depths"),
         (doctor, "examine"),
         (storage, "schema_revision", "upgrade"),

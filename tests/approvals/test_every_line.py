@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +83,6 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
         found[f"title of {many}"] = len(notification("W", "x" * many))
         found[f"codes of {many}"] = len(notification("W", "&" * 59 + "x" * (many - 295)))
     as_it_was(EXPECTED, found | packed() | sourced(content))
-
-
-@pytest.fixture
-def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine whose own time is hours away from UTC."""
-    monkeypatch.setenv("TZ", "Asia/Kathmandu")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.usefixtures("far_from_utc")

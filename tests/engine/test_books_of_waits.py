@@ -5,7 +5,6 @@ As ``test_whole_books``, which says how the files are written anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from tests.engine.test_records import ALLOW, ASKS, DELETE, PUT
 from tests.engine.test_retracing import found_anew
 from tests.engine.test_sharing import SHARED_CASE, begun, known_as, later
 from tests.engine.test_waits_whole import GOES_ON, HEIR, TRACES, writing
-from tests.engine.test_whole_books import ANN, BOOKS, TASK, again, canceled, driven, held, same, text_of
+from tests.engine.test_whole_books import ANN, TASK, again, canceled, driven, held, leaves
 
 pytestmark = pytest.mark.req("X-15")
 
@@ -155,9 +154,5 @@ SCENES: dict[str, Callable[[], Governed]] = {
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_run_leaves_this_book(scene: str) -> None:
     run = SCENES[scene]()
-    text, place = text_of(run), BOOKS / f"{scene}.jsonl"
-    if os.environ.get("COUNTERSEAL_WRITE_BOOKS"):
-        place.write_text(text, encoding="utf-8")
-    assert text.splitlines() == place.read_text(encoding="utf-8").splitlines()
+    leaves(run, scene)
     assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
-    same(run)

@@ -5,7 +5,6 @@ As ``test_whole_books``, which says how the files are written anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,6 @@ from tests.engine.test_sharing import SHARED_CASE, begun, known_as, later, left
 from tests.engine.test_whole_books import (
     ANN,
     BESIDE,
-    BOOKS,
     CHECK,
     COUNTS,
     WAITING,
@@ -38,9 +36,8 @@ from tests.engine.test_whole_books import (
     canceled,
     driven,
     held,
-    same,
+    leaves,
     talked,
-    text_of,
 )
 from tests.support.agents import agent, call, calls, says
 
@@ -247,12 +244,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_run_leaves_this_book(scene: str) -> None:
-    run = SCENES[scene]()
-    text, place = text_of(run), BOOKS / f"{scene}.jsonl"
-    if os.environ.get("COUNTERSEAL_WRITE_BOOKS"):
-        place.write_text(text, encoding="utf-8")
-    assert text.splitlines() == place.read_text(encoding="utf-8").splitlines()
-    same(run)
+    leaves(SCENES[scene](), scene)
 
 
 @pytest.mark.req("P-11")

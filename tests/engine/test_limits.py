@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -23,16 +21,6 @@ NAMED = HEAD + '  - {id: a, do: probe.effect.apply, with: {name: x}, reference: 
 
 def driven(text: str) -> Governed:
     return governed(text).drive()
-
-
-@pytest.fixture
-def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine whose own time is hours away from UTC."""
-    monkeypatch.setenv("TZ", "Asia/Kathmandu")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.req("X-16")

@@ -5,36 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import asyncpg
 import pytest
 
 from runtime.engine.instructions import Over
 from runtime.store import claims
 from runtime.work import pump
 from runtime.work.lease import LostLease, Moved
-from tests.support.pumping import RUN_ID, Pumping, World, moved
-
-# Who is waited for so long never comes; a test that waits has failed.
-NEVER, SOON = 600.0, 20.0
-DEADLOCK = asyncpg.DeadlockDetectedError("deadlock detected")
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for whoever may still come; a test says when not."""
-    monkeypatch.setattr(pump, "LINGER_SECONDS", NEVER)
-
-
-def wide(monkeypatch: pytest.MonkeyPatch, count: int, *, drives: int | None = None, **how: Any) -> Pumping:
-    """A worker that has just met a run with so many steps at once, and drives all of them, or so many."""
-    pumping = Pumping(World.of(count, **how), monkeypatch)
-    pumping.pump.drives += count if drives is None else drives
-    pumping.met()
-    return pumping
+from tests.support.pumping import NEVER, RUN_ID, SOON, Pumping, World, met_wide, moved
 
 
 async def test_all_moves_that_are_ready_go_in_one_append_in_step_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 3)
+    pumping = met_wide(monkeypatch, 3)
     found = await moved(pumping, *(pumping.move(f"p{n}") for n in (2, 0, 1)))
     world = pumping.world
     assert world.told == [
@@ -51,7 +32,7 @@ async def test_all_moves_that_are_ready_go_in_one_append_in_step_order(monkeypat
 
 
 async def test_who_drives_only_some_of_the_steps_waits_for_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 3, drives=2)
+    pumping = met_wide(monkeypatch, 3, drives=2)
     await moved(pumping, pumping.move("p0"), pumping.move("p1"))
     assert pumping.world.told == [
         "at hand: p0.started p0.succeeded p1.started p1.succeeded, holds p0 p1: version 4, 1 executing"
@@ -59,7 +40,7 @@ async def test_who_drives_only_some_of_the_steps_waits_for_these(monkeypatch: py
 
 
 async def test_who_is_not_ready_soon_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 3, drives=3)
+    pumping = met_wide(monkeypatch, 3, drives=3)
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     await moved(pumping, pumping.move("p0"), pumping.move("p1"))
     assert len(pumping.world.told) == 1
@@ -72,7 +53,7 @@ async def test_who_is_not_ready_soon_is_not_waited_for(monkeypatch: pytest.Monke
 
 
 async def test_who_was_waited_for_once_is_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 5, drives=2)
+    pumping = met_wide(monkeypatch, 5, drives=2)
     for first, second in (("p0", "p1"), ("p2", "p3")):
         early = asyncio.ensure_future(pumping.pump.append(pumping.move(first)))
         for _ in range(10):
@@ -105,7 +86,7 @@ async def test_a_run_of_one_step_at_a_time_is_appended_to_in_the_callers_task(mo
 
 async def test_what_comes_while_the_last_append_is_made_is_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of the run any more: the book says that nothing is left to settle."""
-    pumping = wide(monkeypatch, 1)
+    pumping = met_wide(monkeypatch, 1)
     claim, later = pumping.world.claims["p0"], list[asyncio.Task[Any]]()
 
     def comes() -> None:
@@ -127,14 +108,14 @@ async def test_what_comes_while_the_last_append_is_made_is_answered_too(monkeypa
 
 async def test_all_that_execute_are_here_and_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """More steps are driven than execute: another of them has just been claimed for the super-step to come."""
-    pumping = wide(monkeypatch, 2, drives=3)
+    pumping = met_wide(monkeypatch, 2, drives=3)
     await moved(pumping, pumping.move("p0"), pumping.move("p1"))
     assert len(pumping.world.told) == 1
 
 
 async def test_no_more_go_together_than_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pump, "TOGETHER_MAX", 2)
-    pumping = wide(monkeypatch, 5)
+    pumping = met_wide(monkeypatch, 5)
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     await moved(pumping, *(pumping.move(f"p{n}") for n in range(5)))
     assert [each.partition("holds ")[2] for each in pumping.world.told] == [
@@ -175,7 +156,7 @@ async def test_what_comes_while_an_append_is_made_goes_with_the_next(monkeypatch
 
 
 async def test_a_caller_that_is_canceled_takes_nobody_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 2)
+    pumping = met_wide(monkeypatch, 2)
     gone, stays = pumping.move("p0"), pumping.move("p1")
     task = asyncio.ensure_future(pumping.pump.append(gone))
     await asyncio.sleep(0)

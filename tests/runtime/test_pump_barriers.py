@@ -17,15 +17,13 @@ from runtime.work.lease import LostLease
 from runtime.work.pump import CONFLICTS_MAX
 from tests.support.pumping import RUN_ID, Pumping, World, away, fails, moved, settles
 
-SOON = 20.0
 LAST = "at hand: p0.started p0.succeeded, holds p0: version 5, 0 executing"
 NOTHING: Any = None
 
 
 def last_of_two(monkeypatch: pytest.MonkeyPatch) -> Pumping:
     """A worker whose step is the last to leave, which it does not know: another's left after it had read the run."""
-    monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
-    pumping = Pumping(World.of(2, leased=1), monkeypatch)
+    pumping = Pumping(World.of(2, leased=1), monkeypatch, linger=0.0)
     pumping.pump.drives = 1
     pumping.met()
     pumping.world.elsewhere("p1")
@@ -48,9 +46,8 @@ async def test_the_last_one_reads_the_book_and_appends_the_barrier(monkeypatch: 
 
 
 async def test_who_is_not_the_last_appends_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = Pumping(World.of(3, leased=1), monkeypatch)
+    pumping = Pumping(World.of(3, leased=1), monkeypatch, linger=0.0)
     pumping.met()
-    monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     pumping.world.elsewhere("p1")
     await moved(pumping, pumping.move("p0"))
     assert pumping.world.told[1:] == ["at hand: p0.started p0.succeeded, holds p0: version 5, 1 executing"]
@@ -59,7 +56,7 @@ async def test_who_is_not_the_last_appends_none(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("ended", ["canceled", "waits"])
 async def test_a_run_that_is_over_or_waits_owes_no_barrier(monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
     """Its steps have left, and so has what comes after them."""
-    pumping = Pumping(World.of(1), monkeypatch)
+    pumping = Pumping(World.of(1), monkeypatch, linger=0.0)
     world = pumping.world
     claim = world.claims["p0"]
     if ended == "canceled":
@@ -80,9 +77,8 @@ async def test_a_run_that_is_over_or_waits_owes_no_barrier(monkeypatch: pytest.M
 
 async def test_who_only_begins_a_step_while_the_last_one_leaves_appends_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """An append that lets no step leave owes no barrier, even if the answer says that none executes."""
-    pumping = Pumping(World.of(2, leased=1), monkeypatch)
+    pumping = Pumping(World.of(2, leased=1), monkeypatch, linger=0.0)
     pumping.met()
-    monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     world = pumping.world
     world.run.executing = 0
 
@@ -183,7 +179,7 @@ def begins(transition: Transition, step: Any, *_: Any) -> Perform:
 async def test_who_goes_on_begins_the_next_step_in_the_same_append(
     monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    pumping = Pumping(World.of(1), monkeypatch)
+    pumping = Pumping(World.of(1), monkeypatch, linger=0.0)
     pumping.met()
     monkeypatch.setattr(pump, "begin", begins)
     claim = pumping.world.claims["p0"]
@@ -204,7 +200,7 @@ async def test_who_goes_on_begins_the_next_step_in_the_same_append(
 async def test_who_goes_on_goes_on_until_a_step_needs_the_outside_or_none_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pumping = Pumping(World.of(1), monkeypatch)
+    pumping = Pumping(World.of(1), monkeypatch, linger=0.0)
     pumping.met()
     monkeypatch.setattr(pump, "begin", lambda transition, step, *_: settles()(transition, step, NOTHING, NOTHING))
     (found,) = await moved(pumping, pumping.move("p0", goes_on=True))
@@ -220,9 +216,8 @@ async def test_who_goes_on_goes_on_until_a_step_needs_the_outside_or_none_is_lef
 
 async def test_what_is_to_be_done_with_its_own_step_comes_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move whose step goes on by itself takes no other."""
-    pumping = Pumping(World.of(2), monkeypatch)
+    pumping = Pumping(World.of(2), monkeypatch, linger=0.0)
     pumping.met()
-    monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(pump, "begin", fails(AssertionError("no step is begun")))
     (found,) = await moved(pumping, pumping.move("p0", begins, goes_on=True))
     assert found.work.step.key == "p0"
@@ -230,7 +225,7 @@ async def test_what_is_to_be_done_with_its_own_step_comes_before_the_next(monkey
 
 async def test_each_of_several_moves_takes_a_step_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two steps end together, and one is behind them: who is first takes it, the other one has nothing left to do."""
-    pumping = Pumping(World.of(2), monkeypatch)
+    pumping = Pumping(World.of(2), monkeypatch, linger=0.0)
     pumping.pump.drives = 2
     pumping.met()
     monkeypatch.setattr(pump, "begin", begins)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 
 from core.db import CLOCK_ERROR_MAX
@@ -13,25 +12,7 @@ from runtime.engine.instructions import Next, Over
 from runtime.engine.transition import Transition
 from runtime.engine.windows import NeedsItems
 from runtime.work import pump
-from tests.support.pumping import RUN_ID, SPAN, SYSTEMS, Pumping, World, moved, settles, unready
-
-# Who is waited for so long never comes; a test that waits has failed.
-NEVER, SOON = 600.0, 20.0
-DEADLOCK = asyncpg.DeadlockDetectedError("deadlock detected")
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for whoever may still come; a test says when not."""
-    monkeypatch.setattr(pump, "LINGER_SECONDS", NEVER)
-
-
-def wide(monkeypatch: pytest.MonkeyPatch, count: int, *, drives: int | None = None, **how: Any) -> Pumping:
-    """A worker that has just met a run with so many steps at once, and drives all of them, or so many."""
-    pumping = Pumping(World.of(count, **how), monkeypatch)
-    pumping.pump.drives += count if drives is None else drives
-    pumping.met()
-    return pumping
+from tests.support.pumping import RUN_ID, SPAN, SYSTEMS, Pumping, World, met_wide, moved, settles, unready
 
 
 @pytest.mark.parametrize(
@@ -98,7 +79,7 @@ async def test_each_append_knows_what_this_worker_may_call_and_for_how_long_it_l
 
 async def test_others_append_in_between_and_the_state_at_hand_has_drifted(monkeypatch: pytest.MonkeyPatch) -> None:
     """An append that commutes is still decided at hand, and the answer to the last one says that it was the last."""
-    pumping = wide(monkeypatch, 4, leased=3, drives=1)
+    pumping = met_wide(monkeypatch, 4, leased=3, drives=1)
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     read = pumping.recent[RUN_ID]
     pumping.world.before[0] = lambda: pumping.world.elsewhere("p3")
@@ -142,7 +123,7 @@ async def test_what_does_not_commute_is_not_tried_on_a_state_that_has_drifted(mo
 async def test_what_a_rule_has_counted_goes_only_if_nobody_was_in_between(
     monkeypatch: pytest.MonkeyPatch, recounted: bool
 ) -> None:
-    pumping = wide(monkeypatch, 2, leased=1, drives=1)
+    pumping = met_wide(monkeypatch, 2, leased=1, drives=1)
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
 
     def counts(transition: Transition, step: Any, *_: Any) -> Next:
@@ -164,7 +145,7 @@ async def test_what_a_rule_has_counted_goes_only_if_nobody_was_in_between(
 
 
 async def test_a_gate_that_has_moved_is_seen_on_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 2, drives=1)
+    pumping = met_wide(monkeypatch, 2, drives=1)
     monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
     pumping.world.before[0] = pumping.world.gate_moves
     await moved(pumping, pumping.move("p0"))
@@ -177,7 +158,7 @@ async def test_a_gate_that_has_moved_is_seen_on_the_book(monkeypatch: pytest.Mon
 
 
 async def test_items_that_are_not_kept_are_read_from_the_first_line_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    pumping = wide(monkeypatch, 2)
+    pumping = met_wide(monkeypatch, 2)
     needs = iter([True, False])
 
     def build(transition: Transition, step: Any, *_: Any) -> Next:

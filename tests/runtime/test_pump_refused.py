@@ -14,17 +14,14 @@ from runtime.store import claims
 from runtime.work import pump
 from runtime.work.lease import LostLease, Moved
 from runtime.work.pump import CONFLICTS_MAX
-from tests.support.pumping import RUN_ID, Pumping, World, away, fails, moved
+from tests.support.pumping import DEADLOCK, RUN_ID, Pumping, World, away, fails, moved
 
-SOON = 20.0
-DEADLOCK = asyncpg.DeadlockDetectedError("deadlock detected")
 REFUSED = asyncpg.CheckViolationError("a row is refused")
 
 
 def wide(monkeypatch: pytest.MonkeyPatch, count: int, *, known: bool = True, **how: Any) -> Pumping:
     """A worker that drives all steps of a run with so many at once, and has met it, if it is ``known``."""
-    monkeypatch.setattr(pump, "LINGER_SECONDS", 0.0)
-    pumping = Pumping(World.of(count, **how), monkeypatch)
+    pumping = Pumping(World.of(count, **how), monkeypatch, linger=0.0)
     pumping.pump.drives = count
     if known:
         pumping.met()

@@ -12,24 +12,12 @@ from runtime.engine.run import RunView
 from runtime.engine.windows import NeedsItems
 from runtime.store import views
 from runtime.store.views import Purged, load
-from tests.support.rows import uid
+from tests.support.rows import OneRow, uid
 
 RUN = uid(7)
 LOCK = (views._LOCK, RUN)
 BEFORE: Any = SimpleNamespace(version=4)
 NOTHING: Any = None
-
-
-class Connection:
-    """A connection that keeps what it is asked, and answers with the row of a run."""
-
-    def __init__(self, row: Any) -> None:
-        self.asked: list[Any] = []
-        self._row = row
-
-    async def fetchrow(self, statement: str, *parameters: Any) -> Any:
-        self.asked.append((statement, *parameters))
-        return self._row
 
 
 ROW = {"run": {"run_id": str(RUN), "purged_at": None}}
@@ -90,7 +78,7 @@ async def test_a_run_is_locked_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch, how: Any, asked: list[Any], loads: bool
 ) -> None:
     """By one statement after the other, so that the second one sees what was committed while the first one waited."""
-    reading, connection = Reading(monkeypatch), Connection(ROW)
+    reading, connection = Reading(monkeypatch), OneRow(ROW)
     given: Any = connection, RUN, "the graphs"
     found = await load(*given, **how)
     assert connection.asked == asked
@@ -105,7 +93,7 @@ async def test_only_what_came_since_is_read_of_a_run_that_is_known(
     monkeypatch: pytest.MonkeyPatch, followed: Any, lock: bool
 ) -> None:
     """If that does not lead to its head, or needs items that were let go, the run is read again; the lock is held."""
-    reading, connection = Reading(monkeypatch, followed), Connection(ROW)
+    reading, connection = Reading(monkeypatch, followed), OneRow(ROW)
     given: Any = connection, RUN, "the graphs"
     found = await load(*given, before=BEFORE, lock=lock)
     locks = [LOCK] * lock
@@ -120,7 +108,7 @@ async def test_only_what_came_since_is_read_of_a_run_that_is_known(
 async def test_a_run_whose_kept_state_has_too_few_items_is_folded_from_its_first_line(
     monkeypatch: pytest.MonkeyPatch, tenant: str | None
 ) -> None:
-    reading, connection = Reading(monkeypatch, loaded=[NeedsItems(), view("whole")]), Connection(ROW)
+    reading, connection = Reading(monkeypatch, loaded=[NeedsItems(), view("whole")]), OneRow(ROW)
     given: Any = connection, RUN, "the graphs"
     found = await load(*given, tenant=tenant)
     assert (found.workflow, found.kept_at) == ("whole", 3 if tenant is None else 9)
@@ -145,7 +133,7 @@ async def test_a_run_that_is_not_there_or_was_emptied_is_told_apart(
             ),
         ),
     ):
-        given: Any = Connection(row), RUN, "the graphs"
+        given: Any = OneRow(row), RUN, "the graphs"
         with pytest.raises(error) as caught:
             await load(*given, before=before)
         assert str(caught.value) == words

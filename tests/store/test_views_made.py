@@ -18,21 +18,9 @@ from runtime.engine.told import Diverged
 from runtime.store import views
 from tests.engine.conftest import KEY, NOW, Simulation
 from tests.support.pumping import CATALOG, RUN_ID, wide
-from tests.support.rows import uid
+from tests.support.rows import OneRow, uid
 
 NOTHING: Any = None
-
-
-class Connection:
-    """A connection that keeps what it is asked, and answers with the row of a run."""
-
-    def __init__(self, row: Any) -> None:
-        self.asked: list[Any] = []
-        self._row = row
-
-    async def fetchrow(self, statement: str, *parameters: Any) -> Any:
-        self.asked.append((statement, *parameters))
-        return self._row
 
 
 def row_of(run: Simulation, **stored: Any) -> dict[str, Any]:
@@ -202,7 +190,7 @@ async def test_of_a_run_that_cannot_be_read_it_is_known_what_is_open(
     monkeypatch: pytest.MonkeyPatch, leased: str | None
 ) -> None:
     run = simulated()
-    row, connection = row_of(run, executing=3, status="running"), Connection(NOTHING)
+    row, connection = row_of(run, executing=3, status="running"), OneRow(NOTHING)
     connection._row = row
 
     async def broken(*given: Any, **how: Any) -> Any:
@@ -227,7 +215,7 @@ async def test_of_a_run_whose_key_is_lost_it_is_still_known_what_is_open(monkeyp
         raise Diverged("The book is broken")
 
     monkeypatch.setattr(views, "load", broken)
-    given: Any = Connection(row_of(simulated()) | {"run_key": None}), RUN_ID, "the graphs"
+    given: Any = OneRow(row_of(simulated()) | {"run_key": None}), RUN_ID, "the graphs"
     with structlog.testing.capture_logs() as logs:
         found = await views.load_to_end(*given)
     assert (found.run.run_key, sorted(found.run.state.open)) == (b"", ["p0"])
@@ -245,6 +233,6 @@ async def test_a_run_that_was_emptied_or_is_not_there_cannot_be_read_to_its_end(
 
     monkeypatch.setattr(views, "load", broken)
     for row in (None, row_of(simulated(), purged_at="2026-01-01")):
-        given: Any = Connection(row), RUN_ID, "the graphs"
+        given: Any = OneRow(row), RUN_ID, "the graphs"
         with pytest.raises(Diverged):
             await views.load_to_end(*given)

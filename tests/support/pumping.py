@@ -37,7 +37,9 @@ CATALOG = load_catalog([Source("probe.yaml", OPERATIONS)])
 NOTHING: Any = None
 SPAN = timedelta(seconds=45)
 SYSTEMS = {"probe": "a system"}
-
+# Who is waited for so long never comes; a test that waits so long has failed.
+NEVER, SOON = 600.0, 20.0
+DEADLOCK = asyncpg.DeadlockDetectedError("deadlock detected")
 
 HEAD = """
 workflow: w
@@ -214,9 +216,9 @@ def settles(output: Any = None) -> Build:
 
 
 class Pumping:
-    """A pump over a world, as one worker has it."""
+    """A pump over a world, as one worker has it. It waits for so many seconds for whoever may still come."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, linger: float = NEVER) -> None:
         self.world, self.recent = world, Recent()
 
         async def at_hand(commit: Commit) -> Applied | None:
@@ -232,6 +234,7 @@ class Pumping:
         for name, value in (("apply", on_the_book), ("load", world.load), ("landed", world.landed)):
             monkeypatch.setattr(pump, name, value)
         monkeypatch.setattr(pump, "meet", world.meet)
+        monkeypatch.setattr(pump, "LINGER_SECONDS", linger)
         monkeypatch.setattr(claims, "hold", world.hold)
         database: Any = SimpleNamespace(connection=connection, transaction=connection)
         definitions: Any = SimpleNamespace(graphs=None)
@@ -262,6 +265,14 @@ class Pumping:
         return Move(claim, build or settles(key), goes_on, known, [] if unanswered is None else unanswered)
 
 
+def met_wide(monkeypatch: pytest.MonkeyPatch, count: int, *, drives: int | None = None, **how: Any) -> Pumping:
+    """A worker that has just met a run with so many steps at once, and drives all of them, or so many."""
+    pumping = Pumping(World.of(count, **how), monkeypatch)
+    pumping.pump.drives += count if drives is None else drives
+    pumping.met()
+    return pumping
+
+
 async def moved(pumping: Pumping, *moves: Move) -> list[Any]:
     """Make these moves at once; the results, or the errors. Nothing is left to be done then."""
     async with asyncio.timeout(20):
@@ -273,4 +284,7 @@ async def moved(pumping: Pumping, *moves: Move) -> list[Any]:
     return found
 
 
-__all__ = ["NOTHING", "RUN_ID", "SPAN", "SYSTEMS", "Pumping", "World", "away", "fails", "moved", "settles", "unready"]
+__all__ = [
+    "DEADLOCK", "NEVER", "NOTHING", "RUN_ID", "SOON", "SPAN", "SYSTEMS", "Pumping", "World", "away", "fails",
+    "met_wide", "moved", "settles", "unready",
+]  # fmt: skip
