@@ -57,7 +57,7 @@ from runtime.engine.waits import time_out
 from tests.support import drawn_agents
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
-GRAPHS = 50_000 if DEEP else 1_200
+GRAPHS = 50_000 if DEEP else 1_500
 RACES = 2
 # During which super-step a run is canceled, if it is.
 CANCELS = (*(None,) * 12, 0, 1, 2, 3)
@@ -677,7 +677,7 @@ def settle(transition: Transition, step: StepRow, output: Any, usage: Any = None
 # -- the property ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(7200 if DEEP else 120)
+@pytest.mark.timeout(7200 if DEEP else 300)
 @pytest.mark.req("P-1")
 @pytest.mark.req("P-2")
 @pytest.mark.req("P-3")

@@ -117,7 +117,7 @@ def says(seed: int, key: str) -> dict[str, Any]:
 
 
 def _call(chance: Random, at: int) -> dict[str, Any]:
-    name = chance.choice(["probe_thing_change"] * 6 + ["ask_desk", "check_1", "rm", "probe_thing_change "])
+    name = chance.choice(["probe_thing_change"] * 6 + ["ask_desk"] * 2 + ["check_1", "rm", "probe_thing_change "])
     given: dict[str, Any] = {"name": chance.choice("ab"), "value": chance.randrange(2)}
     if name == "ask_desk":
         given = {"question": chance.choice(["Why?", "Who?"])}
@@ -129,6 +129,9 @@ def fate(seed: int, key: str, visit: int) -> tuple[str, str, WaitKind, str, int,
     """The fate of a turn or a call: what it does, how it fails, how it waits, how that ends, when, and a value."""
     chance, roll, turn = _random(seed, key, f"fate{visit}"), 0.0, is_turn(key)
     roll, value, delay = chance.random(), chance.randrange(9), chance.randrange(3)
+    # The line to one agent in six is bad: it may well be over before the doubts about its calls are.
+    if not turn and visit <= 2 and not _random(seed, agent_of(key), "line").randrange(6) and roll < 0.4:
+        return "park", "doubt", WaitKind.RETRY, "complete", 2 + 2 * delay, value
     if visit > 2 or roll < (0.85 if turn else 0.4):
         return "succeed", "", WaitKind.RETRY, "", 0, value
     if roll < (0.88 if turn else 0.65):
