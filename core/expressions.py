@@ -12,8 +12,9 @@ An expression has no clock, no randomness and no I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Any, cast
 
@@ -56,6 +57,8 @@ def is_variable_name(name: str) -> bool:
 
 POLICY_LIMITS = Limits()
 WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
+# The same text is compiled when it is checked, published and carried out, and mostly by one process.
+_ENVIRONMENTS_MAX, _EXPRESSIONS_MAX = 256, 1_024
 
 
 @dataclass(slots=True)
@@ -91,8 +94,11 @@ class Environment:
         """Parse, type-check, lint and warm up. ``want`` is a fact type, ``list`` or ``map``.
 
         ``ExpressionError`` names the fault and its column. An expression whose type is only known at evaluation
-        (``dyn``) is accepted for any ``want``; its value is then checked each time.
+        (``dyn``) is accepted for any ``want``; its value is then checked each time. The last expressions are kept.
         """
+        return _kept(self._compiled, source, want)
+
+    def _compiled(self, source: str, want: str | None) -> Expression:
         if want is not None and want not in IS:
             raise ExpressionError(f"cannot demand the type {want!r}", remedy=one_of(IS))
         if len(source) > self.limits.characters:
@@ -168,6 +174,21 @@ class Environment:
         raise ExpressionError(f"is of type {found}, not {want}")
 
 
+@lru_cache(_EXPRESSIONS_MAX)
+def _kept(compiled: Callable[[str, str | None], Expression], source: str, want: str | None) -> Expression:
+    return compiled(source, want)
+
+
+def environment_of(variables: Mapping[str, str], limits: Limits = POLICY_LIMITS) -> Environment:
+    """The environment of these variables, which is made once for all who have the same. Errors as of ``Environment``"""
+    return _environment_of(tuple(variables.items()), limits)
+
+
+@lru_cache(_ENVIRONMENTS_MAX)
+def _environment_of(variables: tuple[tuple[str, str], ...], limits: Limits) -> Environment:
+    return Environment(dict(variables), limits)
+
+
 class Expression:
     """One compiled expression. ``references`` are the variables that it reads.
 
@@ -222,43 +243,6 @@ class Expression:
         if value is True or value is False:
             return value
         raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not bool")
-
-
-class ConditionSet:
-    """Several tests over the same values, run as one program: about four times as fast as one after the other.
-
-    The tests may be of different environments that agree on the types of the variables read, and in which no variable's
-    name is a prefix of another's. One error spoils the common program's result; then each test runs alone.
-    """
-
-    __slots__ = ("_environment", "_expressions", "_program", "references")
-
-    def __init__(self, expressions: Sequence[Expression]) -> None:
-        self._expressions = tuple(expressions)
-        types = [(name, one.environment.variables[name]) for one in expressions for name in one.references]
-        variables = dict(types)
-        self.references = frozenset(variables)
-        self._environment = Environment(variables)
-        agreed = set(types) == variables.items()
-        self._program = self._environment.join([one.source for one in expressions]) if agreed else None
-
-    def run(self, values: Mapping[str, object]) -> list[bool | ExpressionError]:
-        """Run the tests. Returns for each, in order, True, False or its error."""
-        if self._program is not None:
-            try:
-                bound = self._environment.bind(values, self.references)
-                held = self._program.eval(self._environment.activation(bound.values)).plain_value()
-            except Exception:  # a value or a test failed; the same failure is reported by name below
-                held = None
-            if type(held) is list and len(held) == len(self._expressions) and {bool}.issuperset(map(type, held)):
-                return held
-        alone: list[bool | ExpressionError] = []
-        for expression in self._expressions:
-            try:
-                alone.append(expression.test(values))
-            except ExpressionError as error:
-                alone.append(error)
-        return alone
 
 
 def _fit(value: object, kind: str, depth: int = 0) -> object:

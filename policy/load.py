@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from core.canonical import JsonObject, sha256_hex
 from core.documents import Document, Path, load_document
 from core.errors import CountersealError, DefinitionError, ExpressionError, Problem, nearest
-from core.expressions import POLICY_LIMITS, Environment, Expression
+from core.expressions import POLICY_LIMITS, Expression, environment_of
 from core.validation import validate
 from policy.facts import OperationFacts, declare, is_traced
 from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
@@ -90,14 +90,10 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
     problems = list(_structure_problems(document, content))
     problems += scope_problems(document, content, operations)
     scope = Scope.of(content.applies, operations)
-    environments: dict[frozenset[tuple[str, str]], Environment] = {}
 
     def compiled(source: str, names: Iterable[str]) -> Expression:
         variables = declare(operations[name] for name in sorted(names))
-        key = frozenset(variables.items())
-        if key not in environments:
-            environments[key] = Environment(variables, POLICY_LIMITS)
-        return environments[key].compile(source, "bool")
+        return environment_of(variables, POLICY_LIMITS).compile(source, "bool")
 
     rules = []
     for index, rule in enumerate(content.rules):

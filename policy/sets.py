@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from core.expressions import ConditionSet, Expression
+from core.conditions import ConditionSet
+from core.expressions import Expression
 from policy.facts import SAME, is_traced
 from policy.load import Policy, PolicyName, Rule
 from policy.scope import EVERYTHING, Scope

@@ -93,6 +93,7 @@ def build_bolt(
     logger = logging.getLogger("counterseal.slack.bolt")
     logger.setLevel(logging.WARNING)
     bolt = AsyncApp(
+        name="counterseal",  # without a name, Bolt looks for one in the source of every caller: 70 ms
         logger=logger,
         signing_secret=signing_secret,
         authorize=authorize,

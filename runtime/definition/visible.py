@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from core.errors import ExpressionError
-from core.expressions import WORKFLOW_LIMITS, Environment
+from core.expressions import WORKFLOW_LIMITS, Environment, environment_of
 from core.templates import Template
 from runtime.engine.graph import HANDED_OUT
 
@@ -21,9 +21,9 @@ def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[
 def compiled(compiled_in: Callable[[Environment], Template], variables: Mapping[str, str]) -> Template:
     """Compile a template over these variables. If a macro's variable has the name of one of ours, ours gives way."""
     try:
-        return compiled_in(Environment(variables, WORKFLOW_LIMITS))
+        return compiled_in(environment_of(variables, WORKFLOW_LIMITS))
     except ExpressionError:
         given = {name: kind for name, kind in variables.items() if name not in (STEP_ID, HANDED_OUT)}
         with suppress(ExpressionError):
-            return compiled_in(Environment(given, WORKFLOW_LIMITS))
+            return compiled_in(environment_of(given, WORKFLOW_LIMITS))
         raise
