@@ -13,23 +13,23 @@ What a test records as its property ``summary`` is a line at the end.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import random
 import shutil
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support import memory
+from tests.support.databases import Databases
 
 # How long a test takes is no condition: the machine may be busy with something else.
 settings.register_profile("counterseal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +50,16 @@ def _find_chromium() -> str | None:
         Path("~/Library/Caches/ms-playwright").expanduser().glob("chromium-*/chrome-mac*/*.app/Contents/MacOS/*")
     )
     return str(own[-1]) if own else None
+
+
+# The garbage of collecting is little, and looking for it takes a third of the time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, but not among what was collected, which stays until the end."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -80,16 +90,6 @@ def _named(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{database}"))
 
 
-async def _execute(url: str, statement: str) -> None:
-    import asyncpg
-
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server of this session; its database `postgres` is where databases are created and dropped."""
@@ -105,34 +105,29 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def template_database(postgres_url: str) -> Iterator[str]:
+def databases(postgres_url: str) -> Iterator[Databases]:
+    """The databases of the server, to make and to drop."""
+    found = Databases(postgres_url)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def template_database(databases: Databases) -> Iterator[str]:
     """The name of a database with the schema at head, made once."""
     from app import logins, storage
 
-    name = f"template_{uuid4().hex}"
-    asyncio.run(_execute(postgres_url, f'CREATE DATABASE "{name}"'))
-    url = _named(postgres_url, name)
-    asyncio.run(storage.upgrade(url))
-    # One set of logins for every database of the session: processes that are given the owner's address use it.
-    asyncio.run(storage.make_logins(url, logins.of_owner(url)))
-    yield name
-    asyncio.run(_execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
-
-
-@asynccontextmanager
-async def copied(postgres_url: str, template_database: str) -> AsyncIterator[str]:
-    """The DSN of a fresh copy of the migrated, empty database."""
-    name = f"test_{uuid4().hex}"
-    # The copy is made of files, which is faster than of WAL where nothing has to reach the disk.
-    await _execute(postgres_url, f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
-    yield _named(postgres_url, name)
-    await _execute(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)')
+    with databases.made("template") as url:
+        asyncio.run(storage.upgrade(url))
+        # One set of logins for every database of the session: processes that are given the owner's address use it.
+        asyncio.run(storage.make_logins(url, logins.of_owner(url)))
+        yield urlsplit(url).path[1:]
 
 
 @pytest.fixture
-async def database_url(postgres_url: str, template_database: str) -> AsyncIterator[str]:
-    """The DSN of a database that this test has to itself."""
-    async with copied(postgres_url, template_database) as url:
+def database_url(databases: Databases, template_database: str) -> Iterator[str]:
+    """The DSN of a database that this test has to itself: a fresh copy of the migrated, empty one."""
+    with databases.made("test", template_database) as url:
         yield url
 
 

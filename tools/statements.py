@@ -20,7 +20,7 @@ OF, BY, LEAST = "runtime/engine", "tests/engine", 90
 # Tests on random graphs reach no further code, and take most of the time.
 _SLOW = ("--ignore", "tests/engine/test_determinism.py")
 # The fixtures that give a test a database.
-_DATABASES = ("postgres_url", "template_database", "database_url")
+_DATABASES = ("postgres_url", "databases", "template_database", "database_url")
 
 
 def statements(text: str) -> Iterator[range]:

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -16,6 +14,7 @@ from app.access import Role
 from app.checking import stand
 from app.cli.outcome import Exit
 from runtime.definition.workflow import load_workflow
+from tests.support.databases import Databases
 
 CUSTOMERS = Path(__file__).resolve().parents[2] / "examples" / "customers"
 SCHEMA = """
@@ -60,28 +59,18 @@ def test_a_literal_host_that_no_setting_allows_is_a_warning_with_the_remedy(
 
 
 @pytest.fixture
-def outside(postgres_url: str) -> Iterator[Any]:
+def outside(databases: Databases) -> Iterator[Any]:
     """Another database, with a table of customers that has these columns."""
-    name = f"crm_{uuid4().hex}"
+    with databases.made("crm") as url:
 
-    async def make(columns: str) -> str:
-        url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-        server = await asyncpg.connect(postgres_url)
-        await server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        await server.execute(f'CREATE DATABASE "{name}" STRATEGY FILE_COPY')
-        await server.close()
-        database = await asyncpg.connect(url)
-        await database.execute(SCHEMA.format(columns))
-        await database.close()
-        return url
+        async def make(columns: str) -> str:
+            database = await asyncpg.connect(url)
+            await database.execute("DROP SCHEMA IF EXISTS crm CASCADE")
+            await database.execute(SCHEMA.format(columns))
+            await database.close()
+            return url
 
-    async def drop() -> None:
-        server = await asyncpg.connect(postgres_url)
-        await server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        await server.close()
-
-    yield lambda columns: asyncio.run(make(columns))
-    asyncio.run(drop())
+        yield lambda columns: asyncio.run(make(columns))
 
 
 @pytest.mark.req("V-2")

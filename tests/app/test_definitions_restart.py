@@ -6,13 +6,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, get_args
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
-import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
@@ -28,6 +25,7 @@ from core.terms import Stopped
 from evidence.chain import Actor
 from runtime.requests import pausing, policies, publishing
 from tests.support.books import Books
+from tests.support.databases import Databases
 
 POLICY = """
 policy: restarts
@@ -237,14 +235,10 @@ async def test_twenty_tokens_that_are_made_at_once_are_all_made(database_url: st
 
 
 @pytest.fixture
-async def empty_database(postgres_url: str) -> AsyncIterator[str]:
+def empty_database(databases: Databases) -> Iterator[str]:
     """A database without a schema."""
-    name = f"empty_{uuid4().hex}"
-    connection = await asyncpg.connect(postgres_url)
-    await connection.execute(f'CREATE DATABASE "{name}"')
-    yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-    await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-    await connection.close()
+    with databases.made("empty") as url:
+        yield url
 
 
 TASKS, PROCESSES = 16, 4

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -22,6 +20,7 @@ from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.link import Link
 from connectors.sql.statements import IDENTITY
 from core.errors import DefinitionError, InputError
+from tests.support.databases import Databases
 
 EXAMPLE = (Path(__file__).resolve().parents[2] / "examples" / "customers" / "operations" / "customers.yaml").read_text()
 SCHEMA = """
@@ -78,18 +77,13 @@ def declared() -> Catalog:
 
 
 @pytest.fixture
-async def outside(postgres_url: str) -> AsyncIterator[str]:
+async def outside(databases: Databases) -> AsyncIterator[str]:
     """A database that is not ours."""
-    name = f"crm_{uuid4().hex}"
-    server = await asyncpg.connect(postgres_url)
-    await server.execute(f'CREATE DATABASE "{name}" STRATEGY FILE_COPY')
-    url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-    database = await asyncpg.connect(url)
-    await database.execute(SCHEMA)
-    await database.close()
-    yield url
-    await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-    await server.close()
+    with databases.made("crm") as url:
+        database = await asyncpg.connect(url)
+        await database.execute(SCHEMA)
+        await database.close()
+        yield url
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import asyncpg
 import crash_rows
 import crash_stage
 import crash_workloads
@@ -27,30 +26,27 @@ from evidence.verify import verify_bundle
 from runtime.definition.reserved import POLICY_CHANGE
 from runtime.store.records import read
 from tests.support.books import Books, books_at
+from tests.support.databases import Databases
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 QUICK_POINTS = 5
 SUMMARY = "summary"  # tests/conftest.py prints what has this name
-Fresh = Callable[[], Awaitable[str]]
+Fresh = Callable[[], str]
 
 
 @pytest.fixture
-async def fresh(postgres_url: str, template_database: str) -> AsyncIterator[Fresh]:
+def fresh(databases: Databases, template_database: str) -> Iterator[Fresh]:
     """Makes databases for one process after the other, and drops them at the end."""
-    server = await asyncpg.connect(postgres_url)
-    names: list[str] = []
+    made: list[str] = []
 
-    async def make() -> str:
-        name = f"crash_{uuid4().hex}"
-        await server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template_database}" STRATEGY FILE_COPY')
-        names.append(name)
-        return postgres_url.rpartition("/")[0] + f"/{name}"
+    def make() -> str:
+        made.append(databases.create("crash", template_database))
+        return made[-1]
 
     yield make
-    for name in names:
-        for each in (name, crash_rows.beside(name)):
-            await server.execute(f'DROP DATABASE IF EXISTS "{each}" WITH (FORCE)')
-    await server.close()
+    for url in made:
+        databases.drop(url)
+        databases.drop(crash_rows.beside(url))
 
 
 @cache
@@ -85,7 +81,7 @@ async def numbered(fresh: Fresh, tmp_path: Path, workload: str) -> list[tuple[in
     """The calls of a run that nobody kills, by number; those that prepare it are left out."""
     folder = tmp_path / "whole"
     folder.mkdir()
-    url = await fresh()
+    url = fresh()
     assert await acted(crash_stage.Plan(str(folder), url, workload)) == 0
     await check(url, folder, workload)
     found = json.loads((folder / "calls.json").read_text())
@@ -113,7 +109,7 @@ async def test_a_crash_anywhere_loses_nothing_and_repeats_nothing(
     for number, name, when in chosen(points):
         folder = tmp_path / f"{number}-{when}"
         folder.mkdir()
-        url = await fresh()
+        url = fresh()
         code = await acted(crash_stage.Plan(str(folder), url, workload, number, when))
         assert code in (-signal.SIGKILL, 0), f"{when} {number} {name}: exit code {code}"
         reached += code == -signal.SIGKILL
@@ -142,7 +138,7 @@ async def test_a_crash_right_after_a_commit_loses_no_message(
     for number in points:
         folder = tmp_path / f"{number}-after"
         folder.mkdir()
-        url = await fresh()
+        url = fresh()
         code = await acted(crash_stage.Plan(str(folder), url, workload, number, "after"))
         assert code == -signal.SIGKILL, f"{number}: exit code {code}"
         assert await acted(crash_stage.Plan(str(folder), url, workload)) == 0
@@ -162,7 +158,7 @@ async def test_after_a_stop_nothing_more_is_intended_wherever_it_had_crashed(
     for number, name, when in chosen(points):
         folder = tmp_path / f"{number}-{when}"
         folder.mkdir()
-        url = await fresh()
+        url = fresh()
         reached += await acted(crash_stage.Plan(str(folder), url, workload, number, when)) == -signal.SIGKILL
         assert await acted(crash_stage.Plan(str(folder), url, workload, stop=stop)) == 0, f"{when} {number} {name}"
         (stopped,) = crash_stage.Ledger(folder / "ledger.jsonl").all(what="stopped")

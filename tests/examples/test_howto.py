@@ -24,8 +24,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
 import asyncpg
 import httpx
@@ -33,6 +31,7 @@ import pytest
 import structlog
 
 from app.cli import main
+from tests.support.databases import Databases
 
 ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto"
@@ -109,44 +108,38 @@ async def _sql(url: str, statement: str) -> None:
 
 
 @contextmanager
-def _customers(postgres_url: str, definitions: Path) -> Iterator[dict[str, str]]:
+def _customers(databases: Databases, definitions: Path) -> Iterator[dict[str, str]]:
     """A database with the tables of the page about rows; the variables that tell the playground of it."""
-    name = f"crm_{uuid4().hex}"
-    url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
     shutil.copytree(ROOT / "examples" / "customers" / "operations", definitions / "operations")
-    asyncio.run(_sql(postgres_url, f'CREATE DATABASE "{name}" STRATEGY FILE_COPY'))
-    try:
+    with databases.made("crm") as url:
         (tables,) = _blocks(CUSTOMERS, "sql")
         asyncio.run(_sql(url, tables))
         yield {"COUNTERSEAL_DEFINITIONS_DIR": str(definitions), "COUNTERSEAL_SQL_URL": url}
-    finally:
-        asyncio.run(_sql(postgres_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
 @pytest.fixture(scope="module")
 def playground(
-    postgres_url: str, template_database: str, tmp_path_factory: pytest.TempPathFactory
+    databases: Databases, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Playground]:
     """The processes of the playground's page, on ports and a database of the test's own."""
     sandbox, counterseal = _blocks(PLAYGROUND, "")
     assert counterseal.endswith("\ncounterseal up\n")
     shown = sorted(set(re.findall(r"(?<=-port )\d+|(?<=:)8080", sandbox)))
-    folder, database = tmp_path_factory.mktemp("playground"), f"playground_{uuid4().hex}"
+    folder, database = tmp_path_factory.mktemp("playground"), databases.create("playground", template_database)
     ports = dict(zip(shown, _free_ports(len(shown)), strict=True))
     found = Playground(ports, {})
     exported = re.findall(r"^export (\w+)=(\S+)$", counterseal, re.MULTILINE)
     found.environment.update((name, found.here(value)) for name, value in exported)
     found.environment.update(
         COUNTERSEAL_HOME=str(folder / "home"),
-        COUNTERSEAL_DATABASE_URL=urlunsplit(urlsplit(postgres_url)._replace(path=f"/{database}")),
+        COUNTERSEAL_DATABASE_URL=database,
         COUNTERSEAL_PORT=ports["8080"],
     )
     others = {name: value for name, value in os.environ.items() if not name.startswith("COUNTERSEAL_")}
     stand_ins = shlex.split(found.here(re.sub(r"-port (\d+)", lambda port: f"-port {ports[port[1]]}", sandbox)))
-    asyncio.run(_sql(postgres_url, f'CREATE DATABASE "{database}" TEMPLATE "{template_database}" STRATEGY FILE_COPY'))
     with ExitStack() as exits:
-        exits.callback(lambda: asyncio.run(_sql(postgres_url, f'DROP DATABASE "{database}" WITH (FORCE)')))
-        found.environment.update(exits.enter_context(_customers(postgres_url, folder / "definitions")))
+        exits.callback(databases.drop, database)
+        found.environment.update(exits.enter_context(_customers(databases, folder / "definitions")))
         for name, words, port in (("sandbox", stand_ins[1:], "9101"), ("up", ["-m", "app", "up"], "8080")):
             log = folder / f"{name}.log"
             process = exits.enter_context(_process([sys.executable, *words], {**others, **found.environment}, log))

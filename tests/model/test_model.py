@@ -35,11 +35,11 @@ from runtime.definition.catalog import Definitions
 from runtime.engine import doubt
 from runtime.requests import pausing
 from runtime.requests.steering import cancel_run
-from tests.conftest import copied
 from tests.model.world import OWNERS, TENANTS, WORKFLOW, Held, Model, Watched, policy
 from tests.runtime.conftest import ACTOR, Runtime, probes, wrong_in
 from tests.support.arrivals import Arrivals
 from tests.support.book import Approval
+from tests.support.databases import Databases
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 # Few long examples: making a database for each, and letting everything finish in it, takes longer than the steps.
@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
         return self.loop.run(bounded())
 
     async def open(self) -> None:
-        url = await self.stack.enter_async_context(type(self).make())
+        url = self.stack.enter_context(type(self).make())
         database = await self.stack.enter_async_context(Database(url, ENGINE_ROLE, connections=6))
         faces = await self.stack.enter_async_context(Database(url, FACES_ROLE))
         self.arrivals, self.outside = Arrivals(), Watched(model=self.model)
@@ -498,12 +498,14 @@ def toured(what: str) -> None:
 @pytest.mark.req("Q-8")
 @pytest.mark.timeout(0 if DEEP else 600)
 def test_the_engine_keeps_what_the_model_knows(
-    postgres_url: str, template_database: str, monkeypatch: pytest.MonkeyPatch
+    databases: Databases, template_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doubt, "rest", doubt.rest)
     monkeypatch.setattr(DatabaseClock, "error", timedelta(0))
     monkeypatch.setattr(Machine, "seen", Counter(), raising=False)
-    monkeypatch.setattr(Machine, "make", staticmethod(lambda: copied(postgres_url, template_database)), raising=False)
+    monkeypatch.setattr(
+        Machine, "make", staticmethod(lambda: databases.made("model", template_database)), raising=False
+    )
     checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     told = {"max_examples": EXAMPLES, "stateful_step_count": STEPS, "deadline": None, "derandomize": not DEEP}

@@ -13,11 +13,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import asyncpg
 import pytest
-from sqlalchemy.engine import make_url
 
 from app import storage
 from connectors.port import NotSent
@@ -26,6 +24,7 @@ from core.terms import Stopped
 from runtime.engine.states import WaitKind
 from runtime.requests import pausing
 from tests.support.agents import Agents, call, calls, says
+from tests.support.databases import Databases
 
 FIXTURE = Path(__file__).with_name("parked_0_2_0.sql.gz")
 REVISION = "0006"
@@ -91,13 +90,10 @@ async def park(agents: Agents) -> None:
 
 
 @pytest.fixture
-async def older(agents: Agents, postgres_url: str) -> AsyncIterator[Any]:
+async def older(agents: Agents, databases: Databases) -> AsyncIterator[Any]:
     """The runtime on a database of 0.2.0, as it was left then, brought to the newest schema."""
     agents.model.turns = [says("Done.")]
-    name = f"older_{uuid4().hex}"
-    server = await asyncpg.connect(postgres_url)
-    await server.execute(f'CREATE DATABASE "{name}"')
-    url = make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+    url = databases.create("older")
     await storage.upgrade(url, REVISION)
     owner = await asyncpg.connect(url)
     await owner.execute(gzip.decompress(FIXTURE.read_bytes()).decode())
@@ -105,8 +101,7 @@ async def older(agents: Agents, postgres_url: str) -> AsyncIterator[Any]:
     await storage.upgrade(url)
     async with Database(url, ENGINE_ROLE) as database, Database(url, FACES_ROLE) as faces:
         yield replace(agents.runtime, database=database, faces=faces)
-    await server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
-    await server.close()
+    databases.drop(url)
 
 
 @pytest.mark.skipif("COUNTERSEAL_WRITE_FIXTURE" not in os.environ, reason="the fixture is written once a release")
