@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Security
@@ -9,6 +10,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.security import HTTPBearer
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from app.faces import Faces, version
 from app.http import agents, approvals, definitions, pauses, problems, runs, signals, signed, tasks
@@ -48,6 +50,16 @@ def _parameters(part: Dependant) -> set[str]:
     return {field.alias for field in part.query_params}.union(*map(_parameters, part.dependencies))
 
 
+@cache
+def _routes() -> list[BaseRoute]:
+    """All routes. They belong to no application, so FastAPI reads their signatures once in a process, which is slow."""
+    every = APIRouter(dependencies=[Depends(_known_parameters)])
+    token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
+    for part in ROUTERS:
+        every.include_router(part, dependencies=[] if part in (router, signed.router) else token)
+    return every.routes
+
+
 def create_app(faces: Faces) -> FastAPI:
     """Build the application. It opens nothing and has no lifespan. Use one application per ``Faces``."""
     application = FastAPI(
@@ -58,14 +70,11 @@ def create_app(faces: Faces) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(_known_parameters)],
+        routes=_routes(),
     )
     application.state.faces = faces
     application.state.slack = signed.slack_endpoint_of(faces)
     problems.install(application)
-    token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
-    for part in ROUTERS:
-        application.include_router(part, dependencies=[] if part in (router, signed.router) else token)
     # The middleware that is added last is the outermost.
     application.add_middleware(Bounded)
     application.add_middleware(Bearer, database=faces.database)
