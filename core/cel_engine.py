@@ -1,19 +1,24 @@
-"""The CEL engine's extensions that we enable, and the types that an expression may return."""
+"""The CEL engine's extensions that we enable, the types that an expression may return, and what is checked at load."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from cel_expr_python import cel
 from cel_expr_python.ext.ext_bindings import ExtBindings
 from cel_expr_python.ext.ext_math import ExtMath
 from cel_expr_python.ext.ext_optional import ExtOptional
 from cel_expr_python.ext.ext_strings import ExtStrings
 
 from core import cel_network
+from core.cel_values import runtime_text
 from core.errors import ExpressionError
 
 _EXTENSIONS = (ExtStrings(), ExtMath(), ExtBindings(), ExtOptional(), cel_network.extension())
 _OPTIONAL = "optional"
+NO_VALUE = (cel.Type.ERROR, cel.Type.UNKNOWN)
+"""The types of results that are none: an error's value is its text."""
+
 # Types that JSON cannot hold, by the engine's names, each with a remedy.
 _UNFIT = {
     cel_network.TYPE_NAME: ("an address or a network", "Write string(…) around it."),
@@ -36,8 +41,30 @@ def result_type(program: Any) -> str:
         return _OPTIONAL
 
 
-def check_result(name: str) -> None:
-    """Raise ``ExpressionError`` if JSON cannot hold a result of this type."""
+def _check_result(name: str) -> None:
     for part, (what, remedy) in _UNFIT.items():
         if part in name.lower():
             raise ExpressionError(f"gives {what}, which no document can hold", remedy=remedy)
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a broken regular expression at load; the engine would compile it only at evaluation."""
+    probe = cel.NewEnv(variables={"pattern": cel.Type.STRING}).compile("''.matches(pattern)")
+    try:
+        found = probe.eval(data={"pattern": pattern})
+        if found.type() in NO_VALUE:
+            raise ExpressionError(str(found.value()))
+    except Exception as error:
+        raise ExpressionError(f"matches({pattern!r}): {runtime_text(str(error))}") from None
+
+
+def check_type(name: str, want: str | None) -> None:
+    """Raise ``ExpressionError`` if a result of the type of this name is not one of ``want``, or fits no JSON."""
+    _check_result(name)
+    found = name.replace(", ", ",").lower()
+    if want in (None, "dyn", found) or found == "dyn":
+        return
+    # Element types are checked by value: the compiler cannot name the element type of [1, dyn] or [].
+    if want is not None and found.split("<")[0] == want.split("<")[0] and ("dyn" in found or "<" not in want):
+        return
+    raise ExpressionError(f"is of type {found}, not {want}")

@@ -12,17 +12,18 @@ An expression has no clock, no randomness and no I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
+from operator import call
 from typing import Any, cast
 
 from cel_expr_python import cel
 
 from core.canonical import DEPTH_MAX, Json
 from core.cel_ast import Limits, lint, read_syntax, root_of
-from core.cel_engine import check_result, extensions, result_type
+from core.cel_engine import NO_VALUE, check_pattern, check_type, extensions, result_type
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
@@ -31,7 +32,6 @@ from core.errors import ExpressionError
 _T = cel.Type
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _OPT_MAP = re.compile(r"opt(?:Flat)?Map")
-_NO_VALUE = (_T.ERROR, _T.UNKNOWN)
 _INTEGERS = range(-(2**63), 2**63)
 _SURE = {"string": str, "bool": bool}  # values of exactly these Python types always fit
 
@@ -59,6 +59,7 @@ POLICY_LIMITS = Limits()
 WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
 # The same text is compiled when it is checked, published and carried out, and mostly by one process.
 _ENVIRONMENTS_MAX, _EXPRESSIONS_MAX = 128, 512
+_kept = lru_cache(_EXPRESSIONS_MAX)(call)
 
 
 @dataclass(slots=True)
@@ -96,7 +97,8 @@ class Environment:
         ``ExpressionError`` names the fault and its column. An expression whose type is only known at evaluation
         (``dyn``) is accepted for any ``want``; its value is then checked each time. The last expressions are kept.
         """
-        return _kept(self._compiled, source, want)
+        expression: Expression = _kept(self._compiled, source, want)
+        return expression
 
     def _compiled(self, source: str, want: str | None) -> Expression:
         if want is not None and want not in IS:
@@ -114,8 +116,8 @@ class Environment:
         lint(syntax, read_syntax(unchecked.serialize()), self.limits, self._heads)
         check_growth(root_of(serialized))
         for pattern in syntax.patterns:
-            self._check_pattern(pattern)
-        self._check_type(result_type(program), want)
+            check_pattern(pattern)
+        check_type(result_type(program), want)
         expression = Expression(self, source, want, frozenset(syntax.names & self.variables.keys()), program)
         expression.calls = written(source, syntax.calls)
         try:
@@ -152,31 +154,6 @@ class Environment:
         except Exception:  # each source compiled alone, so only speed is lost
             return None
         return program
-
-    def _check_pattern(self, pattern: str) -> None:
-        """Refuse a broken regular expression at load; the engine would compile it only at evaluation."""
-        probe = cel.NewEnv(variables={"pattern": _T.STRING}).compile("''.matches(pattern)")
-        try:
-            found = probe.eval(data={"pattern": pattern})
-            if found.type() in _NO_VALUE:
-                raise ExpressionError(str(found.value()))
-        except Exception as error:
-            raise ExpressionError(f"matches({pattern!r}): {runtime_text(str(error))}") from None
-
-    def _check_type(self, name: str, want: str | None) -> None:
-        check_result(name)
-        found = name.replace(", ", ",").lower()
-        if want in (None, "dyn", found) or found == "dyn":
-            return
-        # Element types are checked by value: the compiler cannot name the element type of [1, dyn] or [].
-        if want is not None and found.split("<")[0] == want.split("<")[0] and ("dyn" in found or "<" not in want):
-            return
-        raise ExpressionError(f"is of type {found}, not {want}")
-
-
-@lru_cache(_EXPRESSIONS_MAX)
-def _kept(compiled: Callable[[str, str | None], Expression], source: str, want: str | None) -> Expression:
-    return compiled(source, want)
 
 
 def environment_of(variables: Mapping[str, str], limits: Limits = POLICY_LIMITS) -> Environment:
@@ -225,7 +202,7 @@ class Expression:
             result = self._program.eval(bound.activation)
         except Exception as error:  # "Iteration budget exceeded" and others are raised
             raise ExpressionError(f"{runtime_text(str(error))} in {quote(self.source)}") from None
-        if result.type() in _NO_VALUE:  # an error's value is its text
+        if result.type() in NO_VALUE:  # an error's value is its text
             raise ExpressionError(f"{runtime_text(str(result.value()))} in {quote(self.source)}")
         value = result.plain_value()
         try:
@@ -243,6 +220,43 @@ class Expression:
         if value is True or value is False:
             return value
         raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not bool")
+
+
+class ConditionSet:
+    """Several tests over the same values, run as one program: about four times as fast as one after the other.
+
+    The tests may be of different environments that agree on the types of the variables read, and in which no variable's
+    name is a prefix of another's. One error spoils the common program's result; then each test runs alone.
+    """
+
+    __slots__ = ("_environment", "_expressions", "_program", "references")
+
+    def __init__(self, expressions: Sequence[Expression]) -> None:
+        self._expressions = tuple(expressions)
+        types = [(name, one.environment.variables[name]) for one in expressions for name in one.references]
+        variables = dict(types)
+        self.references = frozenset(variables)
+        self._environment = Environment(variables)
+        agreed = set(types) == variables.items()
+        self._program = self._environment.join([one.source for one in expressions]) if agreed else None
+
+    def run(self, values: Mapping[str, object]) -> list[bool | ExpressionError]:
+        """Run the tests. Returns for each, in order, True, False or its error."""
+        if self._program is not None:
+            try:
+                bound = self._environment.bind(values, self.references)
+                held = self._program.eval(self._environment.activation(bound.values)).plain_value()
+            except Exception:  # a value or a test failed; the same failure is reported by name below
+                held = None
+            if type(held) is list and len(held) == len(self._expressions) and {bool}.issuperset(map(type, held)):
+                return held
+        alone: list[bool | ExpressionError] = []
+        for expression in self._expressions:
+            try:
+                alone.append(expression.test(values))
+            except ExpressionError as error:
+                alone.append(error)
+        return alone
 
 
 def _fit(value: object, kind: str, depth: int = 0) -> object:

@@ -8,8 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from core.conditions import ConditionSet
-from core.expressions import Expression
+from core.expressions import ConditionSet, Expression
 from policy.facts import SAME, is_traced
 from policy.load import Policy, PolicyName, Rule
 from policy.scope import EVERYTHING, Scope

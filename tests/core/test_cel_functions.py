@@ -11,9 +11,8 @@ import pytest
 from core.canonical import Json
 from core.cel_ast import Limits
 from core.cel_functions import GROWTH_MAX, WRITTEN
-from core.conditions import ConditionSet
 from core.errors import ExpressionError
-from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, Environment
+from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment
 
 VARIABLES = {"text": "string", "texts": "list<string>", "named": "map<string,string>", "any": "dyn", "host": "string"}
 VALUES = {"text": " Élan, Vital ", "texts": ["a", "B"], "named": {"k": "v"}, "any": {"x": {"y": 2}}, "host": "10.1.2.3"}

@@ -13,9 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.canonical import DEPTH_MAX, Json
-from core.conditions import ConditionSet
 from core.errors import ExpressionError
-from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, Environment, Expression
+from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment, Expression
 from core.templates import TemplateError, compile_template, compile_value
 
 VARIABLES = {

@@ -9,10 +9,9 @@ import pytest
 
 from core.canonical import DEPTH_MAX
 from core.cel_functions import OPT_MAPS_MAX
-from core.conditions import ConditionSet
 from core.errors import ExpressionError
 from core.escaping import Language
-from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, Environment, is_variable_name
+from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment, is_variable_name
 from core.origins.expressions import distinct, of_template, under
 from core.origins.leaves import Leaf, leaves, pointed, same, scalars
 from core.origins.matching import ArgumentKind, Matcher

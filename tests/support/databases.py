@@ -17,7 +17,7 @@ class Databases:
     """Makes and drops databases, over one connection that stays open for tests of any event loop."""
 
     def __init__(self, url: str) -> None:
-        """``url`` is the address of a database whose role may create others."""
+        """Take the address of a database whose role may create others."""
         self._url = url
         self._loop = asyncio.new_event_loop()
         self._connection: asyncpg.Connection[Any] | None = None
