@@ -25,6 +25,7 @@ class CannotSwap(Exception):
 def live_functions(root: Path) -> Functions:
     """Find every function of this process whose file is below ``root``."""
     found: Functions = {}
+    gc.unfreeze()  # what is frozen is not told
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename.startswith(f"{root}/"):
             code = each.__code__

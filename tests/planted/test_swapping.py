@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,12 @@ def test_a_function_does_what_the_new_text_says_for_whoever_has_imported_it(modu
     held = module.plain
     _swapped(module, "number < LIMIT", "number <= LIMIT")
     assert held(3)
+
+
+def test_what_the_collector_leaves_alone_is_found(module: Any) -> None:
+    gc.freeze()  # as after the collection of the tests
+    _swapped(module, "number < LIMIT", "number <= LIMIT")
+    assert module.plain(3)
 
 
 def test_what_a_function_makes_is_made_anew(module: Any) -> None:
