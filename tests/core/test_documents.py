@@ -33,6 +33,7 @@ class TestReading:
             ("a: &x {b: [1]}\nc: *x", {"a": {"b": [1]}, "c": {"b": [1]}}),
             ("a: '${{ x }}' # comment", {"a": "${{ x }}"}),
             ("text", "text"),
+            ("[! 5, ! true, ! null, ! '7']", ["5", "true", "null", "7"]),
             ("%YAML 1.2\n---\na: é😀\n...\n", {"a": "é😀"}),
         ],
     )

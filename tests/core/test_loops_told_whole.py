@@ -64,7 +64,14 @@ async def test_an_answer_comes_if_it_is_there_before_the_stop() -> None:
     async def fail() -> str:
         raise InputError("no")
 
+    stop = asyncio.Event()
+
+    async def ask_at_last() -> str:
+        stop.set()
+        return "last answer"
+
     assert await unless(asyncio.Event(), ask()) == "answer"
+    assert await unless(stop, ask_at_last()) == "last answer"
     with pytest.raises(InputError, match="no"):
         await unless(asyncio.Event(), fail())
 

@@ -189,7 +189,7 @@ TEXT = "Quote it if it is text."
         ("a: !!str b", "f:1:4: the tag tag:yaml.org,2002:str is not accepted. Remove it."),
         ("x: {2: a}", "f:1:5: a key is not a string. Quote it."),
         ("a: &x {}\nb:\n  <<: *x", "f:3:3: merge keys are not part of YAML 1.2. Write the keys out."),
-        ("a: 1\nb:\n  c: 1\n  c: 2", "f:4:3: the key 'c' is here twice, first in line 3. Remove one."),
+        ("a: 1\nb:\n      c: 1\n      c: 2", "f:4:7: the key 'c' is here twice, first in line 3. Remove one."),
         ('a: "\\0"', f"f:1:4: {STORED}"),
         ("a: +.INF", f"f:1:4: +.INF is not a number that JSON can hold. {TEXT}"),
         ("a: .NaN", f"f:1:4: .NaN is not a number that JSON can hold. {TEXT}"),

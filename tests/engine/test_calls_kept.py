@@ -136,7 +136,7 @@ def test_the_widest_pause_that_stops_a_call_is_told_and_all_that_stop_it_are_ask
 
 
 def test_a_pause_says_what_by_whom_why_and_since_when_in_utc() -> None:
-    east = datetime(2026, 1, 2, 3, 4, tzinfo=timezone(timedelta(hours=5)))
+    east = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=5)))
     kept = {"by": "ana", "reason": "calm", "at": east.isoformat()}
     assert Pause.of("connector:probe", kept) == Pause(Stopped.CONNECTOR, "probe", "ana", "calm", east)
     assert str(Pause.of("connector:probe", kept)) == "connector probe is paused since 2026-01-01 22:04 UTC by ana: calm"

@@ -23,7 +23,7 @@ from connectors.port import Done, Probe, ProbeVerdict
 from core.terms import GroupQuorum, Terms, Tier
 from evidence.receipts import ReceiptStatus
 from policy.sets import PolicySet
-from runtime.engine import doubt
+from runtime.engine import ask, doubt
 from runtime.engine.commit import ApprovalMove, ReceiptRow
 from runtime.engine.doubt import (
     GRACE,
@@ -207,6 +207,15 @@ def test_each_way_out_of_a_doubt_is_what_it_was(scenes: Any) -> None:
         key = Named()(to_builtins(came))
         found.setdefault(name.split(", ")[0], {})[name.partition(", ")[2]] = key
     as_it_was(Path(__file__).with_name(f"every_doubt_{scenes.__name__}.json"), _grouped(found))
+
+
+def test_a_question_about_a_doubt_says_too_that_people_have_rejected_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "rejected_before", lambda *_: "It was rejected before.")
+    p = proposal("asks", "plain", "ask", "again")
+    resolve(p, receipt_of(p))
+    (asked,) = [shown(told.event)[1] for told in p.transition._told if told.event.TYPE == "approval.requested"]
+    sent = "It was sent before, and is in doubt. a person said to do it again: because"
+    assert asked["evidence"] == f"{sent} It was rejected before."
 
 
 def _grouped(found: dict[str, dict[str, Any]]) -> dict[str, Any]:

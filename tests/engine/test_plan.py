@@ -271,6 +271,8 @@ def test_a_loop_takes_as_many_items_as_it_may_and_no_more(
         ([["a", True], ["each", [1, 2]]], ["a", "each"], ""),
         ([["a", False]], ["a"], ""),
         ([["b", True]], ["a"], "planning asks for a; recorded next is ['b', True]"),
+        ([["b", True]], ["a.b"], "planning asks for a.b; recorded next is ['b', True]"),
+        ([["b.a", True]], ["b"], "planning asks for b; recorded next is ['b.a', True]"),
         ([["each", [1]], ["a", True]], ["a", "each"], "planning asks for a; recorded next is ['each', [1]]"),
         ([["a", True]], ["a", "each"], "planning asks for each; recorded next is None"),
         ([["a", True, 1]], ["a"], "planning asks for a; recorded next is ['a', True, 1]"),

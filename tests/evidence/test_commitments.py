@@ -49,7 +49,13 @@ def test_anybody_can_check_a_disclosure_with_base64_and_sha256() -> None:
 def test_key_path_and_value_all_matter() -> None:
     seen = {commit(KEY, "/a", 1), commit(b"x" * 32, "/a", 1), commit(KEY, "/b", 1), commit(KEY, "/a", 2)}
     assert len(seen) == 4
-    assert new_run_key() != new_run_key()
+
+
+def test_no_part_of_a_key_is_that_of_another_or_comes_twice() -> None:
+    keys = [new_run_key() for _ in range(20)]
+    assert {len(key) for key in keys} == {32}
+    quarters = [key[at : at + 8] for key in keys for at in range(0, 32, 8)]
+    assert len({*quarters}) == len(quarters)
 
 
 def test_fields_are_committed_in_order_under_escaped_paths() -> None:

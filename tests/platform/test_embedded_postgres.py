@@ -319,6 +319,12 @@ def test_programs_that_nobody_can_reach_are_copied_to_where_it_can(monkeypatch: 
         programs = find_programs(home, account)
         assert home in programs.parents
         assert account.can_run(programs)
+        modes = {path.suffix: path.stat().st_mode & 0o777 for path in programs.parent.rglob("*.s*")}
+        assert (modes[".sample"], modes[".sql"], (programs / "postgres").stat().st_mode & 0o777) == (
+            0o644,
+            0o644,
+            0o755,
+        )
         assert find_programs(home, account) == programs
         assert not list(home.glob("copy-*"))
 
