@@ -80,12 +80,19 @@ MASKED: list[tuple[Any, Any, Any]] = [
     ({"properties": {"a": {"$ref": "#/$defs/s"}}}, {"a": "1"}, {"a": "[secret]"}),
     ({"properties": {"a": {"items": {"properties": {"b": SECRET}}}}}, {"a": [{"b": 1, "c": 2}]},
      {"a": [{"b": "[secret]", "c": 2}]}),
+    ({"items": {"$ref": "#/$defs/s"}}, ["a"], ["[secret]"]),
+    ({"items": {"properties": {"a": {"items": {"$ref": "#/$defs/s"}}}}}, [{"a": ["1", "2"]}],
+     [{"a": ["[secret]", "[secret]"]}]),
+    ({"additionalProperties": {"properties": {"b": {"$ref": "#/$defs/s"}}}}, {"a": {"b": 1, "c": 2}},
+     {"a": {"b": "[secret]", "c": 2}}),
+    ({"properties": {"a": None}, "additionalProperties": SECRET}, {"a": "1", "b": "2"}, {"a": "1", "b": "[secret]"}),
+    ({"$ref": "#/$defs/of"}, {"a": "1", "b": {"a": "2"}}, {"a": "[secret]", "b": {"a": "[secret]"}}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("schema", "value", "shown"), MASKED)
 def test_a_value_is_shown_without_what_its_schema_marks_as_secret(schema: Any, value: Any, shown: Any) -> None:
-    root: Any = {"$defs": {"s": SECRET}}
+    root: Any = {"$defs": {"s": SECRET, "of": {"properties": {"a": SECRET, "b": {"$ref": "#/$defs/of"}}}}}
     assert masked(root, schema, value) == shown
 
 
