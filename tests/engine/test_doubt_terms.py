@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from core.identity import Directory, Entry, Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
+from runtime.definition.workflow import load_workflow
 from runtime.engine.ask import DOUBT_EXPIRES_SECONDS
 from runtime.engine.contributors import mark
 from runtime.engine.operators import IN_DOUBT, OPERATORS, asked_about
 from runtime.engine.replaying import unopened
 from tests.engine.conftest import KEY, RUN_ID
-from tests.engine.governing import CATALOG, EFFECT, load_workflow
+from tests.engine.governing import CATALOG, EFFECT
 
 pytestmark = pytest.mark.req("P-10")
 

@@ -1,0 +1,172 @@
+"""The first move of a step: what it looks up, reads, shares or sends, and what a pause or a loop leaves of it."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from connectors.port import Before, Call
+from runtime.definition.workflow import load_workflow
+from runtime.engine import sharing
+from runtime.engine.instructions import Known, LookUp, Perform, ReadBefore, Shared
+from runtime.engine.plan import Evaluated, Planner
+from runtime.engine.run import Loop, State
+from runtime.engine.states import EffectState
+from runtime.engine.step import begin
+from runtime.engine.transition import Transition
+from runtime.engine.windows import Window
+from tests.engine.governing import CASE, CATALOG, EFFECT, HEAD, MAIL, TICKET, WRITE, Governed, governed
+from tests.engine.test_lives import receipt
+from tests.engine.test_shared_whole import ACTION, proposal
+from tests.engine.test_sharing import OTHER
+from tests.runtime.conftest import ALLOW_ALL
+
+pytestmark = pytest.mark.req("P-4")
+
+INSIDE = HEAD + "  - {id: a, do: transform.data.apply, with: {value: 1}}\n"
+
+
+class Stopping(Governed):
+    """A run whose tenant's pauses have moved seven times."""
+
+    def view(self) -> Any:
+        return replace(super().view(), stop=7)
+
+
+def first(text: str, known: Known | None = None) -> tuple[Any, int | None]:
+    """The first move of the step ``a``, and the number of pauses by which its append is guarded."""
+    run = Stopping(load_workflow(text, "test.yaml", CATALOG), {})
+    run.open()
+    run.rule_by(ALLOW_ALL)
+    run.claim("a")
+    found: list[Any] = []
+
+    def build(transition: Any, step: Any) -> Any:
+        work = begin(transition, step, run.workflow, run.policy, known or Known(), run.nonce)
+        found.append((work, transition.rows.stop))
+        return work
+
+    run.move("a", build)
+    ((work, stop),) = found
+    return work, stop
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "kind"),
+    [
+        (INSIDE, Known(), Perform),
+        (EFFECT, Known(), Perform),
+        (MAIL, Known(), Perform),
+        (WRITE, Known(), ReadBefore),
+        (WRITE, Known(before=Before({"priority": "3"}, "7")), Perform),
+        (WRITE, Known(before=Before({}, "")), Perform),
+        (TICKET, Known(), LookUp),
+        (TICKET, Known(receipt_checked=True), Perform),
+    ],
+)
+def test_every_first_move_is_guarded_by_the_pauses_that_it_has_seen(text: str, known: Known, kind: Any) -> None:
+    work, stop = first(text, known)
+    assert (type(work), stop) == (kind, 7)
+
+
+def test_a_target_is_read_with_the_input_and_under_the_key_of_the_call_itself() -> None:
+    work, _ = first(WRITE)
+    key = work.call.idempotency_key
+    sent, _ = first(WRITE, Known(before=Before({"priority": "3"}, "7")))
+    assert work.call == Call("probe.record.update", {"name": "x", "fields": {"priority": "1"}}, key, 30.0)
+    assert sent.call.idempotency_key == key
+
+
+# -- sharing -----------------------------------------------------------------------------------------------------------
+
+
+def expected(life: EffectState, same: bool, erased: bool, goes_on: bool | None) -> str | None:
+    """What a step does about an effect that is known by its key; ``goes_on`` None: it is another step's."""
+    if goes_on is False:
+        return None
+    match life:
+        case EffectState.FAILED:
+            return "_failed"
+        case _ if not same and not erased:
+            return "fail"
+        case EffectState.LEFT:
+            return "_take_over"
+        case EffectState.SUCCEEDED:
+            return "_reuse"
+        case _:
+            return "_join"
+
+
+@pytest.mark.req("Q-15")
+@pytest.mark.parametrize("life", EffectState)
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("text", [TICKET, CASE])
+@pytest.mark.parametrize(("same", "erased"), [*product((True, False), repeat=2)])
+def test_each_life_of_an_effect_is_shared_in_its_way(
+    life: EffectState, own: bool, text: str, same: bool, erased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = receipt(1, action={"input": {"name": "x"}}, target=ACTION.target if same else "ticket/y", run_id=OTHER)
+    p, done = proposal(text, shared=Shared(row, life, erased=erased)), list[str]()
+    for name in ("_failed", "_take_over", "_join", "_reuse"):
+        monkeypatch.setattr(sharing, name, lambda *_, name=name: done.append(name))
+    monkeypatch.setattr(Transition, "fail", lambda *_: done.append("fail"))
+    monkeypatch.setattr(sharing, "is_own", lambda *_: own)
+    work = sharing.share(p, ACTION)
+    durable = text is CASE and life in (EffectState.BEGUN, EffectState.LEFT, EffectState.SUCCEEDED)
+    wanted = expected(life, same, erased, durable if own else None)
+    assert done == ([] if wanted is None else [wanted])
+    assert (work is None) is (wanted in (None, "_failed"))
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+
+LOOP = HEAD + (
+    "  - id: each\n    foreach: ${{ [1, 2, 3] }}\n    as: one\n    max_parallel: 2\n"
+    "    steps:\n      - {id: x, do: probe.effect.apply, with: {name: x}}\n"
+)
+
+
+@pytest.mark.req("V-5")
+def test_an_iteration_that_is_over_takes_nothing_of_those_that_go_on() -> None:
+    graph = load_workflow(LOOP, "test.yaml", CATALOG).graph
+    state = State({})
+    state.loops["each"] = Loop("one", 3, 2, {0: 1, 1: 2})
+    state.status = {"each[1].x": "succeeded", "y": "succeeded"}
+    state.outputs = {"each[1].x": 1, "each[0].y": 2, "each[10].x": 3, "y": 4}
+    names = ("steps.each[0].x", "steps.each[1].x", "votes.each[1].x", "votes.each[0].x", "steps.each[10].x", "state.c")
+    state.shaped = {name: ["m"] for name in names}
+    state.open = ["each[0].x"]
+    planner = Planner(state, Evaluated(graph, {}, 3), {"each": Window(0, (1, 2, 3))})
+    assert planner.advance(graph.root, "") is False
+    assert [*state.shaped] == ["steps.each[0].x", "votes.each[0].x", "steps.each[10].x", "state.c"]
+    assert state.outputs == {"each[0].y": 2, "each[10].x": 3, "y": 4}
+    assert state.loops == {"each": Loop("one", 3, 3, {0: 1, 2: 3})}
+    assert (state.status, state.open) == ({"y": "succeeded"}, ["each[0].x", "each[2].x"])
+    assert [planned.key for planned in planner.ready] == ["each[2].x"]
+
+
+# -- barriers ----------------------------------------------------------------------------------------------------------
+
+COUNTS = HEAD + (
+    "  - {id: a, do: probe.effect.apply, with: {name: x}}\n"
+    "  - if: ${{ run.checkpoint == NUMBER }}\n"
+    "    then: [{id: yes, do: probe.effect.apply, with: {name: y}}]\n"
+    "    else: [{id: no, do: probe.effect.apply, with: {name: z}}]\n"
+)
+
+
+@pytest.mark.parametrize(("number", "taken"), [(0, "no"), (1, "yes"), (2, "no")])
+def test_a_condition_sees_the_checkpoint_that_its_barrier_makes(number: int, taken: str) -> None:
+    run = governed(COUNTS.replace("NUMBER", str(number))).drive()
+    assert [key for key in run.rows if key != "a"] == [taken]
+
+
+def test_a_run_fails_at_its_own_step_whatever_step_the_error_names() -> None:
+    run = governed(EFFECT)
+    error: dict[str, Any] = {"class": "transport", "code": "x", "message": "No.", "step": "inner"}
+    run.claim("a")
+    ended = run.attempt("a", lambda transition, step: transition.fail(step, error)).run
+    assert (ended.status, ended.error) == ("failed_terminal", {**error, "step": "a"})
