@@ -1,4 +1,4 @@
-"""Whom a question about an action in doubt is put to: the candidates in their order, and whoever can answer (P-10)."""
+"""Whom a question about an action in doubt is put to: the candidates in their order, and whoever can answer (Q-8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.engine.replaying import unopened
 from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CATALOG, EFFECT
 
-pytestmark = pytest.mark.req("P-10")
+pytestmark = pytest.mark.req("Q-8")
 
 NAMED, TWO, SLACK = GroupQuorum("named"), GroupQuorum("two", 2), GroupQuorum("s1", source=GroupSource.SLACK_GROUP)
 STORED = Terms(
