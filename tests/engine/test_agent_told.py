@@ -213,6 +213,19 @@ def test_turns_of_two_runs_are_each_of_their_own_run() -> None:
     assert [one.step for one in chat.shown][:5] == ["", "p/5", "p/5", "p/4", "p/4"]
 
 
+def test_turns_of_two_agents_of_a_run_are_each_of_their_own_agent() -> None:
+    other = told(
+        ("q", replace(BEGAN, messages=[{"role": "system", "content": "S"}, {"role": "user", "content": "Q"},
+                                       {"role": "user", "content": "R"}])),
+        ("q/1", said(text="mine")), ("q/1", AgentAnswered(Stage.ANSWER, [], result={"text": "mine"})),
+    )  # fmt: skip
+    chat = past(["r", "p/5"], ["r", "q/1"], ["r", "p/4"], others={("r", "p"): EARLIER, ("r", "q"): other})
+    assert [(one.step, one.value) for one in chat.shown if one.role in ("user", "assistant")] == [
+        ("p/5", {"text": "bye"}), ("q/1", "Q"), ("q/1", "R"), ("q/1", {"text": "mine"}), ("p/4", "U"),
+        ("p/4", {"text": "", "tool_calls": [call("t1")]}), ("", "u"),
+    ]  # fmt: skip
+
+
 def test_references_are_of_runs_and_agents_and_each_is_wanted_once() -> None:
     refs: list[Any] = [["r", "p/4"], ["r", "p/5"], ["q", "p/5"], ["r", "each[1].s/1"], "x", ["r"], ["r", 1]]
     book = told(("a", replace(BEGAN, remembered=[["z", "z/1"]])), ("b", replace(BEGAN, remembered=[["y", "y/1"]])),

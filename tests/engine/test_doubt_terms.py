@@ -77,7 +77,14 @@ CASES: list[tuple[str, dict[str, str], Any, Any, tuple[str, ...], Terms]] = [
     ("and if there are no approvers either", {}, ONE, None, (), about(NAMED)),
     ("operators are the first of two that cannot", {"dan": "operators"}, None, STORED, ("dan",), about(OPS)),
     ("approvers are asked if they alone are known", {}, None, STORED, (), OWN),
-    ("a slack group may answer at any time", {}, [{"group": "s1", "source": "slack_group"}], STORED, (), about(SLACK)),
+    (
+        "a slack group may answer at any time",
+        EVERYBODY,
+        [{"group": "s1", "source": "slack_group"}],
+        STORED,
+        (),
+        about(SLACK),
+    ),
     ("the requester does not answer", {"req": "named", "dan": "operators"}, ONE, None, (), about(OPS)),
     ("policy may name no groups", EVERYBODY, [], STORED, (), about(OPS)),
 ]
