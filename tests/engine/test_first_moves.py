@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from connectors.port import Before, Call
 from runtime.definition.workflow import load_workflow
 from runtime.engine import sharing
-from runtime.engine.instructions import Known, LookUp, Perform, ReadBefore, Shared
-from runtime.engine.plan import Evaluated, Planner
+from runtime.engine.instructions import Known, LookUp, Over, Perform, ReadBefore, Shared
+from runtime.engine.pausing import stopped
+from runtime.engine.plan import Evaluated, PlanError, Planner
 from runtime.engine.run import Loop, State
 from runtime.engine.states import EffectState
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from runtime.engine.windows import Window
+from tests.engine.conftest import NOW, RUN_ID
 from tests.engine.governing import CASE, CATALOG, EFFECT, HEAD, MAIL, TICKET, WRITE, Governed, governed
 from tests.engine.test_lives import receipt
 from tests.engine.test_shared_whole import ACTION, proposal
@@ -36,9 +38,9 @@ class Stopping(Governed):
         return replace(super().view(), stop=7)
 
 
-def first(text: str, known: Known | None = None) -> tuple[Any, int | None]:
+def first(text: str, known: Known | None = None, **more: Any) -> tuple[Any, int | None]:
     """The first move of the step ``a``, and the number of pauses by which its append is guarded."""
-    run = Stopping(load_workflow(text, "test.yaml", CATALOG), {})
+    run = Stopping(load_workflow(text, "test.yaml", CATALOG), {}, **more)
     run.open()
     run.rule_by(ALLOW_ALL)
     run.claim("a")
@@ -70,6 +72,38 @@ def first(text: str, known: Known | None = None) -> tuple[Any, int | None]:
 def test_every_first_move_is_guarded_by_the_pauses_that_it_has_seen(text: str, known: Known, kind: Any) -> None:
     work, stop = first(text, known)
     assert (type(work), stop) == (kind, 7)
+
+
+@pytest.mark.parametrize("text", [EFFECT, INSIDE, WRITE, TICKET])
+def test_a_step_that_a_pause_stops_is_parked_only_while_the_pause_lasts(text: str) -> None:
+    work, stop = first(text, paused={f"run:{RUN_ID}": {"by": "ana", "reason": "No.", "at": NOW.isoformat()}})
+    assert (work, stop) == (Over(), 7)
+
+
+PAUSES = ("tenant", "workflow:w", "connector:probe", f"run:{RUN_ID}")
+
+
+@pytest.mark.parametrize(
+    ("paused", "by"),
+    [
+        *(((one,), one) for one in PAUSES),
+        *(((*PAUSES[n:], "run:x"), PAUSES[n]) for n in range(4)),
+        (("workflow:v", "connector:x", f"run:{OTHER}", "workflow:probe", "connector:w"), None),
+        ((), None),
+    ],
+)
+def test_the_widest_pause_stops_a_call_and_whatever_is_paused_guards_its_append(
+    paused: tuple[str, ...], by: str | None
+) -> None:
+    run = Stopping(load_workflow(EFFECT, "test.yaml", CATALOG), {}, paused=dict.fromkeys(reversed(paused)))
+    run.open()
+    run.claim("a")
+    transition = Transition(run.view(), run.workflow.graph)
+    step = replace(run.rows["a"], last_error={"setbacks": 1})
+    assert stopped(transition, step, CATALOG.operations["probe.effect.apply"], run.nonce) is (by is not None)
+    assert transition.rows.stop == 7
+    waits = [(wait.kind, wait.context) for wait in transition.run.waits.values()]
+    assert waits == ([] if by is None else [("pause", {"paused": by})])
 
 
 def test_a_target_is_read_with_the_input_and_under_the_key_of_the_call_itself() -> None:
@@ -123,6 +157,7 @@ def test_each_life_of_an_effect_is_shared_in_its_way(
 
 # -- loops -------------------------------------------------------------------------------------------------------------
 
+IF = HEAD + "  - {if: '${{ true }}', then: [{id: x, do: probe.effect.apply, with: {name: x}}]}\n"
 LOOP = HEAD + (
     "  - id: each\n    foreach: ${{ [1, 2, 3] }}\n    as: one\n    max_parallel: 2\n"
     "    steps:\n      - {id: x, do: probe.effect.apply, with: {name: x}}\n"
@@ -146,6 +181,29 @@ def test_an_iteration_that_is_over_takes_nothing_of_those_that_go_on() -> None:
     assert state.loops == {"each": Loop("one", 3, 3, {0: 1, 2: 3})}
     assert (state.status, state.open) == ({"y": "succeeded"}, ["each[0].x", "each[2].x"])
     assert [planned.key for planned in planner.ready] == ["each[2].x"]
+
+
+class Chooses:
+    """Every condition and every collection is this value."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def choose(self, *_: Any) -> Any:
+        return self._value
+
+
+@pytest.mark.req("V-5")
+@pytest.mark.parametrize("value", [0, 1, 1.5, "true", "", None, {}, True, False, [], [1]])
+def test_a_condition_is_true_or_false_and_a_collection_a_list(value: Any) -> None:
+    for text, kind, words in ((IF, bool, "true or false"), (LOOP, list, "a list")):
+        graph, state, choices = load_workflow(text, "test.yaml", CATALOG).graph, State({}), cast(Any, Chooses(value))
+        planner = Planner(state, choices, {})
+        if isinstance(value, kind):
+            planner.advance(graph.root, "")
+            continue
+        with pytest.raises(PlanError, match=f"gave {type(value).__name__}, not {words}"):
+            planner.advance(graph.root, "")
 
 
 # -- barriers ----------------------------------------------------------------------------------------------------------
