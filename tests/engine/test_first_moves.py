@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,12 +13,13 @@ from msgspec.structs import replace
 from connectors.port import Before, Call
 from runtime.definition.workflow import load_workflow
 from runtime.engine import sharing
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.instructions import Known, LookUp, Over, Perform, ReadBefore, Shared
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import Evaluated, PlanError, Planner
 from runtime.engine.run import Loop, State
 from runtime.engine.states import EffectState
-from runtime.engine.step import begin
+from runtime.engine.step import _retry, begin
 from runtime.engine.transition import Transition
 from runtime.engine.windows import Window
 from tests.engine.conftest import NOW, RUN_ID
@@ -228,3 +231,46 @@ def test_a_run_fails_at_its_own_step_whatever_step_the_error_names() -> None:
     run.claim("a")
     ended = run.attempt("a", lambda transition, step: transition.fail(step, error)).run
     assert (ended.status, ended.error) == ("failed_terminal", {**error, "step": "a"})
+
+
+# -- retries -----------------------------------------------------------------------------------------------------------
+
+USAGE: dict[str, Any] = {"input_tokens": 7, "output_tokens": 3, "cost_usd": "0.01"}
+SLA = "the SLA leaves no time for another attempt"
+
+
+@pytest.mark.req("X-19")
+@pytest.mark.parametrize(
+    ("attempt", "at_least", "left", "seconds", "spent"),
+    [
+        (0, 0.0, None, 10.0, ""),
+        (1, 0.0, None, 20.0, ""),
+        (0, 45.0, None, 45.0, ""),
+        (1, 45.0, None, 45.0, ""),
+        (1, 15.0, None, 20.0, ""),
+        (2, 0.0, None, 0.0, "3 attempts were made"),
+        (3, 0.0, None, 0.0, "4 attempts were made"),
+        (0, 0.0, 11.0, 10.0, ""),
+        (0, 0.0, 10.0, 0.0, SLA),
+        (0, 0.0, 9.0, 0.0, SLA),
+        (1, 45.0, 45.0, 0.0, SLA),
+        (2, 0.0, 9.0, 0.0, SLA),
+    ],
+)
+@pytest.mark.parametrize("usage", [USAGE, None])
+def test_an_attempt_is_tried_again_after_its_delay_or_fails_with_what_it_cost(
+    attempt: int, at_least: float, left: float | None, seconds: float, spent: str, usage: Any
+) -> None:
+    told: list[Any] = []
+    deadline = None if left is None else NOW + timedelta(seconds=left)
+    transition: Any = SimpleNamespace(
+        view=SimpleNamespace(now=NOW, deadline_at=deadline),
+        fail=lambda *given: told.append(("fails", *given[1:])),
+        retry_later=lambda *given: told.append(("waits", *given[1:])),
+    )
+    delays = SimpleNamespace(attempts=3, delay_seconds=lambda number, *, chance: number * 10.0 * (chance * 2))
+    step, operation = cast(Any, SimpleNamespace(attempt=attempt)), cast(Any, SimpleNamespace(retry=delays))
+    error = StepError(ErrorClass.TRANSPORT, "x", "No.")
+    _retry(transition, step, operation, error, at_least=at_least, chance=0.5, usage=usage)
+    known = {"class": "transport", "code": "x", "message": f"No. ({spent})" if spent else "No."}
+    assert told == [("fails", known, usage) if spent else ("waits", timedelta(seconds=seconds), known, usage)]
