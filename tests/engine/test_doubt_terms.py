@@ -1,4 +1,4 @@
-"""Whom a question about an action in doubt is put to: the candidates in their order, and whoever can answer (Q-8)."""
+"""The people a question about an action in doubt is put to: the candidates in order, and who can answer (Q-8)."""
 
 from __future__ import annotations
 

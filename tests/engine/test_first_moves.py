@@ -121,7 +121,7 @@ def test_a_target_is_read_with_the_input_and_under_the_key_of_the_call_itself() 
 
 
 def expected(life: EffectState, same: bool, erased: bool, goes_on: bool | None) -> str | None:
-    """What a step does about an effect that is known by its key; ``goes_on`` None: it is another step's."""
+    """The verb of a step for an effect that is known by its key; ``goes_on`` None: it is another step's."""
     if goes_on is False:
         return None
     match life:
