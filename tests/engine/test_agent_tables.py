@@ -10,11 +10,12 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from core.canonical import digest
+from core.canonical import VALUE_BYTES_MAX, digest
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_answers import answered
 from runtime.engine.agent_came import RESULT_CHARS_MAX, masked, told_done, told_of
 from runtime.engine.agent_node import AgentNode, Given, Limits, Question
+from runtime.engine.agent_origins import _names
 from runtime.engine.agent_plan import ASKED_BEFORE, Ahead, ahead, due, heard, reached, settled
 from runtime.engine.agent_state import Agent, Called, Came, Stage, agent_of, is_turn, number_of
 from tests.engine.governing import CATALOG
@@ -80,12 +81,19 @@ MASKED: list[tuple[Any, Any, Any]] = [
     ({"properties": {"a": {"$ref": "#/$defs/s"}}}, {"a": "1"}, {"a": "[secret]"}),
     ({"properties": {"a": {"items": {"properties": {"b": SECRET}}}}}, {"a": [{"b": 1, "c": 2}]},
      {"a": [{"b": "[secret]", "c": 2}]}),
+    ({"items": {"$ref": "#/$defs/s"}}, ["a"], ["[secret]"]),
+    ({"items": {"properties": {"a": {"items": {"$ref": "#/$defs/s"}}}}}, [{"a": ["1", "2"]}],
+     [{"a": ["[secret]", "[secret]"]}]),
+    ({"additionalProperties": {"properties": {"b": {"$ref": "#/$defs/s"}}}}, {"a": {"b": 1, "c": 2}},
+     {"a": {"b": "[secret]", "c": 2}}),
+    ({"properties": {"a": None}, "additionalProperties": SECRET}, {"a": "1", "b": "2"}, {"a": "1", "b": "[secret]"}),
+    ({"$ref": "#/$defs/of"}, {"a": "1", "b": {"a": "2"}}, {"a": "[secret]", "b": {"a": "[secret]"}}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("schema", "value", "shown"), MASKED)
 def test_a_value_is_shown_without_what_its_schema_marks_as_secret(schema: Any, value: Any, shown: Any) -> None:
-    root: Any = {"$defs": {"s": SECRET}}
+    root: Any = {"$defs": {"s": SECRET, "of": {"properties": {"a": SECRET, "b": {"$ref": "#/$defs/of"}}}}}
     assert masked(root, schema, value) == shown
 
 
@@ -163,6 +171,46 @@ def test_people_are_asked_as_often_as_the_limit_says_and_other_calls_go_on(asks:
     assert [code for _, code in found["calls"]] == [*codes, ""]
     refused = [one["refused"] for one in found["said"] if "refused" in one]
     assert refused == ["People are asked at most 2 times."] * codes.count("limit")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "a\u0000"}, "arguments.name: holds a character that cannot be stored"),
+        ({"name": "a", "amount": 2**53}, "The arguments cannot be recorded: it has no canonical JSON form"),
+        ({"name": "x" * VALUE_BYTES_MAX}, "arguments: is 262156 bytes long; at most 262144 are accepted"),
+        ({"name": 1}, "arguments.name: must be text"),
+    ],
+)
+def test_arguments_that_cannot_be_kept_are_refused_with_the_reason(given: Any, words: str) -> None:
+    found = taken(calls(call(APPLY, given, "c")))
+    assert found["calls"] == [["probe.effect.apply", "arguments"]]
+    assert found["said"][0]["refused"].startswith(words)
+    assert "input" not in found["said"][0]
+
+
+def test_arguments_are_as_large_as_may_be_with_what_is_fixed() -> None:
+    made, fixed = calls(call(APPLY, {"name": "a"}, "c")), {APPLY: {"value": "x" * VALUE_BYTES_MAX}}
+    said = taken(made, fixed=fixed)["said"][0]
+    assert said["refused"] == "The arguments is 262167 bytes long; at most 262144 are kept."
+
+
+NESTED: list[tuple[Any, set[str]]] = [
+    ({}, set()),
+    (True, set()),
+    ({"properties": True}, set()),
+    ({"properties": {"a": {}, "b": {"properties": {"c": {}}}}}, {"a", "b", "c"}),
+    ({"items": {"properties": {"a": {}}}}, {"a"}),
+    ({"additionalProperties": {"properties": {"a": {}}}}, {"a"}),
+    ({"$defs": {"one": {"properties": {"a": {}}}, "two": {"properties": {"b": {}}}}}, {"a", "b"}),
+    ({"allOf": [{"properties": {"a": {}}}, True, {"anyOf": [{"properties": {"b": {}}}]}]}, {"a", "b"}),
+    ({"required": ["a"], "properties": {"b": {}}}, {"b"}),
+]
+
+
+@pytest.mark.parametrize(("schema", "names"), NESTED)
+def test_a_schema_names_properties_at_any_depth(schema: Any, names: set[str]) -> None:
+    assert _names(schema) == names
 
 
 def test_people_are_not_asked_again_what_they_have_left_unanswered() -> None:
@@ -304,6 +352,12 @@ NEXT: list[tuple[AgentNode, dict[str, Any], Ahead | None]] = [
     (FAILS_AT, {"stage": Stage.CALLS, "turn": 0}, Ahead(False)),
     (CONCLUDES, {"stage": Stage.CALLS, "turn": 1}, Ahead(False, limit="turns")),
     (CONCLUDES, {"stage": Stage.MISFIT, "turn": 1}, Ahead(False, limit="turns")),
+    # The first limit that it came to is the one that is told, whichever others it has come to since.
+    (CONCLUDES, {"stage": Stage.CALLS, "turn": 1, "limit": "cost"}, NOT_CONCLUDED),
+    (FAILS_AT, {"stage": Stage.CALLS, "turn": 1, "limit": "cost"}, NOT_CONCLUDED),
+    (CONCLUDES, {"stage": Stage.MISFIT, "turn": 1, "limit": "cost", "repairs": 2}, Ahead(False, limit="cost")),
+    (FAILS_AT, {"stage": Stage.MISFIT, "turn": 1, "limit": "cost"}, Ahead(False, limit="cost")),
+    (FAILS, {"stage": Stage.MISFIT, "calls": {1: DENIED}}, Ahead(False)),
 ]
 
 

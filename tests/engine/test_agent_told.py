@@ -15,13 +15,13 @@ from core.canonical import digest
 from core.errors import ExpressionError
 from evidence.commitments import commit_fields
 from runtime.definition.workflow import load_workflow
-from runtime.engine.agent_chat import Chat, Shown, chat_of, messages, schema_of
+from runtime.engine.agent_chat import Chat, Shown, chat_of, messages, said_of, schema_of
 from runtime.engine.agent_heard import Listeners
 from runtime.engine.agent_loop import beginning, conclude, remembered, stop, take_apart
 from runtime.engine.agent_memory import pair, recalled, wanted
 from runtime.engine.agent_node import AgentNode
 from runtime.engine.agent_plan import ASKED_BEFORE
-from runtime.engine.agent_state import Agent, Called, Spoken, Stage
+from runtime.engine.agent_state import Agent, Called, Came, Spoken, Stage
 from runtime.engine.agent_story import stories
 from runtime.engine.agent_turns import own_values, turn
 from runtime.engine.commit import ApprovalMove, ApprovalRow, StepRow, WaitRow
@@ -123,6 +123,22 @@ def test_a_call_that_nobody_began_was_refused_because_it_was_denied_before() -> 
     assert row(chat.shown[-1]) == ("tool", "a/1/1", ASKED_BEFORE, "refused", "x")
 
 
+def test_a_result_that_is_told_again_is_the_newest() -> None:
+    made, failed = said(call("t")), StepFailed(detail=FAILED)
+    book = told(("a", BEGAN), ("a/1", made), ("a/1", asked("x", "y")), ("a/1/1", failed), ("a/1/2", said(text="two")))
+    again = [*book, *told(("a/1/1", said(text="one")), ("a/2/1", said(text="of no turn")))]
+    assert [row(one)[2:4] for one in chat_of(again, "a").shown[3:]] == [
+        ({"text": "one"}, "done"), ({"text": "two"}, "done"),
+    ]  # fmt: skip
+    assert [row(one)[3] for one in chat_of(book, "a").shown[3:]] == ["failed", "done"]
+
+
+@pytest.mark.parametrize("came", Came)
+def test_a_result_is_known_by_what_became_of_it_and_a_refusal_by_its_words(came: Came) -> None:
+    """The book holds these digests, so a later release has to make the same ones."""
+    assert said_of(came, {"n": 1}) == digest({"n": 1} if came is Came.REFUSED else [str(came), {"n": 1}])
+
+
 def test_a_chat_has_the_sources_of_its_beginning_and_the_workers_cache() -> None:
     sources, cache = [{"origin": "workflow", "message": 0}], Listeners()
     chat = chat_of(told(("a", replace(BEGAN, sources=sources))), "a", listeners=cache)
@@ -195,6 +211,19 @@ def test_turns_of_two_runs_are_each_of_their_own_run() -> None:
     chat = past(["r", "p/5"], ["q", "p/5"], ["r", "p/4"], others={("r", "p"): EARLIER, ("q", "p"): other})
     assert [one.value for one in chat.shown if one.step == "p/5"] == [{"text": "bye"}, {"text": "else"}]
     assert [one.step for one in chat.shown][:5] == ["", "p/5", "p/5", "p/4", "p/4"]
+
+
+def test_turns_of_two_agents_of_a_run_are_each_of_their_own_agent() -> None:
+    other = told(
+        ("q", replace(BEGAN, messages=[{"role": "system", "content": "S"}, {"role": "user", "content": "Q"},
+                                       {"role": "user", "content": "R"}])),
+        ("q/1", said(text="mine")), ("q/1", AgentAnswered(Stage.ANSWER, [], result={"text": "mine"})),
+    )  # fmt: skip
+    chat = past(["r", "p/5"], ["r", "q/1"], ["r", "p/4"], others={("r", "p"): EARLIER, ("r", "q"): other})
+    assert [(one.step, one.value) for one in chat.shown if one.role in ("user", "assistant")] == [
+        ("p/5", {"text": "bye"}), ("q/1", "Q"), ("q/1", "R"), ("q/1", {"text": "mine"}), ("p/4", "U"),
+        ("p/4", {"text": "", "tool_calls": [call("t1")]}), ("", "u"),
+    ]  # fmt: skip
 
 
 def test_references_are_of_runs_and_agents_and_each_is_wanted_once() -> None:
@@ -436,6 +465,26 @@ def test_an_agent_is_told_of_its_result_and_given_what_is_fixed() -> None:
     assert (beginning(node, SEEN).messages or [])[1] == {"role": "user", "content": '{"text":"help"}'}
     with pytest.raises(ExpressionError, match="What the agent begins with"):
         beginning(NODE, {**SEEN, "trigger.text": "a\u0000", "trigger": {"text": "a\u0000"}})
+
+
+@pytest.mark.parametrize("given", ["a\u0000", "\ud800", 2**53])
+def test_what_cannot_be_recorded_fails_an_agent_wherever_it_is_used(given: Any) -> None:
+    seen = {"trigger.text": given, "trigger": {"text": given}}
+    fixed = '        - {do: probe.effect.apply, with: {name: "${{ trigger.text }}"}}\n'
+    plain = agent().replace("input: ${{ trigger.text }}", "input: help")
+    node = node_of(text=plain.replace("        - probe.effect.apply\n", fixed))
+    with pytest.raises(ExpressionError):
+        beginning(node, seen)
+
+
+@pytest.mark.parametrize("given", ["a\u0000b", "ab"])
+def test_the_words_of_the_author_hold_values_in_storable_form(given: str) -> None:
+    text = agent().replace("You triage. Say what you changed.", "You see ${{ trigger.text }}.")
+    seen = {"trigger.text": given, "trigger": {"text": given}}
+    (system, *_) = (
+        beginning(node_of(text=text.replace("input: ${{ trigger.text }}", "input: help")), seen).messages or []
+    )
+    assert system == {"role": "system", "content": f"You see {given}.".replace("\u0000", "\N{REPLACEMENT CHARACTER}")}
 
 
 def test_an_agent_that_ends_well_writes_its_own_turns() -> None:

@@ -249,6 +249,13 @@ def test_a_step_that_goes_on_joins_the_next_super_step_and_ends_the_wait_that_is
         assert (run.waits[W].status, run.state.parked) == (ended, {})
 
 
+@pytest.mark.parametrize(("superstep", "left"), [(3, 1), (4, 2)])
+def test_a_step_of_the_next_super_step_that_ends_was_never_a_part_of_this_one(superstep: int, left: int) -> None:
+    run = run_of(step(status=READY, superstep=superstep), step("b"), executing=2)
+    changes(run, e.StepCanceled())
+    assert (run.executing, run.state.open) == (left, ["b"])
+
+
 def test_a_step_that_is_set_back_stays_and_counts() -> None:
     run = run_of(step(last_error=ERROR, lease_owner="w"))
     changes(run, e.StepSetBack(3))
@@ -388,6 +395,13 @@ def test_a_late_answer_is_kept_with_its_receipt_whatever_time_it_has() -> None:
 
 
 # -- waits and questions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("due", [0, 1, None])
+def test_a_wait_that_is_due_at_once_is_due(due: int | None) -> None:
+    run = run_of(step())
+    changes(run, e.WaitOpened(W, WaitKind.TIMER, due))
+    assert run.waits[W].due_in == (None if due is None else timedelta(seconds=due))
 
 
 def test_a_wait_may_be_opened_before_its_step_parks() -> None:
@@ -705,6 +719,8 @@ def test_a_call_has_its_result_and_what_was_not_let_out_is_barred(
         ("a/2", {}),
         ("a/2/1", {"stage": Stage.CALLS, "calls": {1: Called("d")}}),
         ("a/1/2", {"stage": Stage.CALLS, "calls": {1: Called("d")}}),
+        ("a/1", {"turn": 2}),
+        ("a/1/1", {"stage": Stage.CALLS, "turn": 2, "calls": {1: Called("d")}}),
         ("c/1", {}),
     ],
 )

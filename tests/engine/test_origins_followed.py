@@ -40,6 +40,12 @@ def follower(steps: str, outputs: dict[str, Any] | None = None, starter: str = "
     [
         ("number=${{ trigger.id }}", ONE, LOOKED_UP),
         ("number=${{ trigger.id }}", TWO, FOUND),
+        ("number=${{ trigger.id }}", {"records": {"sys_id": "a"}}, LOOKED_UP),
+        ("number=${{ trigger.id }}", {"records": []}, FOUND),
+        ("number=${{ trigger.id }}", {"records": ["a"]}, FOUND),
+        ("number=${{ trigger.id }}", {"records": [["a"]]}, FOUND),
+        ("number=${{ trigger.id }}", {"records": "a"}, FOUND),
+        ("number=${{ trigger.id }}", {"count": 1}, FOUND),
         ("number=INC1", ONE, FOUND),
         ("number=${{ steps.other.output.number }}", ONE, FOUND),
         ("number=${{ trigger.id }}${{ steps.other.output.number }}", ONE, FOUND),
@@ -127,3 +133,27 @@ def test_loops_of_channels_come_to_an_end() -> None:
 )
 def test_of_several_ingredients_the_weakest_counts_and_of_alternatives_the_best(origins: Any, wanted: str) -> None:
     assert weakest(origins) == wanted
+
+
+ONE_KID, OTHER_KID = carried(((("id",), [["person"]]),)), carried(((("id",), [["requester"]]),))
+ELSE = carried(((("other",), [["model"]]),))
+
+
+@pytest.mark.req("P-14")
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ({}, [["unknown"]]),
+        ({"kid": ONE_KID}, [["person"]]),
+        ({"each[0].kid": ONE_KID, "each[1].kid": OTHER_KID}, [["person"], ["requester"]]),
+        ({"each[0].kid": OTHER_KID, "each[1].kid": ONE_KID}, [["person"], ["requester"]]),
+        ({"kid": ONE_KID, "mykid": OTHER_KID}, [["person"]]),
+        ({"kid": ELSE}, [["unknown"]]),
+        ({"each[0].kid": ELSE, "each[1].kid": ONE_KID}, [["person"], ["unknown"]]),
+        ({"each[0].kid": ONE_KID, "each[1].kid": ELSE}, [["person"], ["unknown"]]),
+    ],
+)
+def test_the_result_of_runs_within_is_of_all_that_any_of_them_told(told: Any, wanted: Any) -> None:
+    found = follower("  - {id: kid, run: other, with: {x: 1}}\n")
+    found.run.state.origins = told
+    assert sorted(found.path("steps.kid.output.id", "kid")) == wanted

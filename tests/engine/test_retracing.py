@@ -112,6 +112,18 @@ def test_what_an_argument_carries_is_found_anew(made: Callable[[], Governed], ke
             derived(run, altered(run, DecisionMade, key, **change))
 
 
+def test_what_a_model_had_read_is_found_anew() -> None:
+    reads = OWN.replace("origin.name.all(o, 'requester' in o)", "agent.read == ['probe.value.read']")
+    turns = calls(read("alpha")), calls(apply("beta")), says("Done.")
+    run = piloted(agent(), *turns, policy=reads, outside=lambda *_: Done({"value": "beta"}))
+    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+    other: Any
+    for other in ([], ["probe.effect.apply"], ["probe.value.read", "probe.effect.apply"]):
+        change = {"facts": lambda facts, other=other: {**facts, "agent.read": other}}
+        with pytest.raises(Divergence, match="was judged by other results than its model had seen"):
+            derived(run, altered(run, DecisionMade, "triage/2/1", **change))
+
+
 def altered(run: Governed, kind: type[Any], step: str | None, **change: Any) -> list[Told]:
     """The book in which one event of this step says something else."""
     book = book_of(run)
@@ -169,6 +181,16 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
         {"sources": lambda sources: [{**one, "origin": "requester"} for one in sources]},
         "began with other sources than its words have",
     ),
+    **{
+        name: (AgentBegan, "triage", {"sources": change}, "began with other sources than its words have")
+        for name, change in {
+            "no sources": None,
+            "no source at all": [],
+            "all sources but the last": lambda sources: sources[:-1],
+            "all sources but the first": lambda sources: sources[1:],
+            "a source twice": lambda sources: [*sources, sources[-1]],
+        }.items()
+    },
     "messages": (
         AgentBegan,
         "triage",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -77,6 +77,25 @@ def test_a_moment_that_is_past_is_waited_for_no_longer(hours: int, waits_for: in
     run = governed(UNTIL.replace("UNTIL", (NOW + timedelta(hours=hours)).isoformat())).drive()
     (wait,) = run.waits.values()
     assert (run.status, wait.kind, wait.due_in) == ("waiting", WaitKind.TIMER, timedelta(hours=waits_for))
+
+
+IN_TOKYO, TEN_YEARS = timezone(timedelta(hours=9)), 3660 * 24
+MOMENTS = [
+    ((NOW + timedelta(hours=5)).astimezone(IN_TOKYO).isoformat(), 5),
+    ((NOW + timedelta(hours=5)).astimezone(timezone(-timedelta(hours=3))).isoformat(), 5),
+    ((NOW + timedelta(hours=5)).astimezone(UTC).isoformat().replace("+00:00", "Z"), 5),
+    ((NOW + timedelta(hours=5)).astimezone(UTC).replace(tzinfo=None).isoformat(), 5),
+    ((NOW - timedelta(hours=1)).astimezone(IN_TOKYO).isoformat(), 0),
+    ((NOW + timedelta(hours=TEN_YEARS)).isoformat(), TEN_YEARS),
+]
+
+
+@pytest.mark.req("X-7")
+@pytest.mark.parametrize(("moment", "hours"), MOMENTS)
+def test_a_moment_is_in_the_zone_that_it_names_and_else_in_utc(moment: str, hours: int) -> None:
+    run = governed(UNTIL.replace("UNTIL", moment)).drive()
+    (wait,) = run.waits.values()
+    assert (run.status, wait.kind, wait.due_in) == ("waiting", WaitKind.TIMER, timedelta(hours=hours))
 
 
 @pytest.mark.req("X-7")

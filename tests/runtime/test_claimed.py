@@ -137,6 +137,18 @@ async def test_what_is_read_again_follows_on_the_book_and_not_on_what_was_append
     assert store.told[0] == claims(LINES, 2)
 
 
+@pytest.mark.parametrize(("at_hand", "status"), [(7, RUNNING), (7, None), (6, RUNNING)])
+async def test_what_is_read_twice_follows_on_the_book_both_times(
+    monkeypatch: pytest.MonkeyPatch, at_hand: int, status: StepState | None
+) -> None:
+    """Our own append is newer than what the claim saw, so the state at hand stays, and it is none of the book's."""
+    store, recent = Store(monkeypatch, view(5), view(8)), Recent()
+    recent.put(met(view(at_hand, status), exact=view(2)))
+    found, *_ = await store.read(record(epoch=2), recent)
+    assert store.told == [claims(LINES, 2), meets(5), book(2), meets(8)]
+    assert (found.view.version, recent[RUN] is found) == (8, True)
+
+
 @pytest.mark.parametrize(
     ("number", "stop", "read"), [(5, 5, False), (6, 5, True), (5, 6, True)]
 )  # fmt: skip

@@ -189,7 +189,7 @@ async def test_a_shared_effect_is_looked_up_in_the_tenant_by_its_key(
     driving_: Driving, monkeypatch: pytest.MonkeyPatch, shared: Any
 ) -> None:
     monkeypatch.setattr(effects, "by_key", driving_.asked("looks", shared))
-    work = LookUp(step("b"), "the key", Known(wait="the wait"))  # type: ignore[arg-type]
+    work = LookUp(step("b"), "the key", Known(wait="the wait", receipt="an earlier one"))  # type: ignore[arg-type]
     assert await carry_out(driving_, work) == "what is next"
     receipt: Any = None if shared is None else "its receipt"
     known = Known(wait="the wait", receipt=receipt, receipt_checked=True, shared=shared)  # type: ignore[arg-type]

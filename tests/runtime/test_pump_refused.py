@@ -6,9 +6,11 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from core.errors import CountersealError
 from runtime.engine.instructions import Over
+from runtime.engine.states import StepState
 from runtime.engine.windows import NeedsItems
 from runtime.store import claims
 from runtime.work import pump
@@ -242,6 +244,36 @@ async def test_an_append_without_an_answer_is_looked_for_before_it_is_made_again
         "locks p0 p1", "reads lock since version 3", *(["finds it"] if landed else ["finds nothing", "on the book"])
     ]  # fmt: skip
     assert [line.count(b'"step.succeeded"') for line in [b" ".join(world.run.lines)]] == [3]
+
+
+@pytest.mark.parametrize("lost", [("p0",), ("p1",), ("p0", "p1"), ()])
+async def test_one_answer_that_was_lost_sends_all_that_go_along_to_the_book(
+    monkeypatch: pytest.MonkeyPatch, lost: tuple[str, ...]
+) -> None:
+    pumping = wide(monkeypatch, 3, leased=2)
+    world, noted = pumping.world, {"p0": list[Any](), "p1": list[Any]()}
+    if lost:
+        world.before = {0: fails(away())}
+        await moved(pumping, *(pumping.move(key, unanswered=noted[key], claim=world.claims[key]) for key in lost))
+    assert [key for key, sent in noted.items() if sent] == [*lost]
+    del world.told[:]
+    found = await moved(pumping, *(pumping.move(key, unanswered=noted[key]) for key in noted))
+    assert [each.work for each in found] == [Over(), Over()]
+    assert world.told[0].partition(":")[0] == ("locks p0 p1" if lost else "at hand")
+    assert world.told[-1].partition(":")[0] == ("on the book" if lost else "at hand")
+
+
+@pytest.mark.parametrize("status", StepState)
+async def test_only_a_step_that_executes_is_moved_on_the_state_at_hand(
+    monkeypatch: pytest.MonkeyPatch, status: StepState
+) -> None:
+    """By any other state the lease is lost, or the state is old: the book is asked which of both it is."""
+    pumping = wide(monkeypatch, 2, leased=2)
+    steps = pumping.recent[RUN_ID].view.run.steps
+    steps["p0"] = replace(steps["p0"], status=status)
+    (found,) = await moved(pumping, pumping.move("p0"))
+    hand = status in (StepState.READY, StepState.RUNNING)
+    assert (found.work, pumping.world.told[0].partition(":")[0]) == (Over(), "at hand" if hand else "locks p0")
 
 
 async def test_an_answer_that_is_lost_on_the_book_is_noted_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

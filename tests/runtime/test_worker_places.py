@@ -239,9 +239,13 @@ async def test_a_worker_that_is_stopped_finishes_what_is_under_way_and_claims_no
     running = asyncio.ensure_future(work.worker.run(stop))
     await work.until(work.empty.is_set)
     stop.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    beats = len(work.slept)
     for _ in range(20):
         await asyncio.sleep(0)
     assert not running.done(), "a step is under way"
+    assert len(work.slept) > beats, "and its lease is extended until it is over"
     work.gates["a"].set()
     await asyncio.wait_for(running, SOON)
     assert (delivery.told[-1], never.told) == ("done", [])
