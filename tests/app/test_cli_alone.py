@@ -417,7 +417,10 @@ OF_THE_SERVICE: list[Case] = [
         ("token", "create", "--subject", "ann", "--role", "author", "--tenant", "other", "--expires", "PT8H", "--json"),
         0, {"create_token": TOKEN},
     ),
-    (("token", "create", "--subject", "ann", "--role", "admin", "--role", "admin", "--json"), 0, {"create_token": TOKEN}),
+    (
+        ("token", "create", "--subject", "ann", "--role", "admin", "--role", "admin", "--json"),
+        0, {"create_token": TOKEN},
+    ),
     (("token", "create", "--subject", "ann", "--role", "owner"), 2, {}),
     (("token", "create", "--subject", "ann", "--role", "admin", "--tenant", "No"), 2, {}),
     *((("token", "list", *more), 0, {"listed": [TOKEN_ROW]}) for more in ((), ("--tenant", "other"))),

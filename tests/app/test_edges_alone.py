@@ -43,10 +43,10 @@ def test_evidence_in_a_bucket_is_kept_as_long_as_the_settings_say(
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        *((before + form + after, DIGEST) for form in (HEX, HEX.upper(), BASE64) for before in ("", "sha256=", " sha256=")
-          for after in ("", " ", "\t")),
-        *((text, None) for text in ("sha512=" + HEX, "sha256=sha256=" + HEX, "sha256= " + HEX, "!", "=", BASE64[:-2])),
-        *((text, None) for text in (HEX[:30] + " " + HEX[30:], BASE64[:9] + "\n" + BASE64[9:], "é")),
+        *((before + form + after, DIGEST) for form in (HEX, HEX.upper(), BASE64)
+          for before in ("", "sha256=", " sha256=") for after in ("", " ", "\t")),
+        *((text, None) for text in ("sha512=" + HEX, "sha256=sha256=" + HEX, "sha256= " + HEX, "!", "=")),
+        *((text, None) for text in (HEX[:30] + " " + HEX[30:], BASE64[:9] + "\n" + BASE64[9:], BASE64[:-2], "é")),
         ("", b""),
         (HEX[:-1], None),
         ("abcd", base64.b64decode("abcd")),

@@ -277,7 +277,8 @@ VOTES = f"approver POST /v1/approvals/{A}/votes"
 COMPLETE = f"approver POST /v1/tasks/{A}/complete"
 QUESTION = {**ROW, "card": SECRET.to_json(), "run_id": RUN}
 OF_PEOPLE = [
-    *(Asked(f"auditor GET /v1/approvals?{one}", approvals_page=[QUESTION]) for one in ("status=approved", f"run_id={R}")),
+    *(Asked(f"auditor GET /v1/approvals?{one}", approvals_page=[QUESTION])
+      for one in ("status=approved", f"run_id={R}")),
     Asked("auditor GET /v1/approvals?limit=1", approvals_page=[QUESTION, {**QUESTION, "approval_id": RUN}]),
     Asked(f"auditor GET /v1/approvals?status=expired&run_id={R}&cursor={PAST}", approvals_page=[]),
     *(Asked(f"{roles} GET /v1/approvals/{A}", approval=QUESTION, view=VIEW, members=True)
