@@ -11,11 +11,12 @@ import asyncpg
 import pytest
 
 from app import adapters, postgres_cluster, storage
+from app.cli import service
 from app.http import signed
 from app.logins import Logins
 from app.postgres_cluster import Cluster
 from app.settings import load_settings
-from core.errors import TransportError
+from core.errors import ConfigurationError, TransportError
 from evidence.s3 import Retention
 from tests.app.test_storage_alone import URL, Server
 
@@ -97,3 +98,15 @@ async def test_an_address_that_is_not_set_is_not_made_of_another(engine: str | N
     settings = load_settings(faces_database_url=URL, engine_database_url=engine, database_url=owner)
     async with storage.server(settings) as found:
         assert found == Logins(URL, engine, owner)
+
+
+@pytest.mark.parametrize("engine", [None, "e"])
+@pytest.mark.parametrize("faces", ["f", ""])
+@pytest.mark.parametrize("owner", [None, "o"])
+def test_only_the_owner_of_a_database_changes_it(faces: str, engine: str | None, owner: str | None) -> None:
+    if owner is not None:
+        assert service._owner(Logins(faces, engine, owner)) == owner
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        service._owner(Logins(faces, engine, owner))
+    assert refused.value.message.startswith("COUNTERSEAL_DATABASE_URL is not set: only the owner")
