@@ -31,6 +31,7 @@ from approvals.model import ApprovalKind, CardView, TaskAnswer, TaskState
 from core.errors import TransportError
 from core.terms import Stopped
 from evidence.chain import Actor
+from policy.sets import PolicySet
 from runtime.engine.pausing import Pause
 from runtime.engine.workflow import Workflow
 from runtime.keep import bundling
@@ -696,7 +697,8 @@ def test_setup_keeps_the_new_passwords_before_they_count(
         "counterseal: COUNTERSEAL_DATABASE_URL is not set. "
         "Set it to the address of the database's owner. The embedded server needs no setup.\n"
     )
-    owner, made = "postgresql://o:p@h/d", Logins("postgresql://f:w@h/d", "postgresql://e:w@h/d", "postgresql://o:p@h/d")
+    owner = "postgresql://o:p@h/d?sslmode=require"
+    made = Logins("postgresql://f:w@h/d", "postgresql://e:w@h/d", owner)
     monkeypatch.setenv("COUNTERSEAL_DATABASE_URL", owner)
     did: list[Any] = []
 
@@ -721,3 +723,22 @@ def test_setup_keeps_the_new_passwords_before_they_count(
     assert did == [("make", owner, made, renew), files]
     assert out == ("Written to ./faces.env and ./engine.env.\n" if kept else "".join(told.values()))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.env")} == ({0o600} if kept else set())
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("in_force", [False, True])
+def test_a_workflow_is_checked_under_the_policies_in_force_for_people_and_programs(
+    office: Office,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    in_force: bool,
+    as_json: bool,
+) -> None:
+    text = "workflow: w\nversion: 1\nreference: r\nsteps: [{id: a, wait: {for: P1D}}]\n"
+    (tmp_path / "w.yaml").write_text(text)
+    monkeypatch.setattr(context, "policies_in_force", office.function("in force"))
+    office.answers = {"in force": (PolicySet(), "catalog")}
+    more = [word for word, given in (("--in-force", in_force), ("--json", as_json)) if given]
+    assert Command(capsys, monkeypatch)("workflow", "check", "w.yaml", *more)
+    assert office.calls == [["in force"]] * in_force
