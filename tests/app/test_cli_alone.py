@@ -607,7 +607,7 @@ def test_a_program_is_told_what_a_person_is_told(
     papers: None,
     part: str,
 ) -> None:
-    """``--json`` changes neither what a command asks, nor the code that it ends with."""
+    """Ask the same with ``--json``, and end with the same code."""
     command, wanted = Command(capsys, monkeypatch), json.loads((HERE / f"whole_cli_alone_{part}.json").read_text())
     seen = set[str]()
     for line, code, answers in PARTS[part]:

@@ -64,7 +64,7 @@ async def test_a_demo_succeeds_if_all_ended_as_told_and_the_outside_agrees(
     ended: list[IncidentRun],
     agrees: bool,
 ) -> None:
-    """It has a home of its own, and nothing of the installation's settings."""
+    """Give the demo a home of its own, and nothing of the settings of the installation."""
     asked: list[Any] = []
 
     @asynccontextmanager
