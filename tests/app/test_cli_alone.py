@@ -31,6 +31,7 @@ from approvals.model import ApprovalKind, CardView, TaskAnswer, TaskState
 from core.errors import TransportError
 from core.terms import Stopped
 from evidence.chain import Actor
+from policy.sets import PolicySet
 from runtime.engine.pausing import Pause
 from runtime.engine.workflow import Workflow
 from runtime.keep import bundling
@@ -66,7 +67,8 @@ from tests.support.whole import as_it_was
 
 HERE = Path(__file__).parent
 ID, RUN = UUID(int=1), UUID(int=2)
-AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+# Each time is another: none may stand in the place of a second one.
+AT, LATER, LAST, GONE = (datetime(2026, 1, day, 3, 4, 5, tzinfo=UTC) for day in (2, 3, 4, 5))
 A, R = str(ID), str(RUN)
 CAPS = {"max_concurrency": 3, "max_runs_per_min": None, "max_writes_per_run": 0, "weight": 0.5}
 TENANT = {"tenant_id": "acme", **CAPS, "policy_digests": ["d1"], "created_at": AT, "stream_id": ID}
@@ -79,14 +81,14 @@ RECEIPT = {
 }  # fmt: skip
 RUN_ROW = {
     "run_id": RUN, "reference": "R1", "workflow": "w", "workflow_version": 3, "status": "succeeded", "version": 9,
-    "requested_by": "tess", "created_at": AT, "finished_at": AT, "bundle": {"uri": "file:b", "sha256": "e" * 64},
+    "requested_by": "tess", "created_at": AT, "finished_at": LATER, "bundle": {"uri": "file:b", "sha256": "e" * 64},
     "evidence_problem": None, "parent_run_id": None, "result": None, "editions": ["b"], "waiting_for": None,
     "open_until": None, "purged_at": None, "error": None,
 }  # fmt: skip
 RICH = {
     **RUN_ROW, "status": "failed_terminal", "finished_at": None, "evidence_problem": "It is too large.",
-    "parent_run_id": ID, "result": {"b": 1}, "editions": ["a", "b"], "waiting_for": "slots", "open_until": AT,
-    "purged_at": AT, "error": {"message": "Gone."}, "bundle": None,
+    "parent_run_id": ID, "result": {"b": 1}, "editions": ["a", "b"], "waiting_for": "slots", "open_until": LAST,
+    "purged_at": GONE, "error": {"message": "Gone."}, "bundle": None,
 }  # fmt: skip
 LINE = json.dumps({"ts": "t", "type": "run.started", "actor": {"kind": "person", "id": "tess"}, "step": None}).encode()
 CHECKPOINTS = {
@@ -112,7 +114,7 @@ QUEUES = [
 ]  # fmt: skip
 VERSIONS = [
     PublishedVersion("w", 2, "d2", "ann", AT, None, ("a.b.c",), ("a", "b")),
-    PublishedVersion("w", 1, "d1", "bob", AT, AT, (), ()),
+    PublishedVersion("w", 1, "d1", "bob", LATER, LAST, (), ()),
 ]
 SHOWN = {
     "name": "w", "version": 2, "digest": "d2", "published_by": "ann", "published_at": AT, "retired_at": None,
@@ -262,7 +264,7 @@ def office(
 
 TOKEN = access.NewToken("cst_x", "ann", AT)
 TOKEN_ROW = {
-    "token": "a1", "subject": "ann", "roles": ["admin"], "created_at": AT, "expires_at": AT, "ended": "left",
+    "token": "a1", "subject": "ann", "roles": ["admin"], "created_at": AT, "expires_at": LATER, "ended": "left",
 }  # fmt: skip
 SIGNAL = ("signal", "send", "k", "--output", '{"a": 1}', "--id", "i", "--token", "t", "--version", "5")
 REFUSED = VoteAnswer(False, "stale", "It is old.", "requested", RUN)
@@ -284,6 +286,10 @@ OF_RUNS: list[Case] = [
     (
         ("run", "list", "--status", "failed_terminal", "--workflow", "w", "--reference", "r", "--limit", "7"),
         0, {"runs_page": []},
+    ),
+    *(
+        (("run", "list", f"--{name}", value), 0, {"runs_page": [RUN_ROW, RICH]})
+        for name, value in (("status", "running"), ("workflow", "w"), ("reference", "r"))
     ),
     (("run", "list", "--status", "bad"), 2, {}),
     *(
@@ -377,6 +383,8 @@ OF_PEOPLE: list[Case] = [
     (("task", "list"), 0, {"page": [STORED]}),
     (("task", "list", "--state", "all", "--group", "leads", "--limit", "3"), 0, {"page": []}),
     (("task", "list", "--state", "expired"), 0, {"page": []}),
+    (("task", "list", "--group", "leads"), 0, {"page": [FILLED]}),
+    (("task", "list", "--state", "completed", "--group", "leads"), 0, {"page": [STORED, FILLED]}),
     (("task", "list", "--state", "done"), 2, {}),
     (("task", "complete", A, "--value", '{"n": 1}'), 0, {"complete": TaskAnswer(True, "completed", "Done.")}),
     (
@@ -393,6 +401,12 @@ OF_PEOPLE: list[Case] = [
     ),
     (("task", "complete", A, "-f", "n=1", "-f", "n=2"), 2, {"view": SimpleNamespace(form=FORM)}),
     (("task", "complete", A, "-f", "=1"), 2, {"view": SimpleNamespace(form=FORM)}),
+    (
+        ("task", "complete", A, "-f", "m= a ", "-f", "n= 7 ", "-f", "o=", "-f", "p= "),
+        0, {"complete": TaskAnswer(True, "completed", "Done."), "view": SimpleNamespace(form=FORM)},
+    ),
+    (("task", "complete", A, "--value", "", "-f", "n=1"), 2, {"view": SimpleNamespace(form=FORM)}),
+    (("task", "complete", A, "--value", ""), 2, {"view": SimpleNamespace(form=FORM)}),
     (("task", "complete", A, "-f", "n"), 2, {"view": SimpleNamespace(form=FORM)}),
     (("task", "complete", A, "--value", "[]"), 2, {}),
     (("task", "complete", A, "--value", "{}", "-f", "n=1"), 2, {}),
@@ -402,6 +416,10 @@ OF_THE_SERVICE: list[Case] = [
     (("token", "create", "--subject", "ann", "--role", "auditor", "--role", "admin"), 0, {"create_token": TOKEN}),
     (
         ("token", "create", "--subject", "ann", "--role", "author", "--tenant", "other", "--expires", "PT8H", "--json"),
+        0, {"create_token": TOKEN},
+    ),
+    (
+        ("token", "create", "--subject", "ann", "--role", "admin", "--role", "admin", "--json"),
         0, {"create_token": TOKEN},
     ),
     (("token", "create", "--subject", "ann", "--role", "owner"), 2, {}),
@@ -501,6 +519,8 @@ POLICIES = [
     Published("p", 2, "0123456789abcdef", True, questions=3, consequences=CHANGES),
     Published("p", 2, "0123456789abcdef", True, waits=True, questions=3),
     Published("p", 2, "0123456789abcdef", True, staged=True),
+    Published("p", 2, "0123456789abcdef", True, dry_run=True, consequences=CHANGES),
+    Published("p", 2, "0123456789abcdef", True, dry_run=True, retired=True),
     Published("p", 2, "0123456789abcdef", False, dry_run=True, staged=True, consequences=CHANGES),
 ]
 OF_DOCUMENTS: list[Case] = [
@@ -509,7 +529,7 @@ OF_DOCUMENTS: list[Case] = [
     *((("workflow", "show", "w@2", *more), 0, {"describe": SHOWN, "standing": {"a": "configured"}})
       for more in ((), ("--json",), ("--source",))),
     (("workflow", "show", "w"), 0, {"describe": {**SHOWN, "operations": {}}, "standing": {}}),
-    *((("workflow", "show", name), 2, {}) for name in ("w@0", "w@x", "@1", "w@", "w w", "w@12345678")),
+    *((("workflow", "show", name), 2, {}) for name in ("w@0", "w@x", "@1", "w@", "w w", "w@12345678", "w@²")),
     (("workflow", "retire", "w"), 2, {}),
     *((("workflow", "retire", "w@2", *more), 0, {"retire_workflow": retired}) for more, retired in (
         ((), Retired("w", 2, True, 1)), ((), Retired("w", 2, False, None)), (("--json",), Retired("w", 2, True, 1)))),
@@ -526,7 +546,7 @@ OF_DOCUMENTS: list[Case] = [
     *((("policy", "activate", "p@7", *more), 0, {"activate_policy": done})
       for more, done in (((), POLICIES[0]), (("--dry-run",), POLICIES[1]), (("--json",), POLICIES[2]))),
     (("policy", "activate", "a@b@12"), 0, {"activate_policy": POLICIES[3]}),
-    *((("policy", "activate", name), 2, {}) for name in ("p", "@1", "p@", "p@x", "p@-1")),
+    *((("policy", "activate", name), 2, {}) for name in ("p", "@1", "p@", "p@x", "p@-1", "p@²")),
     (("schema", "nothing"), 4, {}),
 ]  # fmt: skip
 
@@ -540,14 +560,23 @@ PARTS = {
 }
 
 
-@pytest.mark.req("U-8")
-@pytest.mark.parametrize("part", PARTS)
-def test_each_command_asks_and_prints_what_it_did(
-    office: Office, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str
-) -> None:
+@pytest.fixture
+def papers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The documents that command lines name, and the id of whatever is new."""
     for name, text in (("more", "steps:\n  - {id: m}\n"), ("list", "[]\n"), ("w", "workflow: w\n")):
         (tmp_path / f"{name}.yaml").write_text(text)
     monkeypatch.setattr(runs, "new_id", lambda: "new")
+
+
+@pytest.mark.req("U-8")
+@pytest.mark.parametrize("part", PARTS)
+def test_each_command_asks_and_prints_what_it_did(
+    office: Office,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    papers: None,
+    part: str,
+) -> None:
     command, found = Command(capsys, monkeypatch), dict[str, Any]()
     for line, code, answers in PARTS[part]:
         office.calls.clear()
@@ -563,6 +592,36 @@ def test_each_command_asks_and_prints_what_it_did(
             list(office.calls),
         ]
     as_it_was(HERE / f"whole_cli_alone_{part}.json", found)
+
+
+# Command lines that are for people only, or have it already.
+_FOR_PEOPLE = ("--json", "--source", "demo", "-o", "revoke")
+
+
+@pytest.mark.req("U-8")
+@pytest.mark.parametrize("part", [name for name in PARTS if name != "programs"])
+def test_a_program_is_told_what_a_person_is_told(
+    office: Office,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    papers: None,
+    part: str,
+) -> None:
+    """Ask the same with ``--json``, and end with the same code."""
+    command, wanted = Command(capsys, monkeypatch), json.loads((HERE / f"whole_cli_alone_{part}.json").read_text())
+    seen = set[str]()
+    for line, code, answers in PARTS[part]:
+        name = " ".join(line)
+        while name in seen:
+            name += " (again)"
+        seen.add(name)
+        if not wanted[name][3] or any(word in line for word in _FOR_PEOPLE):
+            continue
+        office.calls.clear()
+        office.answers = answers
+        out = command(*line, "--json", exit_code=code)
+        assert [line, json.loads(json.dumps(office.calls))] == [line, wanted[name][3]]
+        assert not out or not str(_read(out)).startswith("no JSON"), line
 
 
 def _read(out: str) -> Any:
@@ -638,7 +697,8 @@ def test_setup_keeps_the_new_passwords_before_they_count(
         "counterseal: COUNTERSEAL_DATABASE_URL is not set. "
         "Set it to the address of the database's owner. The embedded server needs no setup.\n"
     )
-    owner, made = "postgresql://o:p@h/d", Logins("postgresql://f:w@h/d", "postgresql://e:w@h/d", "postgresql://o:p@h/d")
+    owner = "postgresql://o:p@h/d?sslmode=require"
+    made = Logins("postgresql://f:w@h/d", "postgresql://e:w@h/d", owner)
     monkeypatch.setenv("COUNTERSEAL_DATABASE_URL", owner)
     did: list[Any] = []
 
@@ -663,3 +723,22 @@ def test_setup_keeps_the_new_passwords_before_they_count(
     assert did == [("make", owner, made, renew), files]
     assert out == ("Written to ./faces.env and ./engine.env.\n" if kept else "".join(told.values()))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.env")} == ({0o600} if kept else set())
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("in_force", [False, True])
+def test_a_workflow_is_checked_under_the_policies_in_force_for_people_and_programs(
+    office: Office,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    in_force: bool,
+    as_json: bool,
+) -> None:
+    text = "workflow: w\nversion: 1\nreference: r\nsteps: [{id: a, wait: {for: P1D}}]\n"
+    (tmp_path / "w.yaml").write_text(text)
+    monkeypatch.setattr(context, "policies_in_force", office.function("in force"))
+    office.answers = {"in force": (PolicySet(), "catalog")}
+    more = [word for word, given in (("--in-force", in_force), ("--json", as_json)) if given]
+    assert Command(capsys, monkeypatch)("workflow", "check", "w.yaml", *more)
+    assert office.calls == [["in force"]] * in_force

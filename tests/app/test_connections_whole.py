@@ -203,6 +203,10 @@ STORIES: dict[str, list[Any]] = {
     "tiny chunks": [CHUNKED, b"1\r\nx\r\n" * 60, b"0\r\n\r\n", "answers"],
     "an extension without a body": [CHUNKED, b"1;x=" + b"a" * 196, b"a", "abort"],
     "an extension eight times the body": [CHUNKED, b"1;x=" + b"a" * 199 + b"\r\nx\r\n", b"0", "abort"],
+    "extensions as large as can be, twice": [
+        CHUNKED, b"1;x=" + b"a" * 160 + b"\r\nx\r\n0\r\n\r\n", "answers",
+        CHUNKED, b"1;x=" + b"a" * 160 + b"\r\nx\r\n0\r\n\r\n", "answers",
+    ],
     "trailers": [CHUNKED, b"1\r\nx\r\n0\r\nX-Late: 1\r\n\r\n", "answers"],
     "trailers too large": [CHUNKED, b"0\r\nX: " + b"a" * 200],
     "what is no request": [b"nonsense\r\n\r\n", b"more", "abort"],

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +53,50 @@ class Outside:
     async def messages(self, channel: str) -> list[dict[str, str]]:
         assert channel == "C0INC"
         return [{"text": text} for text in self._texts]
+
+
+@pytest.mark.parametrize("ended", [TOLD, [*TOLD[:3], replace(TOLD[3], verified=False)], [replace(TOLD[0], run=None)]])
+@pytest.mark.parametrize("agrees", [True, False])
+async def test_a_demo_succeeds_if_all_ended_as_told_and_the_outside_agrees(
+    clean_environment: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    ended: list[IncidentRun],
+    agrees: bool,
+) -> None:
+    """Give the demo a home of its own, and nothing of the settings of the installation."""
+    asked: list[Any] = []
+
+    @asynccontextmanager
+    async def world(home: Path, *, aws: bool) -> AsyncIterator[World]:
+        asked.append((home.name, aws, sorted(name for name in os.environ if name.startswith("COUNTERSEAL_"))))
+        yield World("servicenow", "slack", "app", {"COUNTERSEAL_HOME": str(home), "COUNTERSEAL_TENANT": "shown"})
+
+    @asynccontextmanager
+    async def faces(settings: Any) -> AsyncIterator[str]:
+        asked.append((settings.home.name, settings.tenant, settings.s3_bucket))
+        yield "faces"
+
+    async def play(_: Any, people: Any, examples: Path, view: Any, *, auto: bool) -> list[IncidentRun]:
+        asked.append((people.world.slack, str(examples), auto))
+        return ended
+
+    async def outside(people: Any, told: Any) -> bool:
+        assert told is ended
+        return agrees
+
+    for name, value in (("HOME", str(tmp_path / "ours")), ("S3_BUCKET", "ours"), ("TENANT", "ours"), ("PORT", "1")):
+        clean_environment.setenv(f"COUNTERSEAL_{name}", value)
+    clean_environment.chdir(tmp_path)
+    (tmp_path / "examples" / "workflows").mkdir(parents=True)
+    for name, stub in (("demo_world", world), ("build_faces", faces), ("_play", play), ("_outside_agrees", outside)):
+        clean_environment.setattr(story, name, stub)
+    clean_environment.setattr(os, "environ", dict(os.environ))
+    clean_environment.setattr(View, "farewell", lambda *_: None)
+    as_told, aws = all(one.ended_as_told for one in ended), not agrees
+    assert await story.run_demo(auto=True, aws=aws) == (0 if as_told and agrees else 1)
+    assert asked == [("ours-demo", aws, []), ("ours-demo", "shown", None), ("slack", "examples", True)]
+    assert isinstance(json.loads(capsys.readouterr().out.splitlines()[-1]), dict)
 
 
 GOOD = [{"priority": priority, "state": "1"} for priority in "1345"]

@@ -208,6 +208,10 @@ OF_RUNS = [
         Asked("admin POST /v1/runs", {"workflow": "w", "input": {"a": 1}}, start_named=AGAIN, trigger=known)
         for known in ({"a": 1}, {"a": 2}, {}, None)
     ),
+    *(
+        Asked(f"auditor GET /v1/runs?{one}", runs_page=[ROW_OF_A_RUN])
+        for one in ("status=waiting", "workflow=x", "reference=y")
+    ),
     Asked("auditor GET /v1/runs?limit=1", runs_page=[ROW_OF_A_RUN, {**ROW_OF_A_RUN, "run_id": ID}]),
     Asked(f"auditor GET /v1/runs?limit=2&cursor={PAST}&status=waiting&workflow=x&reference=y", runs_page=[]),
     Asked("auditor GET /v1/runs", runs_page=[ROW_OF_A_RUN]),
@@ -273,6 +277,8 @@ VOTES = f"approver POST /v1/approvals/{A}/votes"
 COMPLETE = f"approver POST /v1/tasks/{A}/complete"
 QUESTION = {**ROW, "card": SECRET.to_json(), "run_id": RUN}
 OF_PEOPLE = [
+    *(Asked(f"auditor GET /v1/approvals?{one}", approvals_page=[QUESTION])
+      for one in ("status=approved", f"run_id={R}")),
     Asked("auditor GET /v1/approvals?limit=1", approvals_page=[QUESTION, {**QUESTION, "approval_id": RUN}]),
     Asked(f"auditor GET /v1/approvals?status=expired&run_id={R}&cursor={PAST}", approvals_page=[]),
     *(Asked(f"{roles} GET /v1/approvals/{A}", approval=QUESTION, view=VIEW, members=True)
@@ -283,6 +289,7 @@ OF_PEOPLE = [
           vote=VoteAnswer(True, "counted", "Thanks.", "rejected", RUN)),
     *(Asked(VOTES, {"choice": "approve"}, vote=VoteAnswer(False, code, "No.", "requested", RUN))
       for code in RefusalCode),
+    *(Asked(f"auditor GET /v1/tasks?{one}", page=[STORED]) for one in ("state=completed", "group=leads")),
     Asked("auditor GET /v1/tasks?limit=1", page=[STORED, STORED]),
     Asked(f"auditor GET /v1/tasks?state=expired&group=leads&cursor={encode_cursor([RUN])}", page=[]),
     Asked(f"auditor GET /v1/tasks/{A}", read=STORED),
@@ -320,7 +327,7 @@ OF_DOCUMENTS = [
     Asked("admin POST /v1/policies?dry_run=true", DOCUMENT, publish_policy=CHANGE),
     *(Asked(f"admin POST /v1/policies/p/retire{more}", retire_policy=CHANGE) for more in ("", "?dry_run=true")),
     *(Asked(f"admin POST /v1/policies/p/3/activate{more}", activate_policy=CHANGE) for more in ("", "?dry_run=true")),
-    Asked("admin POST /v1/policies/p/retire?stage=true"),
+    *(Asked(f"admin POST /v1/policies/p/retire?{one}=true") for one in ("stage", "Dry_Run", "dry_run=true&x")),
     Asked("admin GET /v1/schemas/nothing"),
 ]  # fmt: skip
 HOOK = " POST /webhooks/servicenow/"

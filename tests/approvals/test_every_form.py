@@ -336,6 +336,11 @@ ENTERED: dict[str, Any] = {
     },
     "no options": {name: {name: {"selected_options": []}} for name in PERSON["properties"]},
     "options of a text": {name: {name: {"selected_options": "o1"}} for name in PERSON["properties"]},
+    **{
+        f"{member} {odd!r}": {name: {name: {member: odd}} for name in PERSON["properties"]}
+        for member in ("value", "selected_date", "selected_option", "selected_options")
+        for odd in ("", " 2026-01-02 ", 0, False, [], {}, ["o0"], [{"value": "o0"}, {"value": "o0"}])
+    },
 }
 
 

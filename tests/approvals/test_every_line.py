@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from approvals.slack.blocks import (
     small_print,
     visible,
 )
-from approvals.slack.cards import link_line, moment, notification, render
+from approvals.slack.cards import link_line, moment, notification, render, reversal_lines
 from approvals.slack.sources import source_lines
 from core.action import Change, Risk
 from tests.support.whole import as_it_was
@@ -71,7 +72,8 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
         "entries": [
             entry("L", ""), entry("L", "x", note="n"), entry("", "x"), entry("L", "a", "b", note="n"),
             entry("L", "a\nb"), entry("L", "a\n\n b", note="n"), entry("L", "a\n\n b", note="_(JSON)_"),
-            entry("L", "a", "b\nc", note="n"), entry("L", " a"),
+            entry("L", "a", "b\nc", note="n"), entry("L", " a"), entry("L", "a\nb", "c", note="n"),
+            entry("L", "a\nb", "c\nd"), entry("L", "a", "b", "c"), entry("L", "a", "b\n", "c"),
         ],
     }  # fmt: skip
     for many in (200, 201):
@@ -82,6 +84,9 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
     for many in (300, 301):
         found[f"title of {many}"] = len(notification("W", "x" * many))
         found[f"codes of {many}"] = len(notification("W", "&" * 59 + "x" * (many - 295)))
+    for reversible, reverse in product((True, False), ("", "undo it")):
+        one = replace(content, reversible=reversible, reverse=reverse)
+        found[f"undone: {reversible}, {reverse!r}"] = reversal_lines(one)
     as_it_was(EXPECTED, found | packed() | sourced(content))
 
 

@@ -25,7 +25,7 @@ from approvals.fields import FieldKind, weight_of
 from approvals.forms import FormProblem, check_form, check_value, fields_of
 from approvals.model import TaskAnswer, TaskState, TaskView
 from approvals.ports import Absent, MessageRef, Posted, PostInDoubt
-from approvals.slack.blocks import ECHO_BYTES_MAX, echo_bytes
+from approvals.slack.blocks import ECHO_BYTES_MAX, echo_bytes, visible
 from approvals.slack.forms import cut, errors_of, input_blocks, values_of
 from approvals.slack.guard import BODY_BYTES_MAX, SlackEndpoint
 from approvals.slack.handlers import Answer, TaskService, build_bolt
@@ -202,6 +202,12 @@ def test_titles_are_cut_where_it_shows() -> None:
     assert cut("x" * 25, 24) == "x" * 23 + "…"
     assert cut("x" * 20 + "\u202e" + "yy", 24) == "x" * 20 + "…"
     assert cut("\u202e" * 5, 24) == "⟨U+202E⟩⟨U+202E⟩…"
+    for text in ("a`b`c`d", "``", "`abcdefgh", "abcdefgh`", "⟨a⟩⟨b⟩`", "⟩a⟩b`c", "a⟩`"):
+        shown = [visible(each, edges=False) for each in text]
+        for limit in range(1, len("".join(shown)) + 2):
+            whole = ["".join(shown[:many]) for many in range(len(shown) + 1)]
+            longest = max((each for each in whole if len(each) < limit), key=len)
+            assert cut(text, limit) == (whole[-1] if len(whole[-1]) <= limit else f"{longest}…"), (text, limit)
 
 
 @pytest.mark.parametrize("character", ["a", "`", '"', "⟨", "東", "\U0001f600", "\u0301", "é", "ㅤ", "\ufe0f", "."])

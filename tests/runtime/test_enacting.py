@@ -70,5 +70,8 @@ def test_rules_that_were_added_removed_and_changed_are_named(runtime: Any) -> No
     assert _changes(before, after) == "Rules added: comes. Rules removed: goes. Rules changed: changes."
     assert _changes((), after) == "Rules added: comes, changes, same."
     assert _changes(before, ()) == "Rules removed: same, changes, goes."
+    turned = rules(f"id: changes, {match}, outcome: deny", "id: same, match: {connector: probe}, outcome: deny")
+    assert _changes(before, turned) == "Rules removed: goes. Rules changed: changes, same.", "as the new one has them"
+    assert _changes(before, tuple(reversed(before))) == "No rule is added, removed or changed."
     assert _changes(before, before) == "No rule is added, removed or changed."
     assert (_changes(None, after), _changes(before, None)) == (_NOTHING, _NOTHING)

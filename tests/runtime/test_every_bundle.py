@@ -166,6 +166,17 @@ def test_what_a_bundle_says_of_each_part_of_a_run() -> None:
     as_it_was(PLACE / "every_bundle.json", found)
 
 
+@pytest.mark.usefixtures("legible")
+@pytest.mark.parametrize(("reason", "told"), [("", None), (" ", " "), (" enough\n", " enough\n"), ("0", "0")])
+def test_a_cancel_gives_its_reason_to_the_letter(reason: str, told: str | None) -> None:
+    run: Any = SimpleNamespace(canceling={"by": "person:ann", "reason": reason})
+    found = bundling._canceled(run, KEY)
+    assert found is not None
+    path = bundling.path_of("cancel", "reason")
+    assert plain(found) == {"by": "person:ann", "reason": None if told is None else f"opens k: {path} {told}"}
+    assert bundling._canceled(SimpleNamespace(canceling=None), KEY) is None  # type: ignore[arg-type]
+
+
 @pytest.mark.req("P-14")
 @pytest.mark.usefixtures("legible")
 @pytest.mark.parametrize("origins", [None, {}, {"name": {}}])

@@ -324,7 +324,19 @@ async def test_a_vote_that_counts_is_told_and_decides(asked: Recorded) -> None:
         ("it happened", ApprovalKind.IN_DOUBT, changed(COUNTED, decision=happened), "w"),
         ("given up", ApprovalKind.IN_DOUBT, changed(COUNTED, effect=reject, decision=fails), "w"),
         ("a policy approved", ApprovalKind.GATE, COUNTED, "counterseal-policy-change"),
-    ):
+        *(
+            (
+                f"{kind}, {effect}, for {vote.reason or 'no reason'}, in {workflow}", kind,
+                changed(COUNTED, effect=effect, decision=decision, vote=vote), workflow,
+            )
+            for kind, (effect, decision), vote, workflow in product(
+                ApprovalKind,
+                ((None, None), (ApprovalEvent.APPROVE, Choice.APPROVE), (reject, Choice.REJECT)),
+                (given, changed(given, reason="")),
+                ("w", "counterseal-policy-change"),
+            )
+        ),
+    ):  # fmt: skip
         transition, question = moves(asked, kind, workflow)
         asked.calls.clear()
         status = counting.count(transition, question, counted)

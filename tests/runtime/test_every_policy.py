@@ -289,7 +289,15 @@ async def test_only_an_approval_at_our_own_step_changes_a_policy(asked: Recorded
         assert enacting.following(seen, step, NOTHING, effect, "bob") is None
     assert enacting.refusal(view(), DECIDE, ApprovalEvent.APPROVE, group("ann", "bob")) is None
     words = "Whoever proposed this is not of the group policy_approvers any more, so it cannot be put in force. "
-    for people in (group("bob"), group()):
+    bob, others = Entry("bob", "Bob", groups=frozenset({POLICY_APPROVERS})), frozenset({"leads"})
+    for people in (
+        group("bob"),
+        group(),
+        Directory.of("d", [bob, Entry("ann", "Ann")]),
+        Directory.of("d", [bob, Entry("ann", "Ann", groups=others)]),
+        Directory.of("d", [bob, Entry("ann", "Ann", active=False, groups=bob.groups)]),
+        Directory.of("d", [bob, Entry("zoe", "Zoe", groups=bob.groups, principals=("ann",))]),
+    ):
         refused = enacting.refusal(view(), DECIDE, ApprovalEvent.APPROVE, people)
         assert refused is not None
         assert (str(refused.code), refused.sentence) == ("not_eligible", f"{words}Propose it anew.")

@@ -109,6 +109,9 @@ async def test_a_queue_s_keeper_rests_until_it_is_woken(monkeypatch: pytest.Monk
     assert not keeper._woken.is_set()
     keeper.wake()
     assert keeper._woken.is_set()
+    for idle in (timedelta(milliseconds=250), timedelta(days=1, seconds=1.5)):
+        await Scheduler(NOTHING, Queue(), "k1", idle=idle).run(NOTHING)
+        assert turns.pop()[2] == idle.total_seconds()
     await Reconciler(NOTHING, NOTHING, NOTHING, "k1").run(NOTHING)
     assert turns == [(None, "reconcile", 30.0, "the dead letters could not be looked at", None)]
 

@@ -59,7 +59,9 @@ def test_a_run_stays_open_as_long_as_was_asked_and_no_longer_than_it_may() -> No
 
     assert span(is_open=False) is None
     assert (span(), span(sla=timedelta(hours=3))) == (timedelta(days=7), timedelta(hours=3))
+    assert [span(sla=timedelta(days=days)) for days in (7, 8, 400)] == [timedelta(days=days) for days in (7, 8, 400)]
     assert span(sla=timedelta(hours=3), until=NOW + SECOND) == SECOND
+    assert span(sla=SECOND, until=NOW + timedelta(days=9)) == timedelta(days=9)
     assert span(until=(NOW + SECOND).replace(tzinfo=None)) == SECOND
     longest = None
     with suppress(InputError):

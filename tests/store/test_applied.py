@@ -67,6 +67,19 @@ async def test_a_commit_is_applied_by_one_statement_with_all_of_its_values(answe
     assert connection.told == [(commits._APPEND, *sent(COMMIT, engine=True))]
 
 
+@pytest.mark.req("P-12")
+@pytest.mark.parametrize(("people", "told"), [(None, {}), ("", {"people": ""}), ("d1", {"people": "d1"})])
+@pytest.mark.parametrize("executing", [1, 0, -1, -2])
+@pytest.mark.parametrize("moves_gate", [False, True])
+def test_people_and_barriers_are_asked_for_where_they_matter(
+    people: str | None, told: dict[str, Any], executing: int, moves_gate: bool
+) -> None:
+    empty = replace(COMMIT, **{name: type(getattr(COMMIT, name))() for name in commits.PARTS})
+    one = replace(empty, people=people, executing=executing, moves_gate=moves_gate)
+    barrier = {"barrier": True} if executing < 0 and not moves_gate else {}
+    assert commits.rest(one) == ({**barrier, **told} or None)
+
+
 # -- queues ----------------------------------------------------------------------------------------------------------
 
 TENANTS = [

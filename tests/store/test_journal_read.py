@@ -86,6 +86,21 @@ async def test_events_of_a_step_are_its_own_and_those_within_it(monkeypatch: pyt
     assert (last, [one.place for one in found]) == ((9, [10, 11, 12, 20]) if there else (3, []))
 
 
+@pytest.mark.parametrize("names", [["agents"], ["agent"], ["agents", "agent/1"], ["agent", "agents"]])
+async def test_what_was_read_of_a_step_is_read_whether_it_was_its_own_or_not(
+    monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    Told(monkeypatch)
+    rows = [
+        Row(n=number, first_seq=number, lines=line("step.started", name), vals=None)
+        for number, name in enumerate(names, start=5)
+    ]
+    connection: Any = Asked(rows)
+    read: Any = await journal.of_step(connection, RUN, KEY, "agent", after=3)
+    own = [number for number, name in enumerate(names, start=5) if name != "agents"]
+    assert (read[0], [one.place for one in read[1]]) == (4 + len(names), own)
+
+
 async def test_other_agents_are_heard_as_far_as_their_runs_are_above_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
