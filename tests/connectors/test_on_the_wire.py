@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
+import httpx
 import pytest
 from msgspec.structs import replace
 from tenacity import AsyncRetrying
 
 from connectors import exchange as exchanging
 from connectors.catalog import Catalog
+from connectors.exchange import Answer
 from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
@@ -278,6 +280,34 @@ async def test_a_token_that_is_refused_twice_is_not_asked_for_a_third_time(
     assert refused == Refused("unauthorized", "ServiceNow answered 401: without an explanation")
     said = [one["headers"].get("authorization") for one in wire.heard]
     assert said == [None, "Bearer t1", None, "Bearer t2"]
+
+
+@pytest.mark.req("Q-18")
+@pytest.mark.parametrize("cached", [False, True])
+async def test_calls_at_once_share_one_new_token(
+    now: Any, make_call: MakeCall, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """A token that the instance refuses to five calls is fetched anew once, as is the first of all."""
+    said: list[str | None] = []
+
+    async def exchanged(_: Any, request: httpx.Request, **more: Any) -> Answer:
+        bearer = request.headers.get("authorization")
+        said.append(bearer)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if bearer is None:
+            body = b'{"access_token": "t%d", "expires_in": 1800}' % (said.count(None) + cached)
+            return Answer(200, httpx.Headers(), body, False)
+        return Answer(401 if bearer == "Bearer t1" and cached else 200, httpx.Headers(), b'{"result": {}}', False)
+
+    monkeypatch.setattr(client, "exchange", exchanged)
+    connector = now(OAUTH)
+    if cached:
+        connector._client._token, connector._client._token_expires = "Bearer t1", exchanging.deadline_in(1000)
+    get = make_call("servicenow.incident.get", {"sys_id": ID})
+    outcomes = await asyncio.gather(*(connector.perform(get) for _ in range(5)))
+    assert [type(outcome) for outcome in outcomes] == [Done] * 5
+    assert sorted(map(str, said)) == ["Bearer t1"] * 5 + (["Bearer t2"] * 5 if cached else []) + ["None"]
 
 
 async def test_a_call_has_one_deadline_with_its_tokens(
