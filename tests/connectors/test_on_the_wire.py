@@ -9,8 +9,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
+import aiohttp
 import httpx
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 from msgspec.structs import replace
 from tenacity import AsyncRetrying
 
@@ -347,6 +349,48 @@ def post(make_call: MakeCall, **more: Any) -> Call:
 
 
 OURS = {"event_type": "counterseal_action", "event_payload": {"key": KEY[:32]}}
+
+
+SLACK = ConnectionKey("slack.example", 443, True, True, None, None, None)
+
+
+@pytest.mark.req("V-2", "Q-18")
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (aiohttp.ConnectionTimeoutError("c"), True),
+        (aiohttp.ClientConnectorDNSError(SLACK, OSError(-2, "no such name")), True),
+        (aiohttp.ClientConnectorError(SLACK, OSError(111, "refused")), True),
+        (aiohttp.SocketTimeoutError("s"), False),
+        (aiohttp.ServerTimeoutError("s"), False),
+        (aiohttp.ServerDisconnectedError(), False),
+        (aiohttp.ClientOSError(104, "reset"), False),
+        (TimeoutError(), False),
+        (ValueError("an unexpected body"), False),
+    ],
+)
+async def test_only_what_did_not_reach_slack_is_known_not_to_be_there(
+    slack_at: SlackConnector, error: Exception, known: bool
+) -> None:
+    async def broken() -> Any:
+        raise error
+
+    assert type(await slack_at._ask(broken, 5.0)) is (NotSent if known else InDoubt)
+
+
+async def test_slack_has_the_time_of_the_call_and_little_of_it_to_connect(slack_at: SlackConnector) -> None:
+    """One session serves all calls."""
+    sessions: list[Any] = []
+
+    async def asked() -> Any:
+        sessions.append(slack_at._client.session)
+        return "answer"
+
+    for _ in range(2):
+        assert await slack_at._ask(asked, 5.0) == "answer"
+    first, second = sessions
+    assert first is second
+    assert first.timeout == aiohttp.ClientTimeout(total=None, sock_connect=exchanging.CONNECT_SECONDS_MAX)
 
 
 async def test_slack_says_where_a_message_is(slack_at: SlackConnector, make_call: MakeCall, wire: Any) -> None:

@@ -190,6 +190,30 @@ def test_an_expression_has_so_many_characters_parts_and_loops() -> None:
     assert refused(more) == "has more than 3 of optMap and optFlatMap. Split it."
 
 
+@pytest.mark.parametrize("broken", ["(", "(a{1,1000}){1,1000}b"])
+@pytest.mark.parametrize(
+    "source",
+    ["host.matches({a}) || host.matches({b})", "tags.all(t, t.matches({a})) && tags.exists(t, t.matches({b}))"],
+)
+def test_each_pattern_of_an_expression_is_checked_when_it_is_loaded(source: str, broken: str) -> None:
+    good = "'^a+$'"
+    assert ENV.compile(source.format(a=good, b="'b'")).references
+    for given in ({"a": good, "b": f"'{broken}'"}, {"a": f"'{broken}'", "b": good}):
+        assert refused(source.format(**given)).startswith(f"matches({broken!r}): ")
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [("trigger.t.u", {"t": "x"}), ("trigger.t.u", {"t": 1}), ("trigger.t.u.v", {"t": True}), ("trigger.t", {"u": "x"})],
+)
+def test_a_path_beyond_a_value_gives_no_value(source: str, value: Any) -> None:
+    """Neither that of what is above it: a policy would judge another value than it names."""
+    for want in (None, "string", "int", "bool", "dyn"):
+        expression = WORKFLOW.compile(source, want)
+        with pytest.raises(ExpressionError):
+            expression.value(WORKFLOW.bind(VALUES | {"trigger": value}))
+
+
 KINDS = "bool, double, dyn, int, list, list<list<string>>, list<string>, map, map<string,string>, string, timestamp"
 
 
