@@ -254,6 +254,13 @@ def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
     told = {}
     cases: list[tuple[str, Any]] = [("amount", 2**63), ("amount", -(2**63) - 1), ("amount", "x"), ("tags", ["x", 1])]
     cases += [("trigger", {1: 2}), ("trigger", {"a": b"x"}), ("run.id", None), ("trigger", [2**63])]
+    for value in ({"a": 1, 2: 3}, [{"a": {"b": 1, None: 2}}]):
+        with pytest.raises(ExpressionError, match=r"^trigger: has a key that is not a string where dyn is declared"):
+            ENV.bind({"trigger": value})
+    for number in (float("inf"), float("-inf"), float("nan")):
+        for value in (number, [number], {"a": number}, [1.5, {"a": [number]}]):
+            with pytest.raises(ExpressionError, match=r"^trigger: "):
+                ENV.bind({"trigger": value})
     for name, value in cases:
         with pytest.raises(ExpressionError) as caught:
             ENV.bind({name: value})
