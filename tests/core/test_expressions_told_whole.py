@@ -50,6 +50,31 @@ def test_a_value_of_any_kind_stands_as_deep_as_data_may_be(how: str, inside: Any
         WORKFLOW.bind({"trigger": nested(DEPTH_MAX + 1, inside)})
 
 
+@pytest.mark.parametrize(
+    ("said", "value", "own"),
+    [
+        # Five characters and more are the model's in any place; fewer, if they are words of their own.
+        ("alpha", "alpha", True),
+        ("alpha beta", "alpha", True),
+        ("alpha beta", "alpha beta", True),
+        ("alph beta", "alph", True),
+        ("alphabeta", "alph", False),
+        # A number is the model's in any text, also where the value is one.
+        ("it costs 12345 in all", "12345", True),
+        ("it costs 12,345 in all", "12345", True),
+        ("it costs 12345", 12345, True),
+        (12345, "12345", True),
+        ("it costs 23456", "12345", False),
+    ],
+)
+def test_what_the_model_said_first_stays_its_own(said: Any, value: Any, own: bool) -> None:
+    matcher = Matcher()
+    matcher.said({"a": said})
+    matcher.shown("crm.person.get", {"found": value})
+    told = ["model"] if own else ["field:crm.person.get#/found", "tool:crm.person.get"]
+    assert matcher.origins(value) == [told]
+
+
 # Addresses
 
 
