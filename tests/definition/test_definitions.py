@@ -167,7 +167,7 @@ POLICY = "policy: {}\nversion: 1\nrules: [{{id: a, match: {{operation: '*'}}, ou
 
 @pytest.mark.req("U-4")
 async def test_a_set_is_known_when_each_of_its_policies_is(declared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing or altered denies, and is looked up anew each time; it may be back."""
+    """A policy that is missing or altered denies, and is looked up anew each time; it may be back."""
     texts = {name: POLICY.format(name) for name in ("p", "q")}
     p, q = (sha256_hex(text.encode()) for text in texts.values())
     stored: dict[str, Any] = {p: ("p", 1, texts["p"])}
