@@ -35,7 +35,9 @@ def validate(document: Document, model: type[Model]) -> Model:
     except ValidationError as error:
         faults = error.errors(include_url=False)
         problems = {_problem(document, model, fault) for fault in faults if not _is_echo(fault, faults)}
-    raise DefinitionError(tuple(sorted(problems, key=lambda found: (found.line, found.column, found.message))))
+    raise DefinitionError(
+        tuple(sorted(problems, key=lambda found: (found.line, found.column, found.message, found.remedy)))
+    )
 
 
 def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
@@ -133,13 +135,16 @@ def _known_keys(model: type[BaseModel], location: _Location) -> list[str]:
 
 
 def _candidates(model: type[BaseModel], location: _Location) -> list[_Candidate]:
-    """The models that a value at ``location`` may be, with their tags in a union."""
+    """The models that a value at ``location`` may be, with their tags in a union.
+
+    A part that chooses an alternative is used up: the next one may be a key of the same name.
+    """
     candidates: list[_Candidate] = [(None, model)]
     for part in location:
         if isinstance(part, int):
             continue
         inner = [found for _, cls in candidates for found in _field_models(cls, part)]
-        named = [found for found in candidates if part in (found[0], found[1].__name__)]
+        named: list[_Candidate] = [(None, cls) for tag, cls in candidates if part in (tag, cls.__name__)]
         candidates = named or inner or candidates
     return candidates
 

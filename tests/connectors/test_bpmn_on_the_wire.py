@@ -54,6 +54,16 @@ async def test_a_start_asks_first_and_says_all(at: Any, wire: Any) -> None:
     assert {one["headers"]["authorization"] for one in wire.heard} == {"Basic dTpw"}
 
 
+@pytest.mark.req("Q-18")
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+async def test_a_read_that_fails_says_when_it_may_be_repeated(at: Any, wire: Any, status: int) -> None:
+    """Nothing is in doubt: the start has not begun."""
+    wire.say({}, status=status, Retry_After="77")
+    outcome = await at().perform(start())
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after_seconds == 77
+
+
 async def test_of_several_the_first_that_is_told_is_the_process(at: Any, wire: Any) -> None:
     """Rows with another key are a stranger's, whatever the engine makes of the query."""
     other = {"id": "p0", "businessKey": "k"}
@@ -242,6 +252,8 @@ def test_variables_are_read_as_json_where_they_are_json() -> None:
         "counterseal_x": {"value": "ours"},
     }
     assert plain(found) == {"a": [1], "b": {"x": 2}, "c": "[1]", "d": "[1]", "e": None}
+    for name in ("counterseal", "Counterseal_x", "COUNTERSEAL_X", "x_counterseal_", "_counterseal_x"):
+        assert plain({name: {"value": "the process's"}}) == {name: "the process's"}
     most = bounded_json.BODY_BYTES_MAX - len('{"a":""}')
     assert plain({"a": {"value": "x" * most}})
     with pytest.raises(InputError, match="bytes long"):

@@ -227,6 +227,9 @@ def test_an_operation_says_who_performs_it_and_whether_it_stays_inside() -> None
     assert Operation.model_validate(declaration(**inside, **nothing)).stays_inside
     assert not Operation.model_validate(declaration(**inside, **something)).stays_inside
     assert not Operation.model_validate(declaration(**nothing)).stays_inside
+    for handler in ("transformer:apply", "transform_more:apply", "own_transform:apply", "transfor:apply"):
+        outside = {"name": "transform.data.own", "connector": handler.partition(":")[0], "handler": handler}
+        assert not Operation.model_validate(declaration(**outside, **nothing)).stays_inside, handler
     nested = Operation.model_validate(declaration(input_schema=NESTED, writes="more"))
     assert nested.fact_types() == {}
     assert nested.arguments == {"id", "more", "value"}

@@ -121,3 +121,44 @@ def test_a_schema_that_refers_to_itself_is_walked_to_its_end() -> None:
     assert secret_names(schema, value) == ()
     node["properties"]["name"] = SECRET
     assert secret_names(schema, value) == ("below", "name", "tree")
+
+
+MARKS: dict[str, Any] = {"": {}, "value": {"x-evidence": "value"}, "omit": {"x-evidence": "omit"}, "secret": SECRET}
+
+
+@pytest.mark.req("Q-20", "Q-21")
+@pytest.mark.parametrize("above", MARKS)
+@pytest.mark.parametrize("own", MARKS)
+@pytest.mark.parametrize("item", MARKS)
+def test_a_list_is_hidden_by_what_is_above_it_by_its_own_mark_and_by_its_items(above: str, own: str, item: str) -> None:
+    """An empty list, too. Its own mark takes the place of the one above; a secret stays one; the strictest wins."""
+    many = {**MARKS[own], "type": "array", "items": {**PLAIN, **MARKS[item]}}
+    schema = {**obj(many=many), **MARKS[above], "type": "object"}
+    strictness = ["value", "digest", "omit", "secret"].index
+    wanted = "secret" if "secret" in (above, own) else max([own or above or "digest", item or "value"], key=strictness)
+    assert shown(schema, {"many": ["a"]}) == {"/many": wanted}
+    assert shown(schema, {"many": []}) == {"/many": wanted}
+
+
+def test_a_name_that_is_not_declared_has_the_mark_of_the_others_and_a_declared_one_its_own() -> None:
+    others = {"type": "string", "x-evidence": "value"}
+    schema = {"type": "object", "properties": {"a": PLAIN, "b": SECRET}, "additionalProperties": others}
+    assert shown(schema, {"a": "1", "b": "2", "c": "3"}) == {"/a": "digest", "/b": "secret", "/c": "value"}
+    assert shown({**schema, "additionalProperties": SECRET}, {"a": "1", "c": "3"}) == {"/a": "digest", "/c": "secret"}
+    assert shown({**schema, "additionalProperties": False}, {"c": "3"}) == {"/c": "digest"}
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("~", "~0"), ("/", "~1"), ("~1", "~01"), ("~/~", "~0~1~0"), ("a/b/c", "a~1b~1c"), ("", "")]
+)
+def test_a_path_is_a_json_pointer(name: str, step: str) -> None:
+    assert shown(obj(a={"type": "object"}), {"a": {name: 1}}) == {f"/a/{step}": "digest"}
+
+
+@pytest.mark.req("Q-20")
+def test_a_secret_is_found_behind_many_other_schemas_and_beside_the_items() -> None:
+    """A schema of a list may have members, items and other names at once; each of them is looked at."""
+    wide = obj(**{f"f{number}": {"type": "string", "title": str(number)} for number in range(40)}, pin=SECRET)
+    both = {"items": PLAIN, "additionalProperties": SECRET}
+    for item in (wide, both, {"items": SECRET, "additionalProperties": PLAIN}):
+        assert shown(obj(many={"type": "array", "items": item}), {"many": [1]}) == {"/many": "secret"}

@@ -111,6 +111,9 @@ def test_a_pause_is_seconds_or_a_date_by_their_own_clock() -> None:
         sent = [(b"Retry-After", pause.encode()), (b"Date", dated.encode())]
         assert asked_pause(httpx.Headers(sent)) == seconds, pause
     assert asked_pause(httpx.Headers()) is None
+    for pause in (date, "soon", "", "-7", "\u00b2"):
+        assert asked_pause(httpx.Headers([(b"Retry-After", pause.encode())])) is None, "an answer that is not dated"
+    assert asked_pause(httpx.Headers({"Date": date})) is None
 
 
 def refuse(found: Answer) -> Refused:
@@ -508,6 +511,8 @@ CALLS = "the model's tool_calls"
         ([one("call_2"), one(None)], f"{CALLS}: has 2 calls with the id 'call_2'"),
         ([one(), 7], f"{CALLS}[1]: must be an object"),
         ([one(type="custom")], f"{CALLS}[0]: must be the call of a function"),
+        ([one(type=None)], f"{CALLS}[0]: must be the call of a function"),
+        ([one(type="")], f"{CALLS}[0]: must be the call of a function"),
         ([one(function=None)], f"{CALLS}[0]: must be the call of a function"),
         ([one(name="")], f"{CALLS}[0].function.name: must be a text of 1 to 256 characters"),
         ([one(name="n" * 257)], f"{CALLS}[0].function.name: must be a text of 1 to 256 characters"),

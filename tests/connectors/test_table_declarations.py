@@ -86,6 +86,8 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
     ("select", {"params.idempotency_table": "crm.keys"}, []),
     ("select", {"input_schema.additionalProperties": True}, [ADDITIONAL]),
     ("select", {"input_schema.additionalProperties": None}, [ADDITIONAL]),
+    ("select", {"input_schema.additionalProperties": {}}, [ADDITIONAL]),
+    ("update", {"input_schema.additionalProperties": LEVEL}, [ADDITIONAL]),
     ("insert", {"input_schema.additionalProperties": None}, [ADDITIONAL]),
     ("update", {"input_schema.additionalProperties": None}, [ADDITIONAL]),
     ("delete", {"input_schema.additionalProperties": None}, [ADDITIONAL]),
@@ -144,6 +146,7 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
     ("insert", {"input_schema.properties.fields.properties": None}, [FIELDS_DECLARE]),
     ("insert", {"input_schema.properties.fields.additionalProperties": True}, [FIELDS_DECLARE]),
     ("update", {"input_schema.properties.fields.additionalProperties": None}, [FIELDS_DECLARE]),
+    ("update", {"input_schema.properties.fields.additionalProperties": LEVEL}, [FIELDS_DECLARE]),
     (
         "insert",
         {"input_schema.properties.fields.properties.id": ID},

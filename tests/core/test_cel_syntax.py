@@ -86,6 +86,48 @@ def test_an_expression_has_so_many_parts_and_grows_so_far(
     assert _Growth().of(root_of(serialized(source)), {}, None) == growth
 
 
+@pytest.mark.parametrize(
+    ("source", "growth"),
+    [
+        # A new text for each place of the old one, rounded up; for each place between two characters if it is empty.
+        ("a.replace('ab', 'a')", 1),
+        ("a.replace('ab', 'ab')", 1),
+        ("a.replace('ab', 'abcd')", 2),
+        ("a.replace('ab', 'abcde')", 3),
+        ("a.replace('abc', 'abcd')", 2),
+        ("a.replace('a', '')", 1),
+        ("a.replace('', '')", 1),
+        ("a.replace('', 'x')", 2),
+        ("(a + a).replace('a', 'xyz')", 6),
+        ("b.join('')", 1),
+        ("b.join('-')", 2),
+        ("b.join('-----')", 6),
+        ("(b + b).join('--')", 6),
+        ("strings.quote(a + a)", 4),
+        # Keys, values and members of all entries add up.
+        ("{'k': a}", 1),
+        ("{a: 'x'}", 1),
+        ("{a: a}", 2),
+        ("{a: a, 'k': a}", 3),
+        ("{a: 'x', a + a: 'y'}", 3),
+        ("[a, a, a]", 3),
+        ("[]", 1),
+        ("{}", 1),
+        ("{1: a, 'k': a}", 2),
+        ("{1u: a, 2u: a}", 2),
+    ],
+)
+def test_a_text_grows_by_what_is_put_into_it(source: str, growth: float) -> None:
+    assert _Growth().of(root_of(serialized(source)), {}, None) == growth
+
+
+@pytest.mark.parametrize("keys", ["1u, 'k'", "1u, 1", "'k', 1u", "1u, 1, 'k'", "1, 'k', true, 1u"])
+def test_an_unsigned_key_stands_beside_no_other_kind(keys: str) -> None:
+    source = "{%s}" % ", ".join(f"{key}: a" for key in keys.split(", "))  # noqa: UP031
+    with pytest.raises(ExpressionError, match="has a map with unsigned and other keys"):
+        _Growth().of(root_of(serialized(source)), {}, None)
+
+
 def test_what_is_bound_counts_as_often_as_it_is_used() -> None:
     assert _Growth().of(root_of(serialized("a")), {"a": 7.0}, None) == 7
     with pytest.raises(ExpressionError, match="grow without bound"):

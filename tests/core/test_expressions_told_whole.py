@@ -50,6 +50,31 @@ def test_a_value_of_any_kind_stands_as_deep_as_data_may_be(how: str, inside: Any
         WORKFLOW.bind({"trigger": nested(DEPTH_MAX + 1, inside)})
 
 
+@pytest.mark.parametrize(
+    ("said", "value", "own"),
+    [
+        # Five characters and more are the model's in any place; fewer, if they are words of their own.
+        ("alpha", "alpha", True),
+        ("alpha beta", "alpha", True),
+        ("alpha beta", "alpha beta", True),
+        ("alph beta", "alph", True),
+        ("alphabeta", "alph", False),
+        # A number is the model's in any text, also where the value is one.
+        ("it costs 12345 in all", "12345", True),
+        ("it costs 12,345 in all", "12345", True),
+        ("it costs 12345", 12345, True),
+        (12345, "12345", True),
+        ("it costs 23456", "12345", False),
+    ],
+)
+def test_what_the_model_said_first_stays_its_own(said: Any, value: Any, own: bool) -> None:
+    matcher = Matcher()
+    matcher.said({"a": said})
+    matcher.shown("crm.person.get", {"found": value})
+    told = ["model"] if own else ["field:crm.person.get#/found", "tool:crm.person.get"]
+    assert matcher.origins(value) == [told]
+
+
 # Addresses
 
 
@@ -190,6 +215,30 @@ def test_an_expression_has_so_many_characters_parts_and_loops() -> None:
     assert refused(more) == "has more than 3 of optMap and optFlatMap. Split it."
 
 
+@pytest.mark.parametrize("broken", ["(", "(a{1,1000}){1,1000}b"])
+@pytest.mark.parametrize(
+    "source",
+    ["host.matches({a}) || host.matches({b})", "tags.all(t, t.matches({a})) && tags.exists(t, t.matches({b}))"],
+)
+def test_each_pattern_of_an_expression_is_checked_when_it_is_loaded(source: str, broken: str) -> None:
+    good = "'^a+$'"
+    assert ENV.compile(source.format(a=good, b="'b'")).references
+    for given in ({"a": good, "b": f"'{broken}'"}, {"a": f"'{broken}'", "b": good}):
+        assert refused(source.format(**given)).startswith(f"matches({broken!r}): ")
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [("trigger.t.u", {"t": "x"}), ("trigger.t.u", {"t": 1}), ("trigger.t.u.v", {"t": True}), ("trigger.t", {"u": "x"})],
+)
+def test_a_path_beyond_a_value_gives_no_value(source: str, value: Any) -> None:
+    """Neither that of what is above it: a policy would judge another value than it names."""
+    for want in (None, "string", "int", "bool", "dyn"):
+        expression = WORKFLOW.compile(source, want)
+        with pytest.raises(ExpressionError):
+            expression.value(WORKFLOW.bind(VALUES | {"trigger": value}))
+
+
 KINDS = "bool, double, dyn, int, list, list<list<string>>, list<string>, map, map<string,string>, string, timestamp"
 
 
@@ -230,6 +279,13 @@ def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
     told = {}
     cases: list[tuple[str, Any]] = [("amount", 2**63), ("amount", -(2**63) - 1), ("amount", "x"), ("tags", ["x", 1])]
     cases += [("trigger", {1: 2}), ("trigger", {"a": b"x"}), ("run.id", None), ("trigger", [2**63])]
+    for value in ({"a": 1, 2: 3}, [{"a": {"b": 1, None: 2}}]):
+        with pytest.raises(ExpressionError, match=r"^trigger: has a key that is not a string where dyn is declared"):
+            ENV.bind({"trigger": value})
+    for number in (float("inf"), float("-inf"), float("nan")):
+        for value in (number, [number], {"a": number}, [1.5, {"a": [number]}]):
+            with pytest.raises(ExpressionError, match=r"^trigger: "):
+                ENV.bind({"trigger": value})
     for name, value in cases:
         with pytest.raises(ExpressionError) as caught:
             ENV.bind({name: value})

@@ -35,6 +35,15 @@ DIRECTORY = Directory.of("d", [RAJ, BEN, ROBOT])
         ("person:raj\u200b.quist", "person:raj.quist"),
         ("person:\uff32aj.quist", "person:raj.quist"),
         (" raj.quist ", "raj.quist"),
+        # Of what is not ASCII the invisible is taken out, a space of any kind is a space, and the rest is kept.
+        ("person:raj\u00a0quist", "person:raj quist"),
+        ("person:raj\u3000\u2003quist", "person:raj quist"),
+        ("person:raj\u2028quist", "person:raj quist"),
+        ("person:raj\u0085\u00e9", "person:raj \u00e9"),
+        ("person:\u00e9\t\nraj", "person:\u00e9 raj"),
+        ("person:\u00adr\u2060a\ufeffj\u202e", "person:raj"),
+        ("person:raj\ue000\u0378\x01", "person:raj\ue000\u0378\x01"),
+        ("person:e\u0301\ufb01", "person:\u00e9fi"),
     ],
 )
 def test_a_principal_is_normalised_where_its_kind_is_blind(text: str, same: str) -> None:

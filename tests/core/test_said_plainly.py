@@ -151,7 +151,9 @@ def test_values_are_of_their_types_alone(kind: str) -> None:
 
 def test_a_moment_has_a_zone() -> None:
     assert moment("2026-01-02T03:00:00Z") == moment(datetime(2026, 1, 2, 3, tzinfo=UTC))
-    for wrong, why in (("soon", "not an RFC 3339"), ("2026-01-02T03:00:00", "time zone"), (5, "time zone")):
+    cases = [("soon", "not an RFC 3339"), ("2026-01-02T03:00:00", "time zone"), (5, "time zone"), (None, "time zone")]
+    cases += [("2026-01-02", "time zone"), ("2026-01-02T00:00:00", "time zone"), (datetime(2026, 1, 2), "time zone")]
+    for wrong, why in cases:
         with pytest.raises(Unfit, match=why):
             moment(wrong)
 

@@ -162,6 +162,41 @@ async def test_people_are_those_of_the_tenant_under_the_digest_that_counts(held:
     assert held.asked == ["acme", "other", "acme", "acme"]
 
 
+POLICY = "policy: {}\nversion: 1\nrules: [{{id: a, match: {{operation: '*'}}, outcome: allow}}]\n"
+
+
+@pytest.mark.req("U-4")
+async def test_a_set_is_known_when_each_of_its_policies_is(declared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that is missing or altered denies, and is looked up anew each time; it may be back."""
+    texts = {name: POLICY.format(name) for name in ("p", "q")}
+    p, q = (sha256_hex(text.encode()) for text in texts.values())
+    stored: dict[str, Any] = {p: ("p", 1, texts["p"])}
+    asked: list[tuple[str, str]] = []
+
+    async def policy(connection: Any, tenant: str, digest: str) -> Any:
+        asked.append((tenant, digest))
+        return stored.get(digest)
+
+    monkeypatch.setattr(documents, "policy", policy)
+    definitions = Definitions(declared)
+
+    async def held(*digests: str) -> tuple[list[str], list[str]]:
+        found = await definitions.policies(NO_CONNECTION, "acme", digests)
+        return [one.name for one in found.policies], [one.message for one in found.broken]
+
+    for order in ((p, q), (q, p), (p, q)):
+        assert await held(*order) == (["p"], ["It is not in the database."])
+    assert asked == [("acme", p), ("acme", q), ("acme", q), ("acme", q)], "p once, q each time"
+    stored[q] = ("q", 1, texts["q"] + " ")
+    assert await held(p, q) == (["p"], ["Its text is not the one that was published."])
+    stored[q] = ("q", 1, texts["q"])
+    asked.clear()
+    for _ in range(2):
+        assert await held(p, q) == (["p", "q"], [])
+        assert await held(q) == (["q"], [])
+    assert asked == [("acme", q)]
+
+
 async def test_a_tenant_without_policies_has_the_set_without_members(declared: Any) -> None:
     assert await Definitions(declared).policies(NO_CONNECTION, "acme", []) is NO_POLICIES
 

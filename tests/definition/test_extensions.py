@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import InputError
-from runtime.definition.workflow import check_past, open_gates, read_extension
+from runtime.definition.workflow import _added, check_past, open_gates, read_extension
 from runtime.engine.run import Failed, Loop, State
 
 pytestmark = pytest.mark.req("V-6")
@@ -44,6 +44,53 @@ def graph(compiled: Callable[[str], Any]) -> Any:
 
 def extension(*before: str) -> Any:
     return read_extension({"steps": [{"id": "new", "set": {"n": 1}}], "before": list(before)})
+
+
+def steps(*told: str) -> list[Any]:
+    """Steps with these ids (none: "-") and needs: ``b<a,c``; ``b<`` needs nothing."""
+    made: list[dict[str, Any]] = []
+    for one in told:
+        name, explicit, needs = one.partition("<")
+        made.append({"set": {"n": 1}} | ({} if name == "-" else {"id": name}))
+        if explicit:
+            made[-1]["needs"] = [need for need in needs.split(",") if need]
+    return list(read_extension({"steps": made, "before": []}).steps)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "before", "gates", "needs"),
+    [
+        ("a b", "x", "", "", [None, None, None]),
+        ("a b", "x y", "b", "", [None, ("a", "y"), ("a",), None]),
+        ("a b", "x", "a", "", [("x",), None, ()]),
+        ("a b c", "x", "b c", "", [None, ("a", "x"), ("b", "x"), ("a",)]),
+        ("a b c", "x", "c b", "", [None, ("a", "x"), ("b", "x"), ("b",)]),
+        ("a b<", "x", "b", "", [None, ("x",), ()]),
+        ("a b c<a,b", "x", "c", "", [None, None, ("a", "b", "x"), ("a", "b")]),
+        ("a b", "x<a", "b", "", [None, ("a", "x"), ("a",)]),
+        ("a b", "x<", "b", "", [None, ("a", "x"), ()]),
+        # Steps without an id have the name of their kind and place, also behind steps that were added earlier.
+        ("a b", "-", "b", "", [None, ("a", "set_2"), ("a",)]),
+        ("a b", "x -", "b", "", [None, ("a", "set_3"), ("a",), None]),
+        ("- -", "x", "set_1", "", [None, ("set_0", "x"), ("set_0",)]),
+        # With open gates.
+        ("a b", "x", "", "a", [None, None, ("b", "a")]),
+        ("a b", "x y", "", "a", [None, None, ("b", "a"), None]),
+        ("a b", "x y<", "", "a", [None, None, ("b", "a"), ("a",)]),
+        ("a b", "x< y<a,x", "", "b a", [None, None, ("b", "a"), ("a", "x", "b")]),
+        ("a b c", "x", "c", "a", [None, None, ("b", "x"), ("b", "a")]),
+        ("a b c", "x", "b", "a", [None, ("a", "x"), None, ("a",)]),
+        ("a b c", "x -", "b", "c", [None, ("a", "set_4"), None, ("a", "c"), None]),
+        ("a b c", "x<", "b", "c", [None, ("a", "x"), None, ("c",)]),
+    ],
+)
+def test_what_is_added_waits_as_what_it_comes_before_and_for_each_gate(
+    old: str, new: str, before: str, gates: str, needs: list[Any]
+) -> None:
+    added = extension(*before.split()).model_copy(update={"steps": tuple(steps(*new.split()))})
+    made = _added(steps(*old.split()), added, gates.split())
+    assert [step.id or "-" for step in made] == [one.partition("<")[0] for one in f"{old} {new}".split()]
+    assert [step.needs for step in made] == needs
 
 
 @pytest.mark.parametrize("how", BEGUN)

@@ -57,6 +57,17 @@ def test_subjects_of_an_issuer_differ_by_their_case() -> None:
     assert load_directory(GOOD.replace("groups:\n", f"{other}groups:\n"), "d.yaml").entries[-1].id == "other"
 
 
+@pytest.mark.parametrize("kind", ["slack", "email", "oidc", "servicenow"])
+def test_each_of_several_accounts_is_that_person(kind: str) -> None:
+    names = {"slack": "U0AN{}", "email": "ann{}@acme.example", "oidc": "https://idp.example#{}", "servicenow": "ann{}"}
+    every = [names[kind].format(number) for number in range(4)]
+    for given in (every[:1], every[:2], every):
+        text = GOOD.replace("email: ann@acme.example", f"{kind}: [{', '.join(map(repr, given))}]")
+        assert load_directory(text, "d.yaml").entries[0].principals == tuple(f"{kind}:{name}" for name in given)
+    text = GOOD.replace("email: ann@acme.example", f"{kind}: {every[3]!r}")
+    assert load_directory(text, "d.yaml").entries[0].principals == (f"{kind}:{every[3]}",)
+
+
 WHOLE = """directory: staff
 version: 3
 people:

@@ -317,3 +317,34 @@ def test_declarations_are_those_that_were_frozen_first(declarations: Any) -> Non
 
 def summaries(workflow: Any) -> dict[str, str]:
     return {name: operation.summary for name, operation in workflow.operations.items()}
+
+
+@pytest.mark.parametrize("writes", [None, 7])
+@pytest.mark.parametrize("at_once", [None, 8])
+@pytest.mark.parametrize("per_minute", [None, 9])
+def test_each_cap_is_its_own(compiled: Any, writes: int | None, at_once: int | None, per_minute: int | None) -> None:
+    """One that is not given is none, whatever the others are."""
+    given = {"max_writes_per_run": writes, "max_concurrency": at_once, "max_runs_per_min": per_minute}
+    caps = {name: value for name, value in given.items() if value is not None}
+    workflow = compiled(f"{HEAD}caps: {json.dumps(caps)}\nsteps:\n{A}")
+    bare = compiled(with_steps(A))
+    found = (workflow.writes_max, workflow.max_concurrency, workflow.max_runs_per_min)
+    assert found == (writes if writes is not None else bare.writes_max, at_once, per_minute)
+
+
+@pytest.mark.parametrize("name", [None, "item", "one", "step"])
+def test_the_id_of_the_step_is_seen_inside_of_a_loop_unless_its_item_has_that_name(
+    compiled: Any, name: str | None
+) -> None:
+    as_ = f"as: {name}, " if name else ""
+    inner = "{id: a, do: probe.effect.apply, with: {name: '${{ step.id }}'}}"
+    loop = f"  - {{id: l, foreach: '${{{{ [{{}}] }}}}', {as_}steps: [{inner}]}}\n"
+    leaf = compiled(with_steps(loop)).graph.leaves["a"]
+    assert leaf.inputs.references == ({"step"} if name == "step" else {"step.id"})
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_a_key_of_another_kind_is_refused_whatever_its_value(compiled: Any, value: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        compiled(with_steps(f"  - {{id: a, do: probe.case.open, abandon: {value}}}\n"))
+    assert [one.message for one in caught.value.problems] == ["'abandon' does not belong to a step with 'do'."]

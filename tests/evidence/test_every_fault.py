@@ -391,6 +391,28 @@ def test_what_commits_to_a_value_is_its_path_beside_its_commitment() -> None:
         assert row(E.APPROVAL_REQUESTED, **asked, committed=[right]) == fine.format(many)
 
 
+@pytest.mark.parametrize(
+    ("told", "fault"),
+    [
+        (b"%s\n%s\n", None),
+        (b"%s\n%s", "does not end with a newline"),
+        (b"%s\n%s\n ", "does not end with a newline"),
+        (b"%s\n%s\r", "does not end with a newline"),
+        (b"%s\n%s\n\xff\n", "is not ASCII"),
+    ],
+)
+def test_no_line_of_the_disclosures_is_left_unread(told: bytes, fault: str | None) -> None:
+    pairs = [("/a", 1), ("/b", 2)]
+    held = told % tuple(disclosure(KEY, *pair).encode() for pair in pairs)
+    check = Crosscheck(HeldFiles({layout.DISCLOSURES: held}))
+    for event in history((E.STEP_STARTED, {"committed": [[path, commit(KEY, path, value)] for path, value in pairs]})):
+        check.observe(event)
+    report: Any = None
+    fine = "2 values disclosed as committed; 2 commitments in all"
+    said = fine if fault is None else f"InputError: disclosures.txt: {fault}"
+    assert outcome(dict(check.checks(report))["disclosures"]) == said
+
+
 def text64(value: Any) -> str:
     return (
         base64.urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode())

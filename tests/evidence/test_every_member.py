@@ -188,6 +188,15 @@ def test_every_member_of_the_file_of_a_run_that_was_canceled_is_bound_as_it_was(
     as_it_was(EXPECTED.with_name("every_canceled_member.json"), found)
 
 
+@pytest.mark.parametrize("around", [("", "\n"), (" ", ""), ("", " "), ("", "\r\n"), ("\n", "\n")])
+def test_a_statement_is_signed_to_its_last_byte(workshop: Any, around: tuple[str, str]) -> None:
+    one = unsigned(workshop)
+    before, behind = (part.encode() for part in around)
+    assert verify_unsigned(dict(one.files), one.statement).ok
+    failed = verify_unsigned(dict(one.files), before + one.statement + behind)
+    assert said(failed) == ["container: statement: is not canonical JSON"]
+
+
 def test_every_member_of_the_statement_is_bound_as_it_was(workshop: Any) -> None:
     one = unsigned(workshop)
     files, statement = dict(one.files), json.loads(one.statement)

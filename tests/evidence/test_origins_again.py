@@ -293,3 +293,50 @@ def test_a_count_is_told_in_words() -> None:
         "1 computed again; 2 not recomputed, because values are withheld; "
         "3 of workflow steps, which follow from expressions that no bundle evaluates"
     )
+
+
+INPUT: Any = {"name": EVIL, "value": {"alpha": "beta", "list": ["alpha"], "alpha/flag": "alpha"}}
+REQUESTER, MODEL, TEXT = ["requester"], ["model"], ["model", "text"]
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds", "matched", "origins"),
+    [
+        # A name that the schema does not declare counts as a value of the model's.
+        ([], {}, [["value"]], [REQUESTER, MODEL]),
+        (["alpha", "list", "alpha/flag"], {}, [["value"]], [MODEL, REQUESTER]),
+        (["list", "alpha/flag"], {}, [["value"]], [REQUESTER, MODEL]),
+        # The kind of a part is that of its whole path: neither that of what is above it, nor of its last name.
+        ([], {"value": "flag"}, [["value", "list"]], [REQUESTER]),
+        ([], {"list": "flag"}, [["value", "list"]], [REQUESTER]),
+        ([], {"value/list": "flag"}, [["value", "list"]], [MODEL]),
+        ([], {"value/list": "flag"}, [["value", "alpha"], ["value", "list"]], [MODEL]),
+        ([], {"value/alpha": "flag"}, [["value", "list"], ["value", "alpha"]], [REQUESTER, MODEL]),
+        ([], {"value": "flag"}, [["value"]], [MODEL]),
+        ([], {"value/alpha": "text"}, [["value", "alpha"]], [TEXT]),
+    ],
+)
+def test_a_part_is_looked_for_by_its_kind_and_by_the_names_that_are_declared(
+    read_and_applied: Bundle, names: Any, kinds: Any, matched: Any, origins: Any
+) -> None:
+    """Other origins than those are refused."""
+
+    def recount(told: Any) -> str:
+        def opened(path: str, commitment: str) -> tuple[bool, Any]:
+            value: Any = read_and_applied.values.get((path, commitment))
+            if path.endswith("/matching/probe_effect_apply"):
+                value = {**value, "names": names, "kinds": kinds}
+            elif path.endswith("/said") and value[0]["tool"] == "probe_effect_apply":
+                value = [{**value[0], "input": INPUT}]
+            elif path.endswith("/origins/arguments") and "value" in value:
+                value = {"value": {"origins": told, "matched": matched, "fixed": []}}
+            return "/facts/origin." not in path, value
+
+        try:
+            return f"{read_and_applied.recount(opened).again} again"
+        except InputError as error:
+            return error.message.partition(": ")[2]
+
+    assert recount(origins) == "2 again"
+    for other in ([], [*origins, TEXT, REQUESTER], [["unknown"]]):
+        assert recount(other) == "value does not come from where it was told"

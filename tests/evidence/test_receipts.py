@@ -93,3 +93,13 @@ def test_the_values_of_a_receipt_are_committed_by_their_paths(workshop: Any) -> 
     }
     least = replace(bare, external_id=None, resolution=None)
     assert least.values() == {f"{place}/{name}": told[name] for name in ("target", "idempotency_key")}
+    empty = replace(
+        bare,
+        **dict.fromkeys(told, ""),
+        error={"message": "", "code": "c"},
+        late=({"detail": "", "output": {}, "external_id": ""},),
+    )
+    assert empty.values() == {
+        **{f"{place}/{name}": "" for name in (*told, "error", "late/0/detail", "late/0/external_id")},
+        f"{place}/late/0/output": {},
+    }, "what is empty is a value"

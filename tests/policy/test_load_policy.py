@@ -83,6 +83,39 @@ def test_every_problem_is_reported_at_once(load: Callable[[str], Policy]) -> Non
     assert [problem.line for problem in caught.value.problems] == [4, 5]
 
 
+RULES = {
+    "asks": "outcome: needs_approval, approvers: [{group: g}]",
+    "asks nobody": "outcome: needs_approval",
+    "asks late": "outcome: needs_approval, approvers: [{group: g}], expires: PT1H, remind: [PT2H]",
+    "terms of nothing": "outcome: allow, tier: high",
+    "the same": "outcome: deny, when: size(run.id) > 0, otherwise: deny",
+    "doubt of nothing": "outcome: deny, when: size(run.id) > 0, otherwise: deny, in_doubt: {approvers: [{group: g}]}",
+}
+TOLD = {
+    "asks": [],
+    "asks nobody": ["nobody could approve"],
+    "asks late": ["reminds when the approval has expired already"],
+    "terms of nothing": ["'tier' has no meaning with outcome allow"],
+    "the same": ["'otherwise' is what 'outcome' is"],
+    "doubt of nothing": ["'otherwise' is what 'outcome' is", "'in_doubt' has no meaning with outcome deny"],
+}
+
+
+@pytest.mark.parametrize("first", RULES)
+@pytest.mark.parametrize("second", RULES)
+def test_a_fault_of_one_rule_hides_none_of_another(load: Callable[[str], Policy], first: str, second: str) -> None:
+    rules = (("a", first), ("b", "asks"), ("c", second), ("a", "asks"))
+    text = "\n".join(f"- {{id: {name}, {UPDATE}, {RULES[kind]}}}" for name, kind in rules)
+    with pytest.raises(DefinitionError) as caught:
+        load(text)
+    found = [(one.line, one.message.removeprefix("rule a: ").removeprefix("rule c: ")) for one in caught.value.problems]
+    wanted = [*((4, said) for said in TOLD[first]), *((6, said) for said in TOLD[second]), (7, "the id 'a' is taken")]
+    assert len(found) == len(wanted)
+    assert [line for line, _ in sorted(found)] == [line for line, _ in wanted]
+    for line, said in wanted:
+        assert any(at == line and message.startswith(said) for at, message in found), said
+
+
 @pytest.mark.parametrize(
     "text", ["", "policy: p", "policy: p\nversion: 1\nrules: []", "policy: p\nversion: 0\nrules: []", "[]", "a: [", "x"]
 )

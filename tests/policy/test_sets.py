@@ -89,6 +89,31 @@ def test_a_rule_about_one_table_decides_nothing_of_the_others(condition: str) ->
 
 @pytest.mark.req("U-4")
 @pytest.mark.parametrize(
+    ("target", "condition", "verdict"),
+    [
+        (None, "", Verdict.DEPENDS),
+        ("incident/1", "", Verdict.DENIED),
+        ("problem/1", "", Verdict.ALLOWED),
+        ("incident/1", ", when: 'size(run.id) > 0'", Verdict.DEPENDS),
+        ("problem/1", ", when: 'size(run.id) > 0'", Verdict.ALLOWED),
+    ],
+)
+def test_a_rule_without_a_condition_about_one_table_is_sure_of_that_table_alone(
+    operations: Mapping[str, OperationFacts], target: str | None, condition: str, verdict: Verdict
+) -> None:
+    narrower = OperationFacts(
+        operations[UPDATE].fields, operations[UPDATE].before, {RECORD: "action.target.startsWith('incident/')"}
+    )
+    text = f"policy: p\nversion: 1\nrules:\n- {{id: a, match: {{operation: {RECORD}}}, outcome: allow}}\n"
+    text += f"- {{id: b, match: {{operation: {UPDATE}}}, outcome: deny{condition}}}\n"
+    policies = PolicySet([load_policy(text, "p.yaml", {**operations, UPDATE: narrower})])
+    fixed = {} if target is None else {"action.target": target}
+    assert foresee(policies, "w", RECORD, fixed).verdict is verdict
+    assert foresee(policies, "w", UPDATE, fixed).verdict is Verdict.DENIED
+
+
+@pytest.mark.req("U-4")
+@pytest.mark.parametrize(
     ("rules", "words"),
     [
         ((("a", "deny", ""),), "always denied"),
