@@ -18,7 +18,7 @@ from evidence.chain import Actor, EventType, timestamp
 from runtime.store import audit, tenants, tokens
 from runtime.store.tokens import Ending
 
-AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 TESTER = Actor("person", "tess")
 TOKEN = "cst_" + "aB3_-" * 8 + "xyz"
 HASH = sha256_hex(TOKEN.encode())

@@ -34,7 +34,7 @@ from runtime.store import approvals, read_models
 from runtime.store.tasks import StoredTask
 
 ID, RUN = UUID(int=1), UUID(int=2)
-AT = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 5)]
+AT = [datetime(2026, 1, day, 2, 3, 4, 567_890, tzinfo=UTC) for day in range(1, 5)]
 FAILED: Any = {"status": StepState.FAILED_TERMINAL}
 DONE: Any = {"status": StepState.SUCCEEDED}
 
@@ -176,7 +176,7 @@ async def test_what_is_not_there_is_told_with_the_way_to_find_it() -> None:
 
 TASK = TaskView(
     ID, "Sign", "In ink.", {"type": "object"}, "leads", TaskState.OPEN, "form", 3, str(RUN), "R1", "sign",
-    "2026-01-02T00:00:00+00:00", "", "l",
+    "2026-01-02T02:03:04.567890+00:00", "", "l",
 )  # fmt: skip
 OF_A_TASK = {
     "task_id": ID, "run_id": RUN, "step": "sign", "workflow": "form", "workflow_version": 3, "reference": "R1",

@@ -37,7 +37,7 @@ from runtime.store import bundles, documents, inbox, tenants, unavailable
 from runtime.store.documents import PublishedVersion
 from runtime.store.unavailable import Unavailable
 
-AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
 BAD = Unavailable("workflow", "bad", "bad.yaml", "bad.yaml:1:1: no\nbad.yaml:2:1: nor this")
 
 

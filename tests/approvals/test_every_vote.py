@@ -33,7 +33,7 @@ from tests.support.whole import as_it_was
 pytestmark = pytest.mark.req("Q-3")
 
 EXPECTED = Path(__file__).with_name("every_vote.json")
-NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 8, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 LEADS, OWNERS, DUTY = GroupQuorum("leads", 2), GroupQuorum("owners", 1), GroupQuorum("duty", 1)
 SLACK = GroupQuorum("S0IT", 1, GroupSource.SLACK_GROUP)
 RITA = Contributor(Role.REQUESTER, "person:rita", "rita")

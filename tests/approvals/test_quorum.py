@@ -16,7 +16,7 @@ from approvals.tally import carried, progress, resolved
 from core.identity import Contributor, Directory, Entry, Role
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 
-NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 8, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 LEADS, OWNERS = GroupQuorum("leads", 1), GroupQuorum("owners", 1)
 OWNER = Contributor(Role.BEARER, "token:bot", "owner")
 

@@ -24,7 +24,7 @@ from approvals.tally import (
 from core.identity import Contributor, Role, Standing
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 
-NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 8, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 HTTP, SAID = VoteChannel.HTTP, (Choice.APPROVE, "because")
 
 

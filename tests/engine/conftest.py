@@ -49,7 +49,7 @@ operations:
 """
 KEY = b"k" * 32
 RUN_ID = UUID("01930000-0000-8000-8000-000000000001")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, 2, 3, 4, 567_890, tzinfo=UTC)  # no part of it is zero: what cuts a time is seen
 WORKER = "w"
 
 

@@ -74,7 +74,7 @@ def test_a_card_is_complete() -> None:
         risk=Risk.HIGH, reversible=True, reverse="probe.record.update with the values read before", requester="rita",
         workflow="w", workflow_version=3, run_id=str(RUN_ID), reference="R1", step="a",
         rules=(RuleReason("b", "Look."), RuleReason("c", "")), changes=(Change("priority", "3", "1"),),
-        inputs=(InputField("name", "x"),), expires_at="2026-01-01T02:00:00+00:00", policy_name="first",
+        inputs=(InputField("name", "x"),), expires_at="2026-01-01T04:03:04+00:00", policy_name="first",
         policy_version=4, policy_digest_short="d" * 12, sensitive=(), evidence="Seen.", tier="high",
         system="desk.example",
         shaped_by=card.shaped_by,
@@ -106,7 +106,7 @@ def test_a_card_says_what_is_left_to_undo_which_inputs_are_secret_and_by_which_n
     plain = replace(ACTION, reverse=None)
     card = ask.action_card(transition(), step(), UPDATE, plain, replace(TERMS, expires_seconds=None))
     assert (card.reverse, card.reversible) == ("It leaves nothing to undo.", True)
-    assert card.expires_at == "2026-01-01T00:00:00+00:00"
+    assert card.expires_at == "2026-01-01T02:03:04+00:00"
     card = ask.action_card(transition(), step(), UPDATE, replace(ACTION, reversible=False), TERMS)
     assert (card.reverse, card.reversible) == ("", False)
     told = replace(ACTION, input={"name": "x", "password": "p"}, fields={"name": "x", "password": "p"})

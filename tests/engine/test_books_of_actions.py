@@ -54,7 +54,7 @@ CARD: dict[str, Any] = {
     "rules": [{"id": "acts", "because": "Look."}],
     "changes": [{"field": "priority", "before": "3", "after": "1"}],
     "inputs": [{"field": "name", "value": "x"}],
-    "expires_at": "2026-01-02T00:00:00+00:00",
+    "expires_at": "2026-01-02T02:03:04+00:00",
     "policy_name": "ask",
     "policy_version": 1,
     "policy_digest_short": "#",
@@ -255,7 +255,7 @@ def test_what_is_paused_calls_nothing_and_waits(key: str) -> None:
     assert (run.status, run.sent, run.told) == ("waiting", [], [])
     wait = run.waits["a"]
     assert (wait.kind, wait.context, wait.due_in) == ("pause", {"paused": key}, None)
-    assert str(run.paused[key]).endswith("is paused since 2026-01-01 00:00 UTC by ana: calm")
+    assert str(run.paused[key]).endswith("is paused since 2026-01-01 02:03 UTC by ana: calm")
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ from tests.engine.governing import ASK, EFFECT, governed
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
 HEAD = ChainHead(f"run:{RUN}", 7, "0" * 64)
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+AT = datetime(2026, 1, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 TWICE = "attempt 1 happened (e1). Attempt 2 counts as done as well: it may have happened twice."
-SENT = "2026-01-01T00:00:00.000000Z"
+SENT = "2026-01-01T02:03:04.567890Z"
 
 
 def receipt(status: str = "succeeded", attempt: int = 1, external_id: str | None = "e2", **more: Any) -> ReceiptRow:

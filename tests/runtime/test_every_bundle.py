@@ -30,7 +30,7 @@ PLACE = Path(__file__).parent
 HERE: Any = "transaction"
 NOTHING: Any = None
 KEY = b"k" * 32
-AT = datetime(2026, 11, 1, tzinfo=UTC)
+AT = datetime(2026, 11, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 ENGINE = Actor("engine", "counterseal")
 MESSAGE = Message(uid(3), "acme", uid(1), "bundle", {}, 1, 0.0)
 
@@ -200,9 +200,9 @@ def test_the_last_vote_of_a_person_on_a_question_stands_and_its_reason_is_shown(
     of = past()
     found = bundling._approval(of, of.run.approvals[uid(4)], KEY)
     assert [(one.voter, one.choice, one.at[11:13], one.reason is not None) for one in found.votes] == [
-        ("ann", "approve", "03", False),
-        ("bob", "approve", "05", False),
-        ("ann", "approve", "06", True),
+        ("ann", "approve", "05", False),
+        ("bob", "approve", "07", False),
+        ("ann", "approve", "08", True),
     ]
 
 

@@ -40,7 +40,7 @@ from tests.support.whole import as_it_was
 PLACE = Path(__file__).parent
 HERE: Any = "transaction"
 NOTHING: Any = None
-NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 LEADS = GroupQuorum("leads", 2)
 SLACK = GroupQuorum("S1", 1, GroupSource.SLACK_GROUP)
 TERMS = Terms(Tier.LOW, (LEADS,))

@@ -29,7 +29,7 @@ from tests.support.whole import as_it_was
 PLACE = Path(__file__).parent
 HERE: Any = "transaction"
 NOTHING: Any = None
-AT = datetime(2026, 11, 1, tzinfo=UTC)
+AT = datetime(2026, 11, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ async def test_a_run_is_derived_again_by_what_judged_it(asked: Recorded, monkeyp
     assert policies == ["policies(transaction, acme, ['d1'])", "policies(transaction, acme, ['d2', 'd3'])"]
     assert [call for call in asked.calls if call not in policies] == [
         "editions(transaction, book)",
-        "replaying.constants_of({'number': 'N1'}, #1, flow, 3, ref, person:ann, 2026-11-01T00:00:00Z)",
+        "replaying.constants_of({'number': 'N1'}, #1, flow, 3, ref, person:ann, 2026-11-01T02:03:04.567890Z)",
         "replaying.unopened(#1, aw==, graph 1)",
         "replaying._origins(transaction, book, ['edition 1', 'edition 2'], constants)",
     ]

@@ -28,7 +28,7 @@ from tests.support.whole import as_it_was
 PLACE = Path(__file__).parent
 HERE: Any = "transaction"
 NOTHING: Any = None
-AT = datetime(2026, 11, 1, tzinfo=UTC)
+AT = datetime(2026, 11, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 THERE = MessageRef("C9", "17.5")
 
 

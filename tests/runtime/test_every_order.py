@@ -30,7 +30,7 @@ PLACE = Path(__file__).parent
 HERE: Any = "transaction"
 NOTHING: Any = None
 BOB = Actor("person", "bob")
-NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 RUN = UUID("0198c0de-0000-7000-8000-00000000000a")
 
 

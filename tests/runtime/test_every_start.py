@@ -29,7 +29,7 @@ from tests.support.whole import as_it_was
 
 PLACE = Path(__file__).parent
 HERE: Any = "transaction"
-NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 BOB = Actor("token", "bob")
 KEY = b"k" * 32
 FLOW = """workflow: flow
@@ -289,7 +289,7 @@ async def test_the_same_trigger_finds_the_run_that_it_started(
     first, second, *rest = asked.calls
     assert first == "fetchval(SELECT now())"
     assert second.startswith(opened)
-    assert second.endswith(", 2026-11-01T12:00:00Z, pinned=true)")
+    assert second.endswith(", 2026-11-01T12:03:04.567890Z, pinned=true)")
     looked = "runs.run_of_trigger(connection, acme, flow, http, ref-1)"
     assert rest == ([] if opens else [looked])
 

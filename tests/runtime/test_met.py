@@ -19,7 +19,7 @@ from tests.support.rows import uid
 pytestmark = pytest.mark.req("V-8")
 
 NOTHING: Any = None
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 
 
 def met(seen: int, *, exact: int = 0, run: int = 1, drifted: bool = False, finished: bool = False) -> Met:

@@ -15,7 +15,7 @@ from core.identity import Role
 from runtime.engine.contributors import mark
 from runtime.requests import starting, tasks, triggers
 
-NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+NOW = datetime(2026, 11, 1, 12, 3, 4, 567_890, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 

@@ -22,7 +22,7 @@ from tests.support.rows import uid
 
 pytestmark = pytest.mark.req("V-7")
 
-AT = datetime(2026, 11, 1, tzinfo=UTC)
+AT = datetime(2026, 11, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 STEP = StepRow(uid(31), "next", 3, "x.y.z", 4, StepState.RUNNING, lease_epoch=32)
 COMMIT = Commit(
     run_id=uid(1),
