@@ -338,6 +338,7 @@ OF_RUNS: list[Case] = [
         ("signal", "send", "k", "--error", "lost", "--message", "Gone.", "--id", ""),
         0, {"signal": SignalAnswer(SignalCode.ENDED, "i")},
     ),
+    (("signal", "send", "k", "--error", "gone"), 0, {"signal": SignalAnswer(SignalCode.ENDED, "i")}),
     (("signal", "send", "k", "--error", "lost", "--output", "1"), 2, {}),
     (("signal", "send", "k", "--message", "Gone."), 2, {}),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app import outlining
 from app.outlining import lines, outline
 from connectors.catalog import load_catalog
 from policy.load import load_policy
@@ -83,3 +84,10 @@ def test_an_outline_is_told_as_it_was() -> None:
         states = {connector: f"state of {connector}" for connector in workflow.connectors}
         found[name] = {"lines": [*lines(told, states)], "told": told}
     as_it_was(EXPECTED, Named()(found))
+
+
+@pytest.mark.parametrize(
+    ("keep", "words"), [(None, "n (append)"), (1, "n (append, keeps 1)"), (2, "n (append, keeps 2)")]
+)
+def test_what_a_channel_keeps_is_told_if_it_keeps_a_part(keep: int | None, words: str) -> None:
+    assert outlining._channel({"name": "n", "reduce": "append", "keep": keep}) == words

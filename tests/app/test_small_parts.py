@@ -371,3 +371,10 @@ def test_a_servers_log_is_put_aside_when_it_is_full(
     with pytest.raises(ConfigurationError):
         cluster.launch()
     assert (cluster.log.exists(), (tmp_path / "server.log.old").stat().st_size) == (not moves, size if moves else 5)
+
+
+@pytest.mark.parametrize(("kept", "port"), [(None, 0), ("", 0), ("x", 0), ("5433", 5433)])
+def test_a_server_takes_its_last_port_if_one_is_kept(tmp_path: Path, kept: str | None, port: int) -> None:
+    if kept is not None:
+        (tmp_path / "port").write_text(kept)
+    assert Cluster(tmp_path, durable=False)._port() == port

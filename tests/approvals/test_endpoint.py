@@ -127,3 +127,28 @@ def test_bolt_is_set_up_to_answer_late_to_log_nothing_and_to_ask_tasks_first(mon
         ["view", r"counterseal\.[a-z_]+", "on_submission"],
         handlers._failed,
     ]
+
+
+async def test_a_click_is_answered_when_its_form_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[Any] = []
+    listeners: dict[str, Any] = {}
+
+    def app(**_: Any) -> Any:
+        def listens(to: Any) -> Any:
+            return lambda listener: listeners.update({listener.__name__: listener})
+
+        return SimpleNamespace(action=listens, view=listens, error=lambda _: None)
+
+    async def opens(*given: Any) -> None:
+        did.append(["opens", *given])
+
+    async def ack() -> None:
+        did.append("answers")
+
+    monkeypatch.setattr(handlers, "AsyncApp", app)
+    monkeypatch.setattr(handlers, "_open_task", opens)
+    monkeypatch.setattr(handlers, "parse_task_click", lambda body: f"click of {body}")
+    given: Any = {name: name for name in ("authorize", "client", "service", "tasks")}
+    build_bolt(signing_secret="s", **given)
+    await listeners["on_open"](ack, "a body", "its client")
+    assert did == [["opens", "tasks", "its client", "click of a body"], "answers"]

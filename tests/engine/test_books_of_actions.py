@@ -389,3 +389,9 @@ def test_an_output_is_where_expressions_find_it() -> None:
     failing = governed(text.replace("steps:\n", COUNTS, 1), said=(Done({}),)).drive("a")
     error = failing.rows["a"].last_error or {}
     assert (failing.status, error["class"]) == ("failed_terminal", "expression")
+
+
+def test_what_people_are_asked_keeps_its_blanks() -> None:
+    text = HEAD + "  - {id: a, approve: {summary: ' Do ${{ 1 }}? ', approvers: {group: owners}}}\n"
+    gate: Any = governed(text).workflow.graph.leaf("a")
+    assert gate.summary.render({}) == " Do 1? "

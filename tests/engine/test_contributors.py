@@ -200,6 +200,12 @@ def test_contributors_are_named_once_for_each_part() -> None:
         (Role.FORM_FILLER, "person:ben", None),
     ]
     assert named(marks) == ("form_filler:person:ben",)
+    own = [mark(Role.FORM_FILLER, "rita", "one"), mark(Role.UPDATER, "rita")]
+    assert [(one.role, one.principal) for one in contributors_of(run, own)] == [
+        (Role.REQUESTER, "rita"),
+        (Role.FORM_FILLER, "rita"),
+        (Role.UPDATER, "rita"),
+    ]
 
 
 def test_whoever_retried_a_run_is_kept_from_deciding_and_changes_no_action() -> None:
