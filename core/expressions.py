@@ -157,7 +157,7 @@ class Environment:
 
 
 def environment_of(variables: Mapping[str, str], limits: Limits = POLICY_LIMITS) -> Environment:
-    """The environment of these variables, which is made once for all who have the same. Errors as of ``Environment``"""
+    """The environment of these variables, which is made once for all who have the same. Errors as ``Environment``."""
     return _environment_of(tuple(variables.items()), limits)
 
 

@@ -256,7 +256,8 @@ async def test_each_version_that_cannot_be_used_is_named_with_every_connector_th
     monkeypatch.setattr(documents, "newest_workflows", newest)
     connectors: Any = None
     if there is not None:
-        connectors = Connectors({name: object() for name in ("transform", *there)})  # type: ignore[misc]
+        configured: Any = {name: object() for name in ("transform", *there)}
+        connectors = Connectors(configured)
     found = await definitions._check(faces, faces, connectors)
     says = "A policy in force cannot be read, so it denies all that it applies to: "
     wanted = [

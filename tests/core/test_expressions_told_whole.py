@@ -11,7 +11,7 @@ from core.canonical import DEPTH_MAX
 from core.cel_functions import OPT_MAPS_MAX
 from core.errors import ExpressionError
 from core.escaping import Language
-from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment, is_variable_name
+from core.expressions import POLICY_LIMITS, WORKFLOW_LIMITS, ConditionSet, Environment, environment_of, is_variable_name
 from core.origins.expressions import distinct, of_template, under
 from core.origins.leaves import Leaf, leaves, pointed, same, scalars
 from core.origins.matching import ArgumentKind, Matcher
@@ -582,3 +582,22 @@ def test_a_conversation_is_traced_whole() -> None:
     matcher.withheld()
     assert matcher.origins("nobody at all") == [["unknown"]]
     assert matcher.carries(7) == []
+
+
+def test_what_is_kept_is_that_of_the_same_variables_types_limits_and_demand() -> None:
+    kept = environment_of({"a": "int", "b": "string"})
+    assert environment_of({"a": "int", "b": "string"}) is kept
+    others = [
+        environment_of({"a": "string", "b": "string"}),
+        environment_of({"a": "int"}),
+        environment_of({"a": "int", "b": "string"}, WORKFLOW_LIMITS),
+    ]
+    assert [one.variables for one in others] == [{"a": "string", "b": "string"}, {"a": "int"}, kept.variables]
+    assert [one.limits for one in (kept, *others)] == [POLICY_LIMITS, POLICY_LIMITS, POLICY_LIMITS, WORKFLOW_LIMITS]
+    found = kept.compile("a", "int")
+    assert kept.compile("a", "int") is found
+    assert (kept.compile("a").want, kept.compile("b").source) == (None, "b")
+    assert others[0].compile("a", "string").environment is others[0]
+    for _ in range(2):
+        with pytest.raises(ExpressionError, match="is of type int, not string"):
+            kept.compile("a", "string")
