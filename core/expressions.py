@@ -58,7 +58,7 @@ def is_variable_name(name: str) -> bool:
 POLICY_LIMITS = Limits()
 WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
 # The same text is compiled when it is checked, published and carried out, and mostly by one process.
-_ENVIRONMENTS_MAX, _EXPRESSIONS_MAX = 128, 512
+_ENVIRONMENTS_MAX, _EXPRESSIONS_MAX = 128, 256
 _kept = lru_cache(_EXPRESSIONS_MAX)(call)
 
 
