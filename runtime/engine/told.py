@@ -111,10 +111,10 @@ def read_line(
     """
     try:
         read: dict[str, Any] = orjson.loads(line)
-        facts = read["data"]
+        facts = {**read["data"]}
         actor = Actor(read["actor"]["kind"], read["actor"]["id"])
         kind, at, step = _KINDS[read["type"]], datetime.fromisoformat(read["ts"]), read["step"]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise Diverged(f"a line of the book cannot be read: {error}", "chain") from None
     if verify and not _commits_to(read, values, run_key):
         raise Diverged(f"line {seq} ({kind}) commits to other values than those that are stored")

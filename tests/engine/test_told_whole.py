@@ -167,6 +167,9 @@ BROKEN: dict[str, Any] = {
     "a time that is none": lambda line: line.update(ts="soon"),
     "a time that is a number": lambda line: line.update(ts=5),
     "an actor that is a text": lambda line: line.update(actor="ann"),
+    "data that are a list": lambda line: line.update(data=[]),
+    "data that are a text": lambda line: line.update(data="ann"),
+    "data that are nothing": lambda line: line.update(data=None),
 }
 
 
