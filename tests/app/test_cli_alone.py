@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +64,7 @@ from runtime.store.tasks import StoredTask
 from runtime.store.unavailable import Unavailable
 from tests.app.conftest import Command
 from tests.app.test_shown_alone import CARD, ROW, TASK, VIEW
+from tests.app.test_telling import AGENT, TURN
 from tests.support.whole import as_it_was
 
 HERE = Path(__file__).parent
@@ -70,6 +72,8 @@ ID, RUN = UUID(int=1), UUID(int=2)
 # Each time is another: none may stand in the place of a second one.
 AT, LATER, LAST, GONE = (datetime(2026, 1, day, 3, 4, 5, tzinfo=UTC) for day in (2, 3, 4, 5))
 A, R = str(ID), str(RUN)
+# Text from outside may hold it: a terminal would carry it out.
+ESCAPE = "\x1b[2J"
 CAPS = {"max_concurrency": 3, "max_runs_per_min": None, "max_writes_per_run": 0, "weight": 0.5}
 TENANT = {"tenant_id": "acme", **CAPS, "policy_digests": ["d1"], "created_at": AT, "stream_id": ID}
 ERROR = {"code": "refused", "step": "s", "by": "ann", "message": "No."}
@@ -91,6 +95,9 @@ RICH = {
     "purged_at": GONE, "error": {"message": "Gone."}, "bundle": None,
 }  # fmt: skip
 LINE = json.dumps({"ts": "t", "type": "run.started", "actor": {"kind": "person", "id": "tess"}, "step": None}).encode()
+AGENTS = [{**AGENT, "turns": [{**TURN, "says": f"Let {ESCAPE}me."}]}, {**AGENT, "step_key": "u", "turns": []}]
+LATE = [{"says": "It did."}]
+NEXT = json.dumps({"ts": "u", "type": "step.started", "actor": {"kind": "worker", "id": "H:7"}, "step": "s/1"}).encode()
 CHECKPOINTS = {
     number: {
         "superstep": number, "created_at": AT, "digest": f"d{number}", "source": "loop", "versions_seen": {},
@@ -119,7 +126,7 @@ VERSIONS = [
 SHOWN = {
     "name": "w", "version": 2, "digest": "d2", "published_by": "ann", "published_at": AT, "retired_at": None,
     "operations": {"a.b.c": "o1"}, "connectors": ["a"], "source": "workflow: w\n", "definition_digest": None,
-    "outline": None, "problem": "It is too new.",
+    "outline": None, "problem": f"It is too {ESCAPE}new.",
 }  # fmt: skip
 PUBLISHED = Published("w", 2, "0123456789abcdef", True, warnings=("Nobody decides.",))
 
@@ -163,7 +170,7 @@ class Office:
         answer = self.answers.get(name)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return next(answer) if isinstance(answer, cycle) else answer
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, frozenset):
@@ -295,12 +302,12 @@ OF_RUNS: list[Case] = [
     *(
         (
             ("run", "show", R), 0,
-            {"at": seen, "lines": [LINE, LINE], "run": row, "of_run": held, "approvals_page": [ROW]},
+            {"at": seen, "lines": [LINE, NEXT], "run": row, "of_run": held, "approvals_page": [ROW]},
         )
         for seen, row, held in (
             (Seen([], [], [], [], 0), RUN_ROW, []),
             (
-                Seen(STEPS, [RECEIPT, {**RECEIPT, "late": [{"says": "It did."}]}], [], [], 7, channels={"c": 1}), RICH,
+                Seen(STEPS, [RECEIPT, {**RECEIPT, "late": LATE}], [], [], 7, channels={"c": 1}, agents=AGENTS), RICH,
                 [Pause(Stopped.CONNECTOR, "probe", "ann", "Look.", AT)],
             ),
             (
@@ -327,7 +334,7 @@ OF_RUNS: list[Case] = [
     *((("run", verb, R, "--reason", "Why."), 0, {f"{verb}_run": "running"}) for verb in ("retry", "close", "cancel")),
     *((("run", "waits", R, *more), 0, {"waits": {ID: 3, RUN: 5}, "waits_page": WAITS}) for more in ((), ("--all",))),
     (("run", "extend", R, "more.yaml", "--if-version", "4"), 0, {"extend": Extended(2, ("m",), 5)}),
-    (("run", "extend", R, "list.yaml", "--if-version", "4"), 2, {}),
+    (("run", "extend", R, "docs/list.yaml", "--if-version", "4"), 2, {}),
     *(
         (SIGNAL, {"delivered": 0, "already_ended": 0, "kept": 6}.get(code, 4),
          {"signal": SignalAnswer(code, "i", True, RUN, "s")})
@@ -357,7 +364,7 @@ FILLED = StoredTask(
 )
 STORED = StoredTask(TASK, "acme", "main", RUN, None, "", None, None, AT)
 ROW_SHOWN = {**ROW, "card": CARD.to_json()}
-FAULTS = (FormProblem(("n",), "is wrong.", "Mend it."), FormProblem((), "is empty."))
+FAULTS = (FormProblem(("n",), "is wrong.", "Mend it."), FormProblem((), f"is {ESCAPE}empty."))
 BY_AGENT = structs.replace(
     CARD, title="Same", summary="Same", reverse="", changes=(), inputs=(), sources=(), rules=(),
     agent=Agent("triage", "gpt", 3, "ana", ("mail.read", "crm.look"), "It says so."),
@@ -510,10 +517,10 @@ FOR_PROGRAMS: list[Case] = [
 ]  # fmt: skip
 FOR_PROGRAMS = [((*line, "--json"), code, answers) for line, code, answers in FOR_PROGRAMS]
 CHANGES: Any = {
-    "rollback_from": 7, "rules": [{"rule": "p/r", "what": "is new"}], "steps": [], "questions": [], "more": {},
+    "rollback_from": 7, "rules": [{"rule": "p/r", "what": f"is {ESCAPE}new"}], "steps": [], "questions": [], "more": {},
     "unread": 0,
 }  # fmt: skip
-STEP_TOLD: Any = {"step": "s", "operation": "a.b.c", "words": "always denied"}
+STEP_TOLD: Any = {"step": "s", "operation": "a.b.c", "words": f"always {ESCAPE}denied"}
 POLICIES = [
     PUBLISHED,
     Published("p", 2, "0123456789abcdef", False),
@@ -524,9 +531,16 @@ POLICIES = [
     Published("p", 2, "0123456789abcdef", True, dry_run=True, retired=True),
     Published("p", 2, "0123456789abcdef", False, dry_run=True, staged=True, consequences=CHANGES),
 ]
+UNUSABLE = [Unavailable("workflow", *(f"{ESCAPE}{each}" for each in ("bad", "bad.yaml", "No.")))]
+# What becomes of each of three documents, in their order.
+THREE = [
+    Published("w", 2, "0123456789abcdef", True, retired=True, warnings=("Nobody decides.",), steps=(STEP_TOLD,)),
+    Published("v", 7, "123456789abcdef0", True, warnings=("Somebody decides.", "Anybody decides.")),
+    Published("u", 1, "23456789abcdef01", False, retired=True, questions=2),
+]
 OF_DOCUMENTS: list[Case] = [
-    *((("workflow", "list", *more), 0, {"workflow_versions": VERSIONS, "listed": [
-        Unavailable("workflow", "bad", "bad.yaml", "No.")]}) for more in ((), ("--json",))),
+    *((("workflow", "list", *more), 0, {"workflow_versions": VERSIONS, "listed": UNUSABLE})
+      for more in ((), ("--json",))),
     *((("workflow", "show", "w@2", *more), 0, {"describe": SHOWN, "standing": {"a": "configured"}})
       for more in ((), ("--json",), ("--source",))),
     (("workflow", "show", "w"), 0, {"describe": {**SHOWN, "operations": {}}, "standing": {}}),
@@ -534,13 +548,12 @@ OF_DOCUMENTS: list[Case] = [
     (("workflow", "retire", "w"), 2, {}),
     *((("workflow", "retire", "w@2", *more), 0, {"retire_workflow": retired}) for more, retired in (
         ((), Retired("w", 2, True, 1)), ((), Retired("w", 2, False, None)), (("--json",), Retired("w", 2, True, 1)))),
-    *((("workflow", "publish", "w.yaml", "more.yaml", *more), 0, {"publish_workflow": Published(
-        "w", 2, "0123456789abcdef", True, retired=True, warnings=("Nobody decides.",), steps=(STEP_TOLD,))})
-      for more in ((), ("--json",))),
-    (("workflow", "publish", "w.yaml", "missing.yaml"), 2, {}),
+    *((("workflow", "publish", "w.yaml", "docs/more.yaml", "docs/list.yaml", *more), 0,
+       {"publish_workflow": cycle(THREE)}) for more in ((), ("--json",))),
+    (("workflow", "publish", "w.yaml", "docs/missing.yaml"), 2, {}),
     (("directory", "publish", "w.yaml"), 0, {"publish_directory": PUBLISHED}),
     *((("policy", "publish", "w.yaml"), 0, {"publish_policy": done}) for done in POLICIES),
-    (("policy", "publish", "w.yaml", "--stage", "--json"), 0, {"publish_policy": PUBLISHED}),
+    (("policy", "publish", "docs/w.yaml", "--stage", "--json"), 0, {"publish_policy": PUBLISHED}),
     (("policy", "publish", "w.yaml", "--dry-run"), 0, {"publish_policy": POLICIES[-1]}),
     *((("policy", "retire", "p", *more), 0, {"retire_policy": done})
       for more, done in (((), POLICIES[0]), (("--dry-run",), POLICIES[1]), (("--json",), POLICIES[2]))),
@@ -564,8 +577,10 @@ PARTS = {
 @pytest.fixture
 def papers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The documents that command lines name, and the id of whatever is new."""
+    (tmp_path / "docs").mkdir()
     for name, text in (("more", "steps:\n  - {id: m}\n"), ("list", "[]\n"), ("w", "workflow: w\n")):
-        (tmp_path / f"{name}.yaml").write_text(text)
+        for folder in (tmp_path, tmp_path / "docs"):
+            (folder / f"{name}.yaml").write_text(text)
     monkeypatch.setattr(runs, "new_id", lambda: "new")
 
 
@@ -630,6 +645,17 @@ def _read(out: str) -> Any:
         return json.loads(out)
     except ValueError:
         return f"no JSON: {out}"
+
+
+def test_of_a_long_run_everything_is_shown(
+    office: Office, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Seen([{**STEPS[0], "attempt": number} for number in range(300)], [RECEIPT] * 200, [], [], 7, agents=AGENTS)
+    office.answers = {**SHOWS, "at": seen, "lines": [LINE] * 400, "of_run": []}
+    shown = json.loads(Command(capsys, monkeypatch)("run", "show", R, "--json"))
+    counts = {name: len(shown[name]) for name in ("steps", "receipts", "timeline", "agents", "approvals")}
+    assert counts == {"steps": 300, "receipts": 200, "timeline": 400, "agents": 2, "approvals": 1}
+    assert [step["attempt"] for step in shown["steps"]] == [*range(300)]
 
 
 def test_the_acting_person_is_the_one_of_the_settings(office: Office) -> None:

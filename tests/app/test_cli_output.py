@@ -92,3 +92,43 @@ def test_evidence_is_written_for_its_owner_alone(tmp_path: Path, clean_environme
 def test_only_a_step_that_is_tried_again_has_a_next_try(status: StepState, error: object) -> None:
     shown = runs._step({"status": status, "next_eligible_at": "then", "last_error": error})
     assert shown["next_try"] == ("then" if status is StepState.FAILED_RETRYABLE else None)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (None, None),
+        ({}, "error: "),
+        ({"code": "timeout", "message": "Too late."}, "timeout: Too late."),
+        ({"code": "timeout", "step": "s", "message": "Too late."}, "timeout at s: Too late."),
+        ({"code": "canceled", "by": "ann", "message": "No."}, "canceled by ann: No."),
+        ({"code": "canceled", "by": "ann", "step": "s", "message": "No."}, "canceled at s by ann: No."),
+        ({"code": "canceled", "by": "", "step": None, "message": "No."}, "canceled: No."),
+    ],
+)
+def test_an_error_names_its_step_and_its_actor_as_far_as_it_has_them(error: Any, words: str | None) -> None:
+    assert runs._error(error) == words
+    shown = runs._step({"status": StepState.FAILED_RETRYABLE, "next_eligible_at": None, "last_error": error})
+    assert shown["last_error"] == words
+
+
+@pytest.mark.parametrize("step", [None, "b/1"])
+def test_a_line_of_the_book_is_told_with_its_actor_and_step(step: str | None) -> None:
+    line = {"ts": "t", "type": "step.started", "actor": {"kind": "worker", "id": "Host:7"}, "step": step, "run": "r"}
+    told = {"seq": 7, "at": "t", "type": "step.started", "actor": "worker:Host:7", "step": step}
+    assert runs._event(7, json.dumps(line).encode()) == told
+
+
+@pytest.mark.parametrize(
+    ("part", "fields"),
+    [
+        (["a", {"b": 1}], {"0": "a", "1": {"b": 1}}),
+        ([], {}),
+        ({"c": 1, "d": None}, {"c": 1, "d": None}),
+        ({}, {"": None}),
+        ("R-1", {"": "R-1"}),
+        (None, {"": None}),
+    ],
+)
+def test_a_part_of_a_state_is_shown_as_fields(part: Any, fields: dict[str, Any]) -> None:
+    assert runs._part(part) == fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -150,3 +151,32 @@ async def test_queues_and_places_are_told_as_they_are_set(
     ):
         found = [check async for check in doctor._blobs(load_settings(**given))]
         assert found == [Check("evidence store", state, words)]
+
+
+@pytest.mark.parametrize(("may", "well"), [(os.W_OK | os.X_OK, True), (os.W_OK, False), (os.X_OK, False), (0, False)])
+async def test_evidence_is_stored_in_a_folder_that_can_be_written_and_entered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, may: int, well: bool
+) -> None:
+    """Ask the nearest folder that is there, which would have to take the new ones."""
+    asked: list[Path] = []
+
+    def access(path: Path, mode: int) -> bool:
+        asked.append(path)
+        return mode & may == mode
+
+    monkeypatch.setattr(os, "access", access)
+    there, new = tmp_path / "evidence", tmp_path / "new" / "home"
+    there.mkdir()
+    file = tmp_path / "file"
+    file.touch()
+    for folder, nearest in ((there, there), (new / "evidence", tmp_path)):
+        asked.clear()
+        settings: Any = SimpleNamespace(s3_bucket=None, evidence_path=folder, home=new)
+        words = f"{folder} (COUNTERSEAL_S3_BUCKET names no bucket)" if well else f"{folder} cannot be written to"
+        state = State.OK if well else State.BROKEN
+        assert [check async for check in doctor._blobs(settings)] == [Check("evidence store", state, words)]
+        assert asked == [nearest]
+    for folder in (file, file / "evidence"):
+        assert not doctor._writable(folder)
+    monkeypatch.chdir(tmp_path)
+    assert doctor._writable(Path("any")) is well

@@ -191,6 +191,11 @@ def test_a_home_belongs_to_an_installation_or_to_a_demo_and_its_child(tmp_path: 
         (home / "demo.lock").write_bytes(b"%d" % os.getppid())
         with file_locks.installation(home):
             assert file_locks.is_held(home / "parts.lock"), "of the demo that started us"
+    looking = file_locks.lock(home / "demo.lock", shared=True)
+    (home / "demo.lock").write_bytes(b"1")
+    with file_locks.installation(home), file_locks.installation(home):
+        assert file_locks.is_held(home / "parts.lock"), "another that looks, too, is no demo"
+    os.close(looking)
     assert {stat.S_IMODE((home / name).stat().st_mode) for name in ("parts.lock", "demo.lock")} == {0o600}
     assert not file_locks.is_held(home / "parts.lock")
     assert not file_locks.is_held(home / "demo.lock")

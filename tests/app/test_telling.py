@@ -102,7 +102,15 @@ STORIES: list[tuple[dict[str, Any], list[str]]] = [
         [FIRST, SECOND, '    result: {"a":"é","b":1}'],
     ),
     ({**AGENT, "turns": [{**TURN, "result": False}]}, [FIRST, SECOND, "    result: false"]),
-]
+    ({**AGENT, "cost_usd": "0"}, ["m  running: 1 turn, 1 call, 0 refused, 5 tokens, 0 USD", SECOND]),
+    ({**AGENT, "turns": [{**TURN, "came": "answer", "says": "Done.", "result": {}}]},
+     [FIRST, "  turn 1  answer, 5 tokens", "    result: {}"]),
+    ({**AGENT, "turns": [{**TURN, "reason": "x" * 161, "says": "y" * 161}]},
+     [FIRST, f"{SECOND}: {'x' * 160}… (161 characters)", f"    the model says: {'y' * 160}… (161 characters)"]),
+    ({**AGENT, "turns": [{**TURN, "result": "z" * 161}, {**TURN, "turn": 2, "tokens": 0}]},
+     [FIRST.replace("1 turn,", "2 turns,"), SECOND, f'    result: "{"z" * 159}… (163 characters)',
+      "  turn 2  calls, 0 tokens"]),
+]  # fmt: skip
 CALLS: list[tuple[dict[str, Any], str]] = [
     ({}, 't/1/1  crm.look {"a": 1} → done'),
     ({"source": "?"}, 't/1/1  look {"a": 1} → done'),
@@ -112,6 +120,9 @@ CALLS: list[tuple[dict[str, Any], str]] = [
     ({"came": "rejected", "by": "ann", "reason": "No."}, 't/1/1  crm.look {"a": 1} → rejected by ann: No.'),
     ({"asked": "x" * 160}, f"t/1/1  crm.look {'x' * 160} → done"),
     ({"asked": "x" * 161}, f"t/1/1  crm.look {'x' * 160}… (161 characters) → done"),
+    ({"reason": "x" * 161}, f't/1/1  crm.look {{"a": 1}} → done: {"x" * 160}… (161 characters)'),
+    ({"source": "x" * 161}, f't/1/1  {"x" * 160}… (161 characters) {{"a": 1}} → done'),
+    ({"came": "open", "status": "failed", "by": "ann"}, 't/1/1  crm.look {"a": 1} → open (failed) by ann'),
 ]
 
 
