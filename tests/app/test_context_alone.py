@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import sys
 from collections.abc import AsyncIterator
@@ -158,6 +159,10 @@ def test_words_ids_and_names_are_read_or_told_with_the_way_out(clean_environment
     clean_environment.setenv("COUNTERSEAL_PERSON", "tess")
     acting = context.actor(load_settings())
     assert (acting.kind, acting.id) == ("person", "tess")
+    clean_environment.delenv("COUNTERSEAL_PERSON")
+    clean_environment.setattr(getpass, "getuser", lambda: "os-user")
+    acting = context.actor(load_settings())
+    assert (acting.kind, acting.id) == ("person", "os-user")
     context.check_word("b", ["a", "b"], "state")
     with pytest.raises(InputError) as refused:
         context.check_word("c", ["a", "b"], "state")
@@ -170,6 +175,34 @@ def test_words_ids_and_names_are_read_or_told_with_the_way_out(clean_environment
     assert context.name("a_b-9", "NAME") == "a_b-9"
 
 
+def test_a_file_is_read_up_to_its_longest_length_or_named_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("some")
+    folder.mkdir()
+    (folder / "a").write_bytes(b"\xff12")
+    assert context.read_input(folder / "a", 3) == context.typed("@some/a") == b"\xff12"
+    (folder / "long").write_bytes(b"x" * (1024 * 1024))
+    assert len(context.read_input(folder / "long")) == len(context.read_text(folder / "long")) == 1024 * 1024
+    (folder / "longer").write_bytes(b"x" * (1024 * 1024 + 1))
+    refused: list[tuple[Any, str, str]] = [
+        (lambda: context.read_input(folder / "a", 2), "a", "is larger than 2 bytes"),
+        (lambda: context.read_input(folder / "longer"), "longer", "is larger than 1048576 bytes"),
+        (lambda: context.read_text(folder / "longer"), "longer", "is larger than 1048576 bytes"),
+        (lambda: context.read_text(folder / "a"), "a", "is not UTF-8"),
+        (lambda: context.read_text(folder / "none"), "none", "cannot be read: No such file or directory"),
+        (lambda: context.typed("@some/none"), "none", "cannot be read: No such file or directory"),
+        (lambda: context.read_input(folder), "", "cannot be read: Is a directory"),
+    ]
+    for read, name, words in refused:
+        with pytest.raises(InputError) as error:
+            read()
+        assert (error.value.where, error.value.message) == (str(folder / name), words)
+    assert context.typed(" @some/a") == b" @some/a"
+    assert context.typed("é\udcff") == b"\xc3\xa9\xff", "as the terminal gave it"
+
+
 def test_a_file_is_written_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +210,17 @@ def test_a_file_is_written_whole_or_not_at_all(
     place.write_bytes(b"old and longer")
     evidence._write(place, b"new")
     assert (place.read_bytes(), place.stat().st_mode & 0o777) == (b"new", 0o600)
+    moved: list[Any] = []
+    write = Path.write_bytes
+
+    def beside(self: Path, data: bytes) -> int:
+        moved.append((self.parent.parent, self.name, self.stat().st_mode & 0o777, place.read_bytes()))
+        return write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", beside)
+        evidence._write(place, b"new")
+    assert moved == [(tmp_path, "b.zip", 0o600, b"new")], "on the same disk, so that it is moved at once"
     with pytest.raises(InputError) as refused:
         evidence._write(tmp_path / "none" / "b.zip", b"new")
     assert str(refused.value) == f"{tmp_path}/none/b.zip: cannot be written: No such file or directory"
