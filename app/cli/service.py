@@ -167,7 +167,10 @@ async def token_create(
     for name in role:
         context.check_word(name, list(access.Role), "role")
     roles = frozenset(map(access.Role, role))
-    lifetime = parse_duration(expires)
+    try:
+        lifetime = parse_duration(expires)
+    except InputError as error:
+        raise InputError(error.message, where="--expires", remedy=error.remedy) from None
     async with context.faces(tenant) as faces:
         owner, who = faces.settings.tenant, context.actor(faces.settings)
         made = await access.create_token(faces.database, owner, subject, roles, lifetime, who)

@@ -98,8 +98,8 @@ async def extend_wait(correlation_key: Key, body: PutOffIn, who: Signaler, faces
     """Extends the deadline of a durable operation's wait, at most to the `extend_to` of its declaration."""
     try:
         span = None if body.for_ is None else parse_duration(body.for_)
-    except ValueError as error:
-        raise InputError(str(error), where="for", remedy="Write it as in P7D.") from None
+    except InputError as error:
+        raise InputError(error.message, where="for", remedy=error.remedy) from None
     order = PutOff(who.tenant, correlation_key, who.actor, body.token, body.until, span)
     return await put_off(faces.database, faces.definitions, order)
 

@@ -431,6 +431,8 @@ OF_THE_SERVICE: list[Case] = [
         0, {"create_token": TOKEN},
     ),
     (("token", "create", "--subject", "ann", "--role", "owner"), 2, {}),
+    *((("token", "create", "--subject", "ann", "--role", "admin", "--expires", text), 2, {})
+      for text in ("soon", "PT0S", "P4000D")),
     (("token", "create", "--subject", "ann", "--role", "admin", "--tenant", "No"), 2, {}),
     *((("token", "list", *more), 0, {"listed": [TOKEN_ROW]}) for more in ((), ("--tenant", "other"))),
     (("token", "revoke", "cst_x"), 0, {"revoke_token": 2}),

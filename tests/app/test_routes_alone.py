@@ -271,7 +271,8 @@ OF_SIGNALS = [
     Asked(SIGNAL, {"error": {"code": "c", "message": "m"}}, signal=SignalAnswer(SignalCode.STALE, "i")),
     Asked(SIGNAL, {"error": {"code": "c"}, "output": 0}),
     *(Asked(f"{SIGNAL}/extend", body, put_off=Later(RUN, "s", LATER, True))
-      for body in ({"for": "P1DT2H", "token": "t"}, {"until": "2030-01-01T00:00:00Z"}, {}, {"for": "soon"})),
+      for body in ({"for": "P1DT2H", "token": "t"}, {"until": "2030-01-01T00:00:00Z"}, {}, {"for": "soon"},
+                   {"for": "P4000D"})),
 ]  # fmt: skip
 VOTES = f"approver POST /v1/approvals/{A}/votes"
 COMPLETE = f"approver POST /v1/tasks/{A}/complete"
