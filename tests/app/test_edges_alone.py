@@ -18,7 +18,9 @@ from app.postgres_cluster import Cluster
 from app.settings import load_settings
 from core.errors import ConfigurationError, TransportError
 from evidence.s3 import Retention
+from runtime.requests import publishing
 from tests.app.test_storage_alone import URL, Server
+from tests.support.recorded import Connected, Recorded
 
 DIGEST = bytes(range(32))
 HEX, BASE64 = DIGEST.hex(), base64.b64encode(DIGEST).decode()
@@ -110,3 +112,11 @@ def test_only_the_owner_of_a_database_changes_it(faces: str, engine: str | None,
     with pytest.raises(ConfigurationError) as refused:
         service._owner(Logins(faces, engine, owner))
     assert refused.value.message.startswith("COUNTERSEAL_DATABASE_URL is not set: only the owner")
+
+
+async def test_the_default_tenant_is_founded_in_a_transaction_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, database = Recorded(monkeypatch), Connected()
+    told.put(publishing, ensure_tenant=True)
+    founded: Any = database
+    await storage.found_default_tenant(founded)
+    assert told.calls == ["publishing.ensure_tenant(transaction of default, default)"]
