@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from app import adapters, storage
+from app.definitions import UNREADABLE
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.port import SETTINGS
@@ -128,7 +129,7 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         try:
             needed = definitions.compiled(version).connectors
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
-        except CountersealError as error:
+        except UNREADABLE as error:
             yield Check(name, State.BROKEN, str(error))
     for one in unusable:
         yield Check(f"unavailable {one.kind} {one.name}".strip(), State.BROKEN, f"since the last start: {one.reason}")

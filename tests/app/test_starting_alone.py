@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 import structlog
+from pydantic import ValidationError
 
 from app import adapters, checking, definitions, doctor, storage
 from app.checking import Standing
@@ -21,6 +22,7 @@ from app.logins import Logins
 from app.outlining import outline
 from app.settings import load_settings
 from connectors.catalog import Source, load_catalog
+from connectors.operation import Operation
 from connectors.port import SETTINGS, Connectors
 from core.canonical import digest
 from core.db import FACES_ROLE
@@ -223,6 +225,13 @@ steps:
 """
 
 
+def _strange() -> ValueError:
+    """What is raised for a declaration of another release, as it was frozen with a version."""
+    with pytest.raises(ValidationError) as refused:
+        Operation.model_validate({"name": "a.b.c", "new": 1})
+    return refused.value
+
+
 def _stored(name: str, version: int = 2) -> Any:
     return SimpleNamespace(name=name, version=version)
 
@@ -234,7 +243,7 @@ async def test_each_version_that_cannot_be_used_is_named_with_every_connector_th
 ) -> None:
     faces: Any = Faces(None)
     workflow = load_workflow(NEEDS, "needs.yaml", load_catalog())
-    broken = [SimpleNamespace(message="m1"), SimpleNamespace(message="m2")]
+    broken, strange = [SimpleNamespace(message="m1"), SimpleNamespace(message="m2")], _strange()
 
     async def policies(connection: Any, tenant: str, digests: Any) -> Any:
         assert (connection, tenant, digests) == (faces, "acme", ["d1"])
@@ -243,13 +252,15 @@ async def test_each_version_that_cannot_be_used_is_named_with_every_connector_th
     def compiled(version: Any) -> Any:
         if version.name == "unread":
             raise InputError("is too new")
+        if version.name == "strange":
+            raise strange
         return workflow
 
     async def in_force(connection: Any, tenant: str) -> list[str]:
         return ["d1"]
 
     async def newest(connection: Any, tenant: str) -> list[Any]:
-        return [_stored("unread", 3), _stored("needs"), _stored("again", 4)]
+        return [_stored("unread", 3), _stored("strange", 5), _stored("needs"), _stored("again", 4)]
 
     faces.definitions = SimpleNamespace(policies=policies, compiled=compiled)
     monkeypatch.setattr(documents, "in_force", in_force)
@@ -263,6 +274,7 @@ async def test_each_version_that_cannot_be_used_is_named_with_every_connector_th
     wanted = [
         *(Unavailable("policy", "", "a policy in force", f"{says}{one}") for one in ("m1", "m2")),
         Unavailable("workflow", "unread", "unread@3", "unread@3: is too new"),
+        Unavailable("workflow", "strange", "strange@5", f"strange@5: {strange}"),
     ]
     lacks = [] if there is None else [name for name in ("servicenow", "slack") if name not in there]
     for name, version in (("needs", 2), ("again", 4)) if lacks else ():
@@ -293,7 +305,7 @@ async def test_without_a_number_the_newest_that_is_not_retired_is_described(
         PublishedVersion("w", number, f"d{number}", "ann", AT, AT if number in retired else None, ("b.c.d",), ("x",))
         for number in (3, 2, 1)
     ]
-    readable = True
+    refused: Exception | None = None
 
     async def versions(connection: Any, tenant: str, name: str) -> Any:
         assert (connection, tenant, name) == ("connection", "acme", "w")
@@ -305,8 +317,8 @@ async def test_without_a_number_the_newest_that_is_not_retired_is_described(
     workflow = load_workflow(NEEDS, "needs.yaml", load_catalog())
 
     def compiled(which: Any) -> Any:
-        if not readable:
-            raise InputError("is too new")
+        if refused is not None:
+            raise refused
         return workflow
 
     monkeypatch.setattr(documents, "known_versions", versions)
@@ -323,9 +335,9 @@ async def test_without_a_number_the_newest_that_is_not_retired_is_described(
     outlined = {"definition_digest": workflow.definition_digest, "outline": outline(workflow)}
     assert found == {**told, **outlined, "problem": None}
     assert [*found["operations"]] == ["b.c.d", "z.z.z"]
-    readable = False
-    found = await definitions.describe(connection, catalog, "acme", "w", version)
-    assert found == {**told, "definition_digest": None, "outline": None, "problem": "is too new"}
+    for refused in (InputError("is too new"), _strange()):
+        found = await definitions.describe(connection, catalog, "acme", "w", version)
+        assert found == {**told, "definition_digest": None, "outline": None, "problem": str(refused)}
     with pytest.raises(NotFoundError):
         await definitions.describe(connection, catalog, "acme", "w", 7)
 
@@ -422,7 +434,12 @@ async def test_the_doctor_tells_each_document_pause_and_trigger_of_its_tenant(
     faces: Any = Faces(None)
     answers: dict[Any, Any] = {
         (tenants, "listed"): [{"policy_digests": ["d1"]}] if there else [],
-        (documents, "newest_workflows"): [_stored("unread", 3), _stored("needs"), _stored("plain", 1)],
+        (documents, "newest_workflows"): [
+            _stored("unread", 3),
+            _stored("strange", 5),
+            _stored("needs"),
+            _stored("plain", 1),
+        ],
         (bundles, "failures"): [(UUID(int=7), "It is large")],
         (inbox, "unstarted"): [("w", 3, "No.", AT)],
         (pausing, "listed"): [
@@ -431,7 +448,7 @@ async def test_the_doctor_tells_each_document_pause_and_trigger_of_its_tenant(
         ],
         (unavailable, "listed"): [BAD, Unavailable("policy", "", "p", "It is broken.")],
     }
-    asked: list[Any] = []
+    asked, strange = list[Any](), _strange()
     for (module, name), answer in answers.items():
 
         async def told(connection: Any, *tenant: str, answer: Any = answer) -> Any:
@@ -443,6 +460,8 @@ async def test_the_doctor_tells_each_document_pause_and_trigger_of_its_tenant(
     def compiled(version: Any) -> Any:
         if version.name == "unread":
             raise InputError("is too new")
+        if version.name == "strange":
+            raise strange
         return SimpleNamespace(connectors=("servicenow", "slack") if version.name == "needs" else ())
 
     async def policies(connection: Any, tenant: str, digests: Any) -> Any:
@@ -466,6 +485,7 @@ async def test_the_doctor_tells_each_document_pause_and_trigger_of_its_tenant(
     assert policy == Check("policy", State.MISSING, "none is in force, so every action is denied")
     assert rest == [
         Check("workflow unread@3", State.BROKEN, "is too new"),
+        Check("workflow strange@5", State.BROKEN, str(strange)),
         Check("workflow needs@2", State.OK, "needs servicenow, slack"),
         Check("workflow plain@1", State.OK, "needs no connector"),
         Check("unavailable workflow bad", State.BROKEN, f"since the last start: {BAD.reason}"),
