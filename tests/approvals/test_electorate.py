@@ -132,3 +132,57 @@ def test_who_has_no_approvers_is_told_to_name_some() -> None:
         "Nobody may decide this: its terms name no approvers.",
         "Name some in the policy's rule.",
     )
+
+
+def test_a_directory_without_anybody_is_published_all_the_same() -> None:
+    """Whoever reads this looks for people to add, and not for a directory to publish."""
+    found = unanswerable(terms(GroupQuorum("leads", 1)), (), Directory.of("d9", []), {})
+    assert found is not None
+    assert found.message == "It asks for 1 of the group 'leads', which has nobody in the directory."
+
+
+def test_groups_of_one_name_and_two_sources_are_two_groups() -> None:
+    """Only that of Slack has to be looked up, and only its members are Slack's."""
+    ours, slack = GroupQuorum("leads", 1), GroupQuorum("leads", 1, GroupSource.SLACK_GROUP)
+    for groups in ((ours, slack), (slack, ours)):
+        assert slack_groups(terms(*groups)) == (slack,)
+        escalate = Escalation(60, groups[1])
+        assert slack_groups(terms(groups[0], escalate=escalate)) == (slack,)
+    found = unanswerable(terms(ours, slack), (), PEOPLE, {ours.key: frozenset({"U1"}), slack.key: frozenset()})
+    assert found is not None
+    assert found.message == "It asks for 1 of the Slack group 'leads', which has nobody in the directory."
+
+
+def test_who_shaped_it_is_named_for_the_groups_of_every_plan() -> None:
+    """Ann is in none of the groups that are asked first, and bars those that are asked later."""
+    escalate = Escalation(60, GroupQuorum("owners", 1), frozenset({"group:nobody"}))
+    words = said(terms(GroupQuorum("nobody", 1), escalate=escalate), ANN)
+    assert words == (
+        "It asks for 1 of the group 'nobody', which has nobody in the directory. "
+        "Whoever shaped it does not decide it: Ann requested this."
+    )
+
+
+def test_every_group_that_lacks_somebody_is_named() -> None:
+    words = said(terms(GroupQuorum("nobody", 1), GroupQuorum("owners", 2), GroupQuorum("leads", 2)))
+    assert words == (
+        "It asks for 1 of the group 'nobody', which has nobody in the directory. "
+        "It asks for 2 of the group 'owners', which has 1 person in the directory, of whom 1 may decide this."
+    )
+
+
+def test_of_two_people_each_takes_a_seat_of_every_group() -> None:
+    """Three seats of two groups, and two people."""
+    both = terms(GroupQuorum("leads", 2), GroupQuorum("owners", 1), two_person=True)
+    assert said(both) == "It asks for 3 different people, a seat each, and 2 of its groups may decide this."
+    assert said(terms(GroupQuorum("leads", 1), GroupQuorum("owners", 1), two_person=True)) == ""
+
+
+def test_an_account_is_any_of_a_persons() -> None:
+    """One of a person's accounts in the group is enough, whichever it is."""
+    several = Directory.of(
+        "d1", [Entry("ann", "Ann", principals=("slack:U1", "slack:T2/U2", "email:a@b.example", "slack:U3"))]
+    )
+    for account in ("U1", "T2/U2", "U3"):
+        assert unanswerable(terms(S0IT), (), several, {S0IT.key: frozenset({account, "U9"})}) is None
+    assert unanswerable(terms(S0IT), (), several, {S0IT.key: frozenset({"U2", "T1/U1"})}) is not None

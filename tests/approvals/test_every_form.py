@@ -130,6 +130,8 @@ FIELDS: dict[str, Any] = {
         "enum": ["a", 5, "", " a", "a ", "x" * 75, "x" * 76, "a\u200b", "a\nb", "a", "b", "b", "b"],
     },
     "options in a text": {**TEXT, "enum": "abc"},
+    "options of two cases": {**TEXT, "enum": ["no", "No", "NO"]},
+    "options of one case twice": {**TEXT, "enum": ["No", "no", "No"]},
     "default of no option": {**TEXT, "enum": ["a"], "default": "b"},
     "default beside another fault": {**TEXT, "enum": ["a", "a"], "default": "b"},
     "defaults of no option": listed(default=["o0", "x", "y"]),
@@ -359,6 +361,7 @@ def drawn() -> dict[str, Any]:
         "option of 76": {**TEXT, "enum": ["x" * 68 + "`"], "default": "x" * 68 + "`"},
         "options of 75": listed(items={"type": "string", "enum": ["x" * 67 + "`", "x" * 68 + "`"]}, maxItems=1),
         "no choice": {**TEXT, "enum": ["a", "b"]},
+        "spaces around words": {**TEXT, "title": " a ", "description": " b "},
         "no default": {"type": "boolean"},
         "yes": {"type": "boolean", "default": True},
         "no": {"type": "boolean", "default": False},
@@ -371,6 +374,8 @@ def drawn() -> dict[str, Any]:
     }
     found: dict[str, Any] = {name: input_blocks(of_field(**schema)) for name, schema in limits.items()}
     found["heading"] = input_blocks({**of_field(**TEXT), "title": "a\u200bb", "description": "a\n b"})
+    found["title alone"] = input_blocks({**of_field(**TEXT), "title": " a "})
+    found["description alone"] = input_blocks({**of_field(**TEXT), "description": " a "})
     return found
 
 

@@ -62,6 +62,8 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
         "borders": {f"{code:04X}": visible(f"a{chr(code)}b") for code in BORDERS},
         "edges": [visible(text) for text in (" a", "a ", " ", "  ", "a b", "\ta")],
         "no edges": [visible(text, edges=False) for text in (" a", "a ", " ", "\ta")],
+        "shown without edges": [shown(text, edges=False) for text in (" a ", " ", "  ", "<\t>")],
+        "sections": [section(text) for text in ("", "a", "<https://a|b>", "*a* & `b`")],
         "marks": [visible("Z" + "\u0300" * many + "Z\u0301") for many in (3, 4, 5)],
         "marks after others": [visible(f"Z{other}" + "\u0300" * 4) for other in ("\u0488", "\u0903", "\u200b", "a")],
         "long values": [literal(value) for value in ({"b": "x" * 190, "a": {"d": 1, "c": 2}}, ["é" * 200])],
@@ -74,6 +76,7 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
             entry("L", "a\nb"), entry("L", "a\n\n b", note="n"), entry("L", "a\n\n b", note="_(JSON)_"),
             entry("L", "a", "b\nc", note="n"), entry("L", " a"), entry("L", "a\nb", "c", note="n"),
             entry("L", "a\nb", "c\nd"), entry("L", "a", "b", "c"), entry("L", "a", "b\n", "c"),
+            entry("L", " a ", " b\n c "), entry("L", " a ", " b\n c ", note="_(JSON)_"),
         ],
     }  # fmt: skip
     for many in (200, 201):

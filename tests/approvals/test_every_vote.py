@@ -76,6 +76,7 @@ def judged(one: Approval) -> dict[str, Any]:
     doubt = replace(wide, kind=ApprovalKind.IN_DOUBT)
     three = ("group:leads", "group:owners", "slack_group:S0IT")
     slack = replace(one, terms=Terms(Tier.LOW, (LEADS, OWNERS, SLACK)))
+    pair = replace(one, terms=Terms(Tier.LOW, (LEADS,), two_person=True))
     done = {
         status: replace(wide, status=status, votes=votes)
         for status, votes in (
@@ -146,6 +147,7 @@ def judged(one: Approval) -> dict[str, Any]:
             BOTH, Choice.AGAIN, on=replace(doubt, votes=(vote("bob", "group:leads", choice=Choice.AGAIN),))
         ),
         "of two persons the first": said(ANN, on=replace(wide, terms=replace(wide.terms, two_person=True))),
+        "of two persons of one group the first": said(ANN, on=pair),
     }
 
 
