@@ -323,6 +323,7 @@ def test_a_home_knows_its_own() -> None:
           for team in ("T1", "T2")
            for of in (None, "E1", {}, {"enterprise_id": ""}, {"enterprise_id": "E1"},
                      {"enterprise_id": "E2", "teams": ["T1"]},
+                     {"enterprise_id": "", "teams": ["T1"]},
                      {"enterprise_id": "E1", "teams": ["T1"]}, {"enterprise_id": "E1", "teams": ["T2"]},
                      {"enterprise_id": "E1", "teams": "T1"})),
     ]  # fmt: skip
@@ -441,10 +442,11 @@ async def test_a_submission_is_answered_by_a_page_a_fault_or_a_sentence(view: Ca
         assert desk.calls == [("submit", decided)]
     for counted in (True, False):
         faulty = Desk(None, Answer(counted, "Give a reason.", about_reason=True))
-        assert await handlers._submission(faulty, decided) == {
-            "response_action": "errors",
-            "errors": {"reason": "Give a reason."},
-        }
+        for reason in ("no", ""):
+            assert await handlers._submission(faulty, replace(decided, reason=reason)) == {
+                "response_action": "errors",
+                "errors": {"reason": "Give a reason."},
+            }
 
 
 @pytest.mark.parametrize("state", TaskState)
@@ -508,3 +510,74 @@ async def test_a_failure_is_answered_by_its_kind(caplog: pytest.LogCaptureFixtur
         [503, '{"error": "unavailable"}', {"retry-after": ["1"]}],
     ]
     assert [record.message for record in caplog.records] == ["a Slack interaction failed and was not acknowledged"]
+
+
+async def test_the_failure_itself_is_logged_and_not_what_led_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    error = OSError("the database is away")
+    error.__cause__ = ValueError("first")
+    await handlers._failed(error)
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert (record.exc_info[1], record.levelname) == (error, "ERROR")
+
+
+async def test_an_operator_reads_why_clicks_are_refused_or_from_whom_they_are_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    client: Any = Web(views_open=AWAY)
+    assert not await handlers._opened(client, "t", {})
+    web = Web(auth_test=[AWAY, {}, {"team_id": "T1"}], users_info=SLOW)
+    asking = workspace(web)
+    for _ in range(4):
+        await asking.home()
+    await asking.stranger(ANN)
+    refused = "Slack does not say where the app is installed, so clicks are refused: "
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "a modal could not be opened: no answer from Slack: TimeoutError"),
+        ("WARNING", f"{refused}no answer from Slack: TimeoutError"),
+        ("WARNING", f"{refused}the answer names no team"),
+        ("INFO", "accepting clicks of members of T1"),
+        (
+            "WARNING",
+            "Slack cannot be asked about an account, so its clicks are refused: Slack asks for fewer requests",
+        ),
+    ]
+
+
+ORGANISATION = {"team_id": "T1", "enterprise_id": "E1", "is_enterprise_install": True}
+
+
+@pytest.mark.parametrize(
+    ("home", "about", "code"),
+    [
+        ({"team_id": "T1"}, {"team_id": "T1"}, None),
+        ({"team_id": "T1"}, {"team_id": "T2"}, StrangerCode.FOREIGN),
+        (ORGANISATION, {"team_id": "T1"}, StrangerCode.FOREIGN),
+        (ORGANISATION, {"enterprise_user": {"enterprise_id": "E2", "teams": ["T1"]}}, StrangerCode.FOREIGN),
+        (ORGANISATION, {"team_id": "T2", "enterprise_user": {"enterprise_id": "E1"}}, None),
+        (ORGANISATION, {"deleted": True, "enterprise_user": {"enterprise_id": "E1"}}, StrangerCode.NO_MEMBER),
+    ],
+)
+async def test_what_slack_says_of_an_account_outweighs_what_a_payload_claims(
+    home: dict[str, Any], about: dict[str, Any], code: StrangerCode | None
+) -> None:
+    """The payload claims to come from here; whoever Slack does not call one of ours is a stranger all the same."""
+    ours = frozenset({"E1"}) if home is ORGANISATION else frozenset[str]()
+    web = Web(auth_test=home, users_info={"user": {"id": "U1", **about}})
+    assert await workspace(web).stranger(replace(ANN, enterprises=ours)) == code
+
+
+async def test_nothing_that_is_posted_unfolds_the_pages_behind_its_links(view: CardView) -> None:
+    """Nor does what does not show everything."""
+    web = Web(chat_postMessage={"ts": "1"})
+    hidden = replace(view, content=replace(view.content, sensitive=("work_notes",)))
+    assert not render(hidden).complete
+    await messenger(web).post_card("C1", hidden, "k")
+    await messenger(web).post_thread(REF, "see https://a.example", "k")
+    assert [(asked["unfurl_links"], asked["unfurl_media"]) for _, asked in web.asked] == [(False, False)] * 2
+
+
+def test_an_answer_is_shown_with_its_own_spaces() -> None:
+    [block] = modals.answer(" Ask <@U1>\u200b ")["blocks"]
+    assert block == {"type": "section", "text": plain(" Ask <@U1>⟨U+200B⟩ ")}

@@ -65,6 +65,7 @@ def test_letters_and_lines_are_shown_as_they_were(content: CardContent) -> None:
         "shown without edges": [shown(text, edges=False) for text in (" a ", " ", "  ", "<\t>")],
         "sections": [section(text) for text in ("", "a", "<https://a|b>", "*a* & `b`")],
         "marks": [visible("Z" + "\u0300" * many + "Z\u0301") for many in (3, 4, 5)],
+        "marks alone": [visible("\u0300" * many + "Z") for many in (4, 5)],
         "marks after others": [visible(f"Z{other}" + "\u0300" * 4) for other in ("\u0488", "\u0903", "\u200b", "a")],
         "long values": [literal(value) for value in ({"b": "x" * 190, "a": {"d": 1, "c": 2}}, ["é" * 200])],
         "code": [blocks.code(text) for text in ("", " ", "a`<b>&", "a\nb")],
@@ -157,6 +158,7 @@ def test_a_page_holds_what_slack_sends_back_and_no_more() -> None:
     assert [blocks.echo_bytes([each]) for each in (first, more)] == [24 * 1024, 24 * 1024 + 1]
     assert pages([first, second, first]) == [[first, second], [first]]
     assert pages([first, more, first]) == [[first], [more], [first]]
+    assert pages([first, second, first, second, first]) == [[first, second], [first, second], [first]]
     assert pages([]) == [[]]
 
 
@@ -198,11 +200,13 @@ def test_what_is_short_enough_for_a_long_card_is_on_it(view: CardView, task: Tas
 
 
 def test_hidden_values_are_hidden_everywhere_and_only_they(view: CardView) -> None:
+    """A value that is zero, or that is one of ours, is hidden as any other."""
+    ours = Source("c", "w", "o", True, "s6")
     content = replace(
         view.content,
         changes=(Change("a", 1, 2), Change("b", 3, 4)),
-        inputs=(InputField("a", "s1"), InputField("c", "s2"), InputField("d", "s3")),
-        sources=(Source("a", "w", "o", False, "s4"), Source("b", "w", "o", False, "s5"), Source("c", "w", "o")),
+        inputs=(InputField("a", "s1"), InputField("c", 0), InputField("d", "s3")),
+        sources=(Source("a", "w", "o", False, "s4"), Source("b", "w", "o", False, "s5"), Source("c", "w", "o"), ours),
         sensitive=("a", "c"),
     )
     mask = "[hidden: open Review]"
@@ -210,8 +214,11 @@ def test_hidden_values_are_hidden_everywhere_and_only_they(view: CardView) -> No
         content,
         changes=(Change("a", mask, mask), Change("b", 3, 4)),
         inputs=(InputField("a", mask), InputField("c", mask), InputField("d", "s3")),
-        sources=(Source("a", "w", "o", False, mask), Source("b", "w", "o", False, "s5"), Source("c", "w", "o")),
-    )
+        sources=(
+            Source("a", "w", "o", False, mask), Source("b", "w", "o", False, "s5"), Source("c", "w", "o"),
+            replace(ours, value=mask),
+        ),
+    )  # fmt: skip
     assert replace(content, sensitive=()).masked() == replace(content, sensitive=())
     told = content.to_json()
     assert {name for name in told if name in ("sources", "agent")} == {"sources"}

@@ -18,7 +18,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 
 from approvals.slack import calls
 from approvals.slack.guard import BODY_BYTES_MAX, check
-from approvals.slack.payloads import parse_click, parse_submission, parse_task_click, parse_task_submission
+from approvals.slack.payloads import Clicker, parse_click, parse_submission, parse_task_click, parse_task_submission
 from core.errors import InputError
 from tests.support.whole import as_it_was
 
@@ -148,6 +148,8 @@ def submissions() -> dict[str, Any]:
         "a reason of nothing": {**chosen, "reason": {"reason": {}}},
         "a reason of null": {**chosen, "reason": {"reason": {"value": None}}},
         "a reason of a number": {**chosen, "reason": {"reason": {"value": 5}}},
+        "a reason of zero": {**chosen, "reason": {"reason": {"value": 0}}},
+        "a reason of no list": {**chosen, "reason": {"reason": {"value": []}}},
         "no reason": {"choice": chosen["choice"]},
     }
     for name, values in entered.items():
@@ -337,3 +339,18 @@ async def test_failures_of_calls_are_told_apart_as_they_were() -> None:
         told = await calls.call(Raises(outcome)(), timeout_seconds=5)
         found[name] = told if isinstance(told, dict) else [type(told).__name__, to_builtins(told)]
     as_it_was(EXPECTED.with_name("every_failure.json"), found)
+
+
+def test_every_payload_names_its_account_in_the_same_way() -> None:
+    """All teams and enterprises that a payload names are kept: a home refuses a click if one of them is another's."""
+    about = {
+        "user": {"id": "U1", "team_id": "T2"},
+        "team": {"id": "T1", "enterprise_id": "E1"},
+        "enterprise": {"id": "E2"},
+    }
+    clicker = Clicker("T2", "U1", frozenset({"T1", "T2"}), frozenset({"E1", "E2"}))
+    reason = {"reason": {"reason": {"value": "no"}}}
+    assert parse_click(pressed(APPROVE, CARD, **about)).clicker == clicker
+    assert parse_task_click(pressed("counterseal.task_open", TASK, **about)).clicker == clicker
+    assert parse_submission(sent("counterseal.reason", {**CARD, "c": "fail"}, reason, **about)).clicker == clicker
+    assert parse_task_submission(sent("counterseal.task", TASK, {}, **about)).clicker == clicker

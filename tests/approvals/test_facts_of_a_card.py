@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from approvals.content import Agent, CardContent, CardState, InputField, RuleReason, ShapedBy, Source
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import cards, modals
+from approvals.slack.blocks import section
 from approvals.slack.cards import (
     content_lines,
     decision_lines,
@@ -285,6 +287,30 @@ def test_the_last_page_of_a_review_asks_for_the_decision(view: CardView, kind: A
     assert (reason["optional"], reason["label"]["text"]) == (
         (False, "Reason") if doubt else (True, "Reason (needed to reject)")
     )
-    asked = modals.reason(view.approval_id, "n", Choice.REJECT)["blocks"][0]
-    assert (asked["optional"], asked["label"]["text"]) == (False, "Reason")
+    for answer in Choice:
+        [asked] = modals.reason(view.approval_id, "n", answer)["blocks"]
+        assert (asked["optional"], asked["label"]["text"]) == (False, "Reason")
     assert (drawn["title"]["text"], drawn["close"]["text"]) == ("Review", "Close")
+
+
+@pytest.mark.parametrize("state", CardState)
+@pytest.mark.parametrize(("page", "place"), [(-9, 0), (-1, 0), (0, 0), (1, 1), (2, 2), (3, 2), (99, 2)])
+def test_each_page_carries_its_question_and_place(
+    monkeypatch: pytest.MonkeyPatch, view: CardView, state: CardState, page: int, place: int
+) -> None:
+    """The first page and the last are the ends; what is over is read to its end and asks for nothing there."""
+    monkeypatch.setattr(modals, "sections", lambda lines: [section(line) for line in lines[:3]])
+    monkeypatch.setattr(modals, "pages", lambda blocks: [[block] for block in blocks])
+    one = replace(view, state=state)
+    drawn = modals.review(one, page)
+    assert drawn["blocks"][1:3] == [section(f"Page {place + 1} of 3"), section(content_lines(view.content)[place])]
+    last, asks = place == 2, state is CardState.PENDING
+    assert [block["type"] for block in drawn["blocks"][3:]] == (["input", "input"] if last and asks else [])
+    if last and not asks:
+        assert drawn.keys() == {"type", "title", "close", "blocks"}
+        return
+    assert json.loads(drawn["private_metadata"]) == {
+        "a": str(view.approval_id), "n": "nonce-1", "p": place, "l": last,
+    }  # fmt: skip
+    assert drawn["callback_id"] == "counterseal.review"
+    assert drawn["submit"]["text"] == ("Send" if last else "Next page")

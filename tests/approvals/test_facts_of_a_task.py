@@ -87,3 +87,12 @@ def test_a_long_task_says_what_is_short(monkeypatch: pytest.MonkeyPatch, task: T
 )
 def test_the_title_of_a_form_is_short_and_never_empty(task: TaskView, title: str, shown: str) -> None:
     assert tasks.form_modal(replace(task, title=title))["title"]["text"] == shown
+
+
+def test_a_description_is_shown_even_if_it_repeats_the_title(task: TaskView) -> None:
+    told = texts(tasks.render(replace(task, title="Sign", description="Sign")).blocks)
+    assert told[:2] == ["*Task* `Sign`", "*Description* `Sign`"]
+    assert texts(tasks.render(replace(task, title="Sign", description="")).blocks)[:2] == [
+        "*Task* `Sign`",
+        "*Who may do it* members of `kyc`",
+    ]
