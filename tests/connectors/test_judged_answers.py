@@ -356,7 +356,11 @@ def test_a_header_of_ours_cannot_be_given(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [("", "x"), (" ", "x"), ("x\n", "x"), ("é", "x"), ("x", "a\r\nb"), ("x", "é"), ("x", "a\x00")]
+    "header",
+    [
+        *(("", "x"), (" ", "x"), ("x\n", "x"), ("é", "x"), ("x", "a\r\nb"), ("x", "é"), ("x", "a\x00")),
+        *(("x", "a\n"), ("x", "\ta"), ("x", "\r"), ("\tx", "a"), ("x", "a\x7f"), ("x", "\xa0a")),
+    ],
 )
 def test_a_header_that_cannot_be_sent_is_named(header: tuple[str, str]) -> None:
     name, value = header
@@ -388,6 +392,9 @@ def test_a_request_is_prepared_whole() -> None:
     assert (request.method, str(request.url), request.content) == ("PUT", "https://8.8.8.8:8443/x?y=z", b"b")
     assert dict(request.headers) == {"x": "1", "host": "a.example:8443", "content-length": "1"}
     assert request.extensions["sni_hostname"] == "a.example"
+    foreign = _request(send(), httpx.URL("https://BÜCHER.example/"), ipaddress.ip_address("::1"), b"", httpx.Headers())
+    assert (str(foreign.url), foreign.headers["host"]) == ("https://[::1]/", "xn--bcher-kva.example")
+    assert foreign.extensions["sni_hostname"] == "xn--bcher-kva.example"
     unsent = _prepare(send(json={"a": 2**60}))
     assert isinstance(unsent, Refused)
     assert (unsent.code, unsent.message.startswith("the JSON body ")) == ("invalid_body", True)
@@ -467,6 +474,16 @@ MORE = "which is not followed; use the final URL"
             Done({"status": 200, "headers": {"content-type": "application/json"}, "body": "ü", "truncated": True}),
         ),
         (answer(200, b"\xc3"), send(), Done({"status": 200, "headers": {}, "body": None, "truncated": False})),
+        (
+            answer(200, b"a\x00", truncated=True),
+            send(),
+            Done({"status": 200, "headers": {}, "body": None, "truncated": True}),
+        ),
+        (
+            answer(200, b"a", location="/7"),
+            send("GET"),
+            Done({"status": 200, "headers": {"location": "/7"}, "body": "a", "truncated": False}, "/7"),
+        ),
         (answer(200, b"a\x00"), send(), Done({"status": 200, "headers": {}, "body": None, "truncated": False})),
     ],
 )
@@ -488,6 +505,15 @@ def test_tools_that_contradict_themselves_are_told() -> None:
     )
     assert misuse({"tools": tools, "tool_choice": chosen}) == "tool_choice: no tool has the name 'c'; name one of tools"
     assert misuse({"tool_choice": chosen}) == "tool_choice: no tool has the name 'c'; name one of tools"
+    odd: list[Any] = [{"function": {"name": 5}}, {"function": {"name": "b"}}, "c"]
+    for name in ("5", 5):
+        assert misuse({"tools": odd[:2], "tool_choice": {"function": {"name": name}}}) == (
+            f"tool_choice: no tool has the name {name!r}; name one of tools"
+        )
+    assert misuse({"tools": odd}) == "tools: the name '' is taken twice; each tool has a name of its own"
+    assert misuse({"tools": [*tools, {}, tools[1], tools[0]]}) == (
+        "tools: the name 'a' is taken twice; each tool has a name of its own"
+    )
     unnamed: Any = {"type": "function"}
     for choice in (unnamed, {}, {"function": {}}):
         assert misuse({"tools": tools, "tool_choice": choice}) == (
@@ -519,7 +545,10 @@ CALLS = "the model's tool_calls"
         ([one(name=None)], f"{CALLS}[0].function.name: must be a text of 1 to 256 characters"),
         ([one("i" * 257)], f"{CALLS}[0].id: must be a text of 1 to 256 characters"),
         ([one(7)], f"{CALLS}[0].id: must be a text of 1 to 256 characters"),
-        ([one(arguments=[1])], f"{CALLS}[0].function.arguments: must be a text or an object"),
+        *(
+            ([one(arguments=odd)], f"{CALLS}[0].function.arguments: must be a text or an object")
+            for odd in ([1], [], 0, False, 1.5)
+        ),
         (
             [one(arguments={"a": float("nan")})],
             f"{CALLS}[0].function.arguments: holds a number that JSON does not have",

@@ -244,6 +244,40 @@ async def test_an_insert_and_a_delete_say_all(at: Make) -> None:
     assert connection.heard[5:] == [(LOCKED, '{"id":7}'), (removed, '{"id":7}'), ("COMMIT",)]
 
 
+@pytest.mark.parametrize("verb", ["insert", "update", "delete"])
+@pytest.mark.parametrize("many", [0, 2, 3])
+async def test_a_write_of_none_or_of_several_rows_is_undone(at: Make, verb: str, many: int) -> None:
+    """A rule or a trigger of the database may make that of it."""
+    locked = [] if verb == "insert" else [{"row": '{"id": 7}', "version": "8"}]
+    connection = Told("theirs", CUSTOMERS, *locked, [wrote("gold")] * many)
+    given: dict[str, Any] = {"id": 7} | ({} if verb == "delete" else {"fields": {"level": "gold"}})
+    words = f"sql.customer.{verb} would have changed {many} rows of crm.customers, not one; it is undone"
+    assert await at(connection).perform(call(verb, **given)) == Refused("not_one_row", words)
+    assert connection.heard[-1] == "terminated"
+
+
+@pytest.mark.parametrize(
+    ("given", "row", "intended", "fields", "altered"),
+    [
+        ({"id": 7}, {"level": "gold"}, {"level": "gold"}, {"level": "gold"}, []),
+        ({"id": 7}, {"level": "GOLD"}, {"level": "gold"}, {"level": "GOLD"}, ["level"]),
+        ({"id": 7}, {"level": None}, {"level": ""}, {"level": None}, ["level"]),
+        ({}, {"level": "x", "note": "y"}, {"level": "x", "note": "z"}, {"level": "x", "note": "y"}, ["note"]),
+        ({"id": None}, {"level": "gold"}, {"id": None, "level": "gold"}, {"level": "gold"}, ["id"]),
+    ],
+)
+async def test_an_insert_tells_what_became_of_each_value(
+    at: Make, given: Any, row: Any, intended: Any, fields: Any, altered: list[str]
+) -> None:
+    """The key is told by itself, and a value that the database altered is named; what is null is sent as null."""
+    found = {"row": json.dumps({"id": 7, **row}), "version": None, "intended": json.dumps(intended)}
+    connection = Told("theirs", CUSTOMERS, [found])
+    written = {name: value for name, value in intended.items() if name != "id"}
+    done = await at(connection).perform(call("insert", **given, fields=written))
+    assert done == Done({"key": {"id": 7}, "version": None, "fields": fields, "altered": altered}, after=fields)
+    assert json.loads(connection.heard[-2][1]) == {**given, **written}
+
+
 async def test_an_insert_tells_the_key_that_the_database_gave(at: Make) -> None:
     row = {"row": '{"id": 9, "level": "gold"}', "version": "4", "intended": '{"level": "gold"}'}
     connection = Told("theirs", CUSTOMERS, [row])
@@ -471,7 +505,10 @@ async def test_a_declaration_is_checked_for_itself_and_for_each_of_its_params(at
             (f"{kind}000", Refused(f"sql_{kind}000", "PostgreSQL says: no"), None)
             for kind in ("0A", "21", "22", "23", "2F", "38", "39", "3F", "42", "44", "P0")
         ),
-        ("40001", NotSent("PostgreSQL says: no"), NotSent("PostgreSQL says: no")),
+        *(
+            (state, NotSent("PostgreSQL says: no"), NotSent("PostgreSQL says: no"))
+            for state in ("40001", "40P01", "40002")
+        ),
         *(
             (state, NotSent("PostgreSQL says: no"), InDoubt("PostgreSQL says: no, after COMMIT was sent"))
             for state in ("08006", "25006", "53300", "55P03", "57014", "57P01", "58030", "XX000", "")

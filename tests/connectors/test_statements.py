@@ -60,3 +60,17 @@ def test_a_write_touches_one_row_and_tells_what_came_of_it() -> None:
 
 def test_a_name_is_never_read_as_anything_else() -> None:
     assert statements.quoted('a b.c"d') == '"a b"."c""d"'
+
+
+def test_a_column_with_a_dot_is_one_column() -> None:
+    key, given = ("k.1",), ("a.b", 'c"."d')
+    columns, row = '"a.b", "c"".""d"', shown("t", "a.b", 'c"".""d')
+    inserted = statements.insert("s.t", given, given, "v.r")
+    assert f'AS t ({columns}) SELECT v."a.b", v."c"".""d" FROM v RETURNING {row} AS row, t."v.r"::text' in inserted
+    updated = statements.update("s.t", key, given, "v.r")
+    assert 'SET "a.b" = v."a.b", "c"".""d" = v."c"".""d" FROM' in updated
+    assert 'WHERE t."k.1" = v."k.1" RETURNING' in updated
+    assert 't."v.r"::text AS version' in updated
+    found = statements.select("s.t", key, given, ("e.f",), ("g.h",))
+    assert f"SELECT {row} FROM" in found
+    assert 'WHERE t."e.f" = v."e.f" AND t."g.h" IS NULL ORDER BY t."k.1" LIMIT' in found

@@ -101,10 +101,13 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
         {"input_schema.properties.fields": {"type": "object"}},
         [("input_schema", "A select compares columns; it has no `fields`.", "Name the columns themselves.")],
     ),
-    (
-        "select",
-        {"side_effects": "internal_db", "in_doubt": "ask"},
-        [("side_effects", "A select changes nothing.", "Declare `side_effects: none`.")],
+    *(
+        (
+            "select",
+            {"side_effects": effects, "in_doubt": "ask"},
+            [("side_effects", "A select changes nothing.", "Declare `side_effects: none`.")],
+        )
+        for effects in ("internal_db", "external_call", "human_process")
     ),
     ("select", {"kind": "durable"}, [("kind", "sql:select answers within its call.", "Declare `kind: sync`.")]),
     ("delete", {"kind": "durable"}, [("kind", "sql:delete answers within its call.", "Declare `kind: sync`.")]),
@@ -236,6 +239,8 @@ def test_all_columns_that_a_declaration_names_are_looked_up() -> None:
     declared = changed("update", {"params": params, "diff": {"fields": ["note"], "appended": ["note"]}})
     assert columns_of(declared, params_of(declared.params)) == {"id", "part", "level", "stamp", "note"}
     assert written_of(declared) == ("level",)
+    both = changed("update", {"params": params, "diff": {"fields": ["note", "city"]}})
+    assert columns_of(both, params_of(both.params)) == {"id", "part", "level", "stamp", "note", "city"}
     read = changed("select", {"diff": {}, "input_schema.properties.city": LEVEL})
     assert columns_of(read, params_of(read.params)) == {"id", "level", "city"}
     assert written_of(read) == ()
@@ -389,6 +394,16 @@ def test_only_an_unchanged_row_proves_anything(
     assert _judged(call, None if version is None else ({"id": 1}, version), left) == told
 
 
+@pytest.mark.parametrize("version", [None, "", "7"])
+@pytest.mark.parametrize("now", [None, "", "7"])
+def test_a_row_without_a_version_is_compared_as_any_other(version: str | None, now: str | None) -> None:
+    """The columns that were read say nothing: another program may have written and restored them."""
+    call = Call("sql.customer.update", {}, "k", 1.0, Before({"level": "gold"}, version))
+    told = _judged(call, ({"level": "gold"}, now), 0.0)
+    assert told.verdict is (ProbeVerdict.NOT_APPLIED if version == now else ProbeVerdict.CANNOT_TELL)
+    assert _judged(call, ({"level": "iron"}, now), 0.0) == told
+
+
 async def _none() -> str:
     return ""
 
@@ -398,6 +413,7 @@ async def _none() -> str:
     [
         ("postgresql://ann:secret@db.example:6432/crm", "postgresql://db.example:6432/crm as ann"),
         ("postgresql://ann@db.example/crm", "postgresql://db.example/crm as ann"),
+        ("postgresql://ann@db.example:5432/crm", "postgresql://db.example:5432/crm as ann"),
         ("postgresql://db.example/crm", "postgresql://db.example/crm as nobody"),
     ],
 )
