@@ -151,6 +151,28 @@ async def test_what_the_engine_is_told_of_a_task_takes_ten_seconds_at_most(
     assert outside.most[1:] == [BODY_BYTES_MAX] * 3
 
 
+async def test_a_process_is_ours_by_its_key_alone(outside: Outside, bpmn: BpmnConnector) -> None:
+    """A process without a key, or with one that begins as ours, is a stranger's."""
+    strange: list[Any] = [{"id": "p1"}, {"id": "p2", "businessKey": None}, {"id": "p3", "businessKey": "k/1 "}, "p4"]
+    ours: list[Any] = [{"businessKey": "k/1"}, {"id": 5, "businessKey": "k/1"}, {"id": "p6", "businessKey": "k/1"}]
+    outside.answers = [strange, [*strange, *ours]]
+    found = await bpmn.probe(START, seconds_since_intent=0.0)
+    assert found.evidence == "process instance p6 has the business key k/1 and is ACTIVE"
+    outside.answers = [strange, strange, {"id": "p7"}]
+    assert await bpmn.perform(START) == Parked("p7")
+
+
+async def test_each_strangers_task_is_refused_wherever_it_stands(outside: Outside, bpmn: BpmnConnector) -> None:
+    task = {"id": "t1", "businessKey": "k1", "variables": {}}
+    outside.answers = [[task, {"id": "t2"}, {**task, "id": "t3"}, {"id": "t4"}], {}, {}]
+    found = await bpmn.completions(wait_seconds=0.0)
+    assert [one.id for one in found] == ["t1", "t3"]
+    assert [path for _, path, _, _ in outside.asked[1:]] == [
+        "/r/external-task/t2/failure",
+        "/r/external-task/t4/failure",
+    ]
+
+
 async def test_a_message_has_the_time_of_its_call(outside: Outside, bpmn: BpmnConnector) -> None:
     outside.answers = [[{"execution": {"id": "e1", "processInstanceId": "p1"}}]]
     call = Call("bpmn.message.correlate", {"message": "go"}, "0" * 64, 9.0)
