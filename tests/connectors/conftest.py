@@ -31,7 +31,8 @@ from connectors.catalog import Catalog, load_catalog
 from connectors.exchange import tls
 from connectors.port import Before, Call
 
-KEY = "0123456789abcdef" * 4
+# No part of it is like another, as in a hash.
+KEY = "0123456789abcdef" + "fedcba9876543210" + "00112233445566778899aabbccddeeff"
 SYS_ID = "a" * 32
 
 

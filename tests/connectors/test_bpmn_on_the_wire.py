@@ -252,6 +252,10 @@ def test_variables_are_read_as_json_where_they_are_json() -> None:
         "counterseal_x": {"value": "ours"},
     }
     assert plain(found) == {"a": [1], "b": {"x": 2}, "c": "[1]", "d": "[1]", "e": None}
+    for empty in ("", " ", "{"):
+        with pytest.raises(InputError, match=r"^variables\.j: "):
+            plain({"j": {"value": empty, "type": "Json"}})
+    assert plain({"s": {"value": "", "type": "String"}, "j": {"value": "null", "type": "Json"}}) == {"s": "", "j": None}
     for name in ("counterseal", "Counterseal_x", "COUNTERSEAL_X", "x_counterseal_", "_counterseal_x"):
         assert plain({name: {"value": "the process's"}}) == {name: "the process's"}
     most = bounded_json.BODY_BYTES_MAX - len('{"a":""}')

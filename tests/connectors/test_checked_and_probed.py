@@ -15,8 +15,8 @@ from connectors.port import Before, Call, Done, InDoubt, NotSent, Parked, Probe,
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
+from tests.connectors.conftest import KEY
 
-KEY = "0123456789abcdef" * 4
 ID = "a" * 32
 At = Callable[..., Any]
 

@@ -43,9 +43,9 @@ from connectors.slack.connector import _bears, _classify, _seconds, opaque
 from connectors.transform.connector import TransformConnector
 from core.canonical import JsonObject
 from core.errors import ConfigurationError, InputError, TransportError
+from tests.connectors.conftest import KEY
 
 CANNOT_TELL, APPLIED, NOT_APPLIED = ProbeVerdict.CANNOT_TELL, ProbeVerdict.APPLIED, ProbeVerdict.NOT_APPLIED
-KEY = "0123456789abcdef" * 4
 
 
 def answer(status: int, body: bytes = b"", *, truncated: bool = False, **headers: str) -> Answer:
@@ -616,6 +616,25 @@ NO_PRICE = Usage("p", "m", 1000, 100, None)
             Done({"text": "[1]", "model": "m", "finish_reason": "stop"}, usage=NO_PRICE),
         ),
         (
+            chat({"content": "x"}, usage=COUNTS, model="m-2024", id=""),
+            {},
+            Done(
+                {"text": "x", "model": "m-2024", "finish_reason": "stop"},
+                "",
+                usage=Usage("p", "m-2024", 1000, 100, None),
+            ),
+        ),
+        (
+            chat({"content": '"a\ud800"'}, usage=COUNTS),
+            {"response_format": "json"},
+            Done({"text": '"a\ud800"', "model": "m", "finish_reason": "stop", "json": "a?"}, usage=NO_PRICE),
+        ),
+        (
+            chat({"content": [{"text": "x"}], "tool_calls": [one()]}, usage=COUNTS),
+            {},
+            Refused("no_text", "the model gave no text: stop", NO_PRICE),
+        ),
+        (
             {"choices": [{"message": {"content": "x"}, "finish_reason": "f" * 101}], "usage": COUNTS},
             {},
             Done({"text": "x", "model": "m", "finish_reason": "f" * 100}, usage=NO_PRICE),
@@ -816,6 +835,31 @@ UNMARKED = "yet no journal entry that our user can see bears this action's mark"
             APPLIED,
             f"{WENT} bot, which is us, and all fields are as intended",
         ),
+        (
+            WAS,
+            FIELDS | {"sys_mod_count": "5", "sys_updated_by": ""},
+            None,
+            61.0,
+            CANNOT_TELL,
+            f"{WENT} nobody named, the fields are as intended, but we are bot",
+        ),
+        (
+            WAS,
+            {"sys_mod_count": "3", "sys_updated_by": "ana"},
+            None,
+            61.0,
+            CANNOT_TELL,
+            "sys_mod_count went from 4 to 3, last changed by ana, and the fields are not as intended: priority, state",
+        ),
+        (
+            WAS,
+            FIELDS | {"sys_mod_count": "12", "sys_updated_by": "bot"},
+            None,
+            61.0,
+            APPLIED,
+            "sys_mod_count went from 4 to 12, last changed by bot, which is us, and all fields are as intended",
+        ),
+        (WAS, FIELDS | {"sys_mod_count": "4"}, False, 0.0, CANNOT_TELL, f"{STILL}, but a transaction may run for 60 s"),
     ],
 )
 def test_a_write_is_judged_by_its_record(

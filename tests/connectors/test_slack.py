@@ -32,7 +32,7 @@ async def test_a_message_is_posted_with_an_opaque_key(build: Build, make_call: M
     assert (message["text"], message["thread_ts"]) == ("hello", "1.2")
     assert message["metadata"] == {
         "event_type": "counterseal_action",
-        "event_payload": {"key": "0123456789abcdef0123456789abcdef"},
+        "event_payload": {"key": "0123456789abcdeffedcba9876543210"},
     }
 
 

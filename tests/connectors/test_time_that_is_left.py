@@ -1,60 +1,28 @@
-"""The time of a call, shared by all that it asks outside: each exchange has what the earlier ones left."""
+"""The time of a call of a BPMN engine, shared by all that it asks: each exchange has what the earlier ones left."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from connectors.bpmn import client as bpmn_client
 from connectors.bpmn import connector as bpmn_connector
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.exchange import BODY_BYTES_MAX, Answer
-from connectors.model import connector as model_connector
-from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Before, Call, Completion, Done, InDoubt, NotSent, Parked
-from connectors.servicenow import client as servicenow_client
-from connectors.servicenow.client import BasicAuth, ServiceNowSettings
-from connectors.servicenow.connector import ServiceNowConnector
+from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked
+from core.errors import ConfigurationError
+from tests.support.exchanged import Outside
 
 pytestmark = pytest.mark.req("Q-18")
 
-ID = "a" * 32
 ENDED = "/r/history/process-instance?processInstanceBusinessKey=k%2F1&sortBy=startTime&sortOrder=asc"
 RUNNING = "/r/process-instance?businessKey=k%2F1"
 OURS = "processDefinitionKey=a%2Fb&rootProcessInstances=true"
 START = Call("bpmn.process.start", {"process": "a/b"}, "0" * 64, 9.0, None, "k/1")
-
-
-class Outside:
-    """An outside system that takes a second and a half for each answer. What it is asked is noted with its time."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.passed = 100.0
-        self.answers: list[Any] = []
-        self.asked: list[tuple[str, str, bool, float]] = []
-        self.most: list[int] = []
-        for module in (bpmn_client, model_connector, servicenow_client):
-            monkeypatch.setattr(module, "exchange", self._exchange)
-        for module in (bpmn_connector, servicenow_client):
-            monkeypatch.setattr(module, "deadline_in", lambda seconds: self.passed + seconds)
-            monkeypatch.setattr(module, "seconds_to", lambda deadline: deadline - self.passed)
-
-    async def _exchange(
-        self, _: Any, request: httpx.Request, *, effect: bool, timeout_seconds: float, body_bytes_max: int = 0
-    ) -> Any:
-        self.asked.append((request.method, request.url.raw_path.decode(), effect, timeout_seconds))
-        self.most.append(body_bytes_max)
-        self.passed += 1.5
-        answer = self.answers.pop(0)
-        if isinstance(answer, NotSent | InDoubt | Answer):
-            return answer
-        return Answer(200, httpx.Headers(), json.dumps(answer).encode(), False)
 
 
 @pytest.fixture
@@ -65,13 +33,6 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Outside:
 @pytest.fixture
 def bpmn(catalog: Catalog, closing: Callable[[Any], Any]) -> BpmnConnector:
     built: BpmnConnector = closing(BpmnConnector(BpmnSettings("http://e.example/r", worker_id="we"), catalog))
-    return built
-
-
-@pytest.fixture
-def servicenow(catalog: Catalog, closing: Callable[[Any], Any]) -> ServiceNowConnector:
-    settings = ServiceNowSettings("http://s.example", BasicAuth("bot", "pw"))
-    built: ServiceNowConnector = closing(ServiceNowConnector(settings, catalog))
     return built
 
 
@@ -120,6 +81,8 @@ async def test_a_cancel_ends_each_process_in_what_is_left(outside: Outside, bpmn
     ]
     outside.answers = [[{"id": "p2", "businessKey": "k/1"}], InDoubt("lost")]
     assert await bpmn.cancel(START, None) == InDoubt("lost")
+    outside.answers = [[{"id": "p2", "businessKey": "k/1"}, {"id": "p3", "businessKey": "k/1"}], gone, gone]
+    assert await bpmn.cancel(START, None) == Done({"canceled": ["p2", "p3"]}, "p2")
     outside.answers = [[]]
     assert await bpmn.cancel(START, None) == Done({"canceled": []}, None)
 
@@ -149,6 +112,8 @@ async def test_what_the_engine_is_told_of_a_task_takes_ten_seconds_at_most(
         ("POST", "/r/external-task/t%2F3/complete", True, 10.0),
     ]
     assert outside.most[1:] == [BODY_BYTES_MAX] * 3
+    assert [one["workerId"] for one in outside.bodies] == ["we"] * 4
+    assert [one.get("retries") for one in outside.bodies[1:]] == [0, 0, None]
 
 
 async def test_a_process_is_ours_by_its_key_alone(outside: Outside, bpmn: BpmnConnector) -> None:
@@ -173,77 +138,50 @@ async def test_each_strangers_task_is_refused_wherever_it_stands(outside: Outsid
     ]
 
 
-async def test_a_message_has_the_time_of_its_call(outside: Outside, bpmn: BpmnConnector) -> None:
-    outside.answers = [[{"execution": {"id": "e1", "processInstanceId": "p1"}}]]
-    call = Call("bpmn.message.correlate", {"message": "go"}, "0" * 64, 9.0)
-    assert await bpmn.perform(call) == Done({"process_instance_id": "p1"}, "p1")
-    assert outside.asked == [("POST", "/r/message", True, 9.0)]
-
-
-TABLE = "/api/now/table/incident"
-RAW = "sysparm_display_value=false&sysparm_exclude_reference_link=true"
-RECORD = {"sys_id": ID, "sys_mod_count": "5"}
-
-
 @pytest.mark.parametrize(
-    ("operation", "values", "asked"),
+    ("more", "told"),
     [
-        ("get", {"sys_id": ID, "fields": ["number"]}, ("GET", f"{TABLE}/{ID}?{RAW}&sysparm_fields=number", False)),
-        (
-            "query",
-            {"query": "", "limit": 100, "fields": ["number"]},
-            (
-                "GET",
-                f"{TABLE}?{RAW}&sysparm_query=&sysparm_limit=100&sysparm_offset=0&sysparm_fields=number",
-                False,
-            ),
-        ),
-        ("update", {"sys_id": ID, "fields": {"priority": "1"}}, ("PATCH", f"{TABLE}/{ID}?{RAW}", True)),
-        ("update", {"sys_id": ID, "fields": {}}, ("PATCH", f"{TABLE}/{ID}?{RAW}", True)),
+        ({}, None),
+        ({"username": "u", "password": "p"}, "Basic dTpw"),
+        ({"username": "u", "password": ""}, "Basic dTo="),
+        ({"username": "", "password": "p"}, "Basic OnA="),
+        ({"username": "u"}, ConfigurationError),
+        ({"password": "p"}, ConfigurationError),
+        ({"username": ""}, ConfigurationError),
+        ({"callback_url": ""}, ConfigurationError),
+        ({"callback_url": "counterseal.example"}, ConfigurationError),
+        ({"callback_url": "https://counterseal.example/c"}, None),
     ],
 )
-async def test_a_record_is_read_or_written_in_the_time_of_the_call(
-    outside: Outside, servicenow: ServiceNowConnector, operation: str, values: dict[str, Any], asked: Any
+async def test_an_engine_is_asked_as_its_user_and_a_half_of_an_account_is_none(
+    catalog: Catalog, closing: Callable[[Any], Any], more: dict[str, Any], told: Any
 ) -> None:
-    """A write is one even if it writes nothing: its answer may be lost, and a business rule may have run."""
-    outside.answers = [{"result": [] if operation == "query" else RECORD}]
-    assert isinstance(await servicenow.perform(Call(f"servicenow.incident.{operation}", values, "0" * 64, 9.0)), Done)
-    assert outside.asked == [(*asked, 9.0)]
-    outside.answers = [InDoubt("lost")]
-    told = InDoubt("lost") if asked[2] else NotSent("lost")
-    assert await servicenow.perform(Call(f"servicenow.incident.{operation}", values, "0" * 64, 9.0)) == told
+    """An empty password is one, and an address that is empty is no address."""
+    if told is ConfigurationError:
+        with pytest.raises(ConfigurationError):
+            BpmnConnector(BpmnSettings("http://e.example/r", **more), catalog)
+        return
+    heard: list[Any] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        heard.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={"count": 1})
+
+    connector = closing(BpmnConnector(BpmnSettings("http://e.example/r", **more), catalog))
+    connector._client._client._transport = httpx.MockTransport(answer)
+    assert (await connector.check())[0]
+    assert heard == [told]
 
 
-async def test_what_is_read_before_and_after_a_write_is_only_read(
-    outside: Outside, servicenow: ServiceNowConnector
-) -> None:
-    values = {"sys_id": ID, "work_notes": "x"}
-    call = Call("servicenow.incident.add_work_note", values, "0" * 64, 9.0, Before({}, "5"))
-    outside.answers = [{"result": RECORD}] * 2 + [{"result": []}]
-    await servicenow.read_before(call)
-    await servicenow.probe(call, seconds_since_intent=1.0)
-    assert [(method, effect, seconds) for method, _, effect, seconds in outside.asked] == [("GET", False, 9.0)] * 3
-    outside.answers = [InDoubt("lost")]
-    assert await servicenow.read_before(call) == NotSent("lost")
-
-
-async def test_a_chat_has_the_time_of_its_call_and_its_loss_is_no_doubt(
-    outside: Outside, closing: Callable[[Any], Any]
-) -> None:
-    connector = closing(ModelConnector(ModelSettings("http://m.example/v1/", "sk")))
-    call = Call("model.chat.complete", {"model": "m", "prompt": "hi"}, "0" * 64, 9.0)
-    outside.answers = [{"choices": [{"message": {"content": "yes"}}]}, InDoubt("lost"), []]
-    assert isinstance(await connector.perform(call), Done)
-    assert await connector.perform(call) == NotSent("lost")
-    assert await connector.perform(call) == NotSent("the model's answer holds no choice")
-    assert outside.asked == [("POST", "/v1/chat/completions", False, 9.0)] * 3
-
-
-async def test_a_check_takes_ten_seconds_at_most(
-    outside: Outside, bpmn: BpmnConnector, servicenow: ServiceNowConnector, closing: Callable[[Any], Any]
-) -> None:
-    connector = closing(ModelConnector(ModelSettings("http://m.example/v1/", "sk")))
-    outside.answers = [{"count": 0}, {"result": []}, {"data": []}]
-    for one in (bpmn, servicenow, connector):
-        assert (await one.check())[0]
-    assert [(method, effect, seconds) for method, _, effect, seconds in outside.asked] == [("GET", False, 10.0)] * 3
+async def test_a_message_has_the_time_of_its_call(outside: Outside, bpmn: BpmnConnector) -> None:
+    """Whom it reached is asked for whatever it names, and of several the first is told."""
+    reached = [{"execution": {"id": "e1", "processInstanceId": "p1"}}, {"processInstance": {"id": "p2"}}]
+    call = Call("bpmn.message.correlate", {"message": "go"}, "0" * 64, 9.0)
+    for answer, told in ((reached, "p1"), (reached[1:], "p2"), (reached[::-1], "p2")):
+        outside.answers = [answer]
+        assert await bpmn.perform(call) == Done({"process_instance_id": told}, told)
+    assert outside.asked == [("POST", "/r/message", True, 9.0)] * 3
+    assert outside.bodies == [{"messageName": "go", "processVariables": {}, "resultEnabled": True}] * 3
+    for silent in ([], [{}], {}, [{"execution": {"id": "e1"}}]):
+        outside.answers = [silent]
+        assert isinstance(await bpmn.perform(call), InDoubt)
