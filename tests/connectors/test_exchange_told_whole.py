@@ -125,6 +125,15 @@ async def test_each_attempt_has_the_time_that_is_left(slept: list[float]) -> Non
         assert timeout["connect"] <= connect
 
 
+async def test_what_a_request_says_of_its_connection_is_kept(slept: list[float]) -> None:
+    """The name whose certificate is verified is one of these, and each attempt has it."""
+    line = Line(httpx.ConnectError("x"), httpx.Response(200))
+    async with httpx.AsyncClient(transport=line) as client:
+        request = client.build_request("GET", "https://8.8.8.8/", extensions={"sni_hostname": "a.example"})
+        await exchange(client, request, effect=False, timeout_seconds=5.0)
+    assert [one.extensions["sni_hostname"] for one in line.sent] == ["a.example"] * 2
+
+
 @pytest.mark.parametrize(("length", "cut"), [(0, False), (9, False), (10, False), (11, True), (200_000, True)])
 async def test_a_body_is_read_to_its_limit(length: int, cut: bool) -> None:
     line = Line(httpx.Response(200, content=b"x" * length))

@@ -1,4 +1,4 @@
-"""An outside system on a clock of its own, in place of exchanges over HTTP: what each asks, and how long it may take."""
+"""An outside system on a clock of its own, in place of exchanges over HTTP: what it is asked, and for how long."""
 
 from __future__ import annotations
 
