@@ -13,7 +13,7 @@ import pytest
 from tenacity import AsyncRetrying
 
 from connectors import exchange as exchanging
-from connectors.exchange import ATTEMPTS, Answer, exchange
+from connectors.exchange import ATTEMPTS, Answer, deadline_in, exchange, seconds_to
 from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, InDoubt, NotSent, Outcome, Refused
@@ -123,6 +123,29 @@ async def test_each_attempt_has_the_time_that_is_left(slept: list[float]) -> Non
         timeout = line.sent[0].extensions["timeout"]
         assert timeout == pytest.approx({"connect": connect, "read": seconds, "write": seconds, "pool": seconds}, abs=1)
         assert timeout["connect"] <= connect
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("status", [408, 500, 599])
+async def test_a_read_that_fails_is_no_doubt_whether_it_had_left_or_not(
+    slept: list[float], left: bool, status: int
+) -> None:
+    """It is not asked again at once; whoever asked hears when it may be."""
+    line = Line(httpx.Response(status, headers={"Retry-After": "7"}), left=left)
+    words = f"POST a.example: the server failed ({status})"
+    assert await sent(line, effect=False) == NotSent(words, 7.0)
+    assert await sent(line, effect=True) == InDoubt(words)
+    assert (len(line.sent), slept) == (2, [])
+
+
+async def test_a_deadline_is_as_near_as_it_is_said() -> None:
+    """A millisecond is left at least, because a timeout of nothing would be none."""
+    now = asyncio.get_running_loop().time()
+    for seconds in (0.0, 0.25, 30.0):
+        assert deadline_in(seconds) - now == pytest.approx(seconds, abs=0.2)
+        assert deadline_in(seconds) - now < seconds + 0.5
+    assert [seconds_to(now - ago) for ago in (0.1, 9.0)] == [0.001, 0.001]
+    assert 8.5 < seconds_to(now + 9.0) <= 9.0
 
 
 async def test_what_a_request_says_of_its_connection_is_kept(slept: list[float]) -> None:
