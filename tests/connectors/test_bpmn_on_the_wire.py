@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.bpmn import connector as connector_module
-from connectors.bpmn.client import INTEGER_MAX, MESSAGE_LENGTH, TEXT_LENGTH_MAX, BpmnSettings, plain, typed
+from connectors.bpmn.client import INTEGER_MAX, MESSAGE_LENGTH, TEXT_LENGTH_MAX, BpmnSettings, items, plain, typed
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
@@ -236,6 +236,8 @@ def test_values_have_the_types_that_hold_them() -> None:
         "e": {"value": 1.0, "type": "Double"},
     }
     assert typed({"t": "x" * TEXT_LENGTH_MAX})
+    assert typed({"t": "\u00fc" * TEXT_LENGTH_MAX})
+    assert [items(value) for value in ({"a": 1}, [{"a": 1}], "a", None, 1)] == [{"a": 1}, {}, {}, {}, {}]
     with pytest.raises(InputError, match=f"holds {TEXT_LENGTH_MAX + 1} characters"):
         typed({"t": "x" * (TEXT_LENGTH_MAX + 1)})
 

@@ -13,7 +13,7 @@ import pytest
 from tenacity import AsyncRetrying
 
 from connectors import exchange as exchanging
-from connectors.exchange import ATTEMPTS, Answer, deadline_in, exchange, seconds_to
+from connectors.exchange import ATTEMPTS, Answer, deadline_in, exchange, retry_after_seconds, seconds_to
 from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, InDoubt, NotSent, Outcome, Refused
@@ -146,6 +146,29 @@ async def test_a_deadline_is_as_near_as_it_is_said() -> None:
         assert deadline_in(seconds) - now < seconds + 0.5
     assert [seconds_to(now - ago) for ago in (0.1, 9.0)] == [0.001, 0.001]
     assert 8.5 < seconds_to(now + 9.0) <= 9.0
+
+
+@pytest.mark.parametrize(
+    ("after", "date", "seconds"),
+    [
+        ("Fri, 02 Jan 2026 03:04:15 GMT", "Fri, 02 Jan 2026 03:04:05 GMT", 10.0),
+        ("Fri, 02 Jan 2026 03:04:05 GMT", "Fri, 02 Jan 2026 03:04:15 GMT", 0.0),
+        ("Fri, 02 Jan 2026 04:04:15 +0100", "Fri, 02 Jan 2026 03:04:05 GMT", 10.0),
+        ("Fri, 02 Jan 2026 03:04:15 -0000", "Fri, 02 Jan 2026 03:04:05 GMT", None),
+        ("Fri, 02 Jan 2026 03:04:15 GMT", "", None),
+        ("Fri, 02 Jan 2026 03:04:15 GMT", "yesterday", None),
+        (" 7 ", "", 7.0),
+        ("7.5", "", None),
+        ("-7", "", None),
+        ("\u0667", "", None),
+        ("\u00b2", "", None),
+        ("", "Fri, 02 Jan 2026 03:04:05 GMT", None),
+    ],
+)
+def test_a_pause_that_cannot_be_read_is_none(after: str, date: str, seconds: float | None) -> None:
+    """A time of no known zone is none, and a clock that is wrong makes no pause negative."""
+    headers = httpx.Headers([(b"Retry-After", after.encode()), (b"Date", date.encode())])
+    assert retry_after_seconds(headers) == seconds
 
 
 async def test_what_a_request_says_of_its_connection_is_kept(slept: list[float]) -> None:

@@ -886,6 +886,11 @@ def test_an_outcome_holds_what_was_read_back() -> None:
     altered: JsonObject = {"priority": "1", "gone": "x"}
     assert _done(record, altered) == Done({**facts, "fields": fields, "altered": ["priority", "gone"]}, "s@5", fields)
     assert _done({"sys_id": "s"}, {}) == Done({"sys_id": "s", "fields": {}, "altered": []}, None, {})
+    unread = Done({"sys_id": "s", "sys_mod_count": "", "fields": {}, "altered": []}, "s@", {})
+    assert _done({"sys_id": "s", "sys_mod_count": ""}, {}) == unread
+    assert _done({"priority": None}, {"priority": None, "state": None}) == Done(
+        {"fields": {"priority": None}, "altered": []}, None, {"priority": None}
+    )
     assert _done({"sys_mod_count": "5"}, {}) == Done({"sys_mod_count": "5", "fields": {}, "altered": []}, None, {})
 
 

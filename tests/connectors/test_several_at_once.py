@@ -6,6 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from connectors.http import addresses
 from connectors.http import connector as http_connector
 from connectors.http.addresses import AllowedHost, destination
 from connectors.http.connector import HttpConnector, HttpSettings
-from connectors.port import Call, Connectors, Done, NotSent, Refused
+from connectors.model import connector as model_connector
+from connectors.port import Call, Connectors, Done, NotSent, Refused, Usage
 from connectors.proposal import action_digest, build_action, render, writes_of
 from connectors.slack.connector import SlackConnector, SlackSettings, opaque
 from connectors.transform.connector import TransformConnector
@@ -224,6 +226,23 @@ async def test_a_value_is_handed_back_as_it_is(value: Any) -> None:
     assert done == Done({"value": value})
     assert isinstance(done, Done)
     assert type(done.output["value"]) is type(value)
+
+
+def test_a_cost_is_that_of_the_provider_that_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of the same name may cost something else elsewhere, or have no price there."""
+    asked: list[Any] = []
+
+    def priced(tokens: Any, model: str, provider_id: str | None = None) -> Any:
+        asked.append((tokens.input_tokens, tokens.output_tokens, tokens.cache_read_tokens, model, provider_id))
+        if model == "m":
+            raise LookupError(model) if provider_id == "p" else ValueError(model)
+        return SimpleNamespace(total_price="0.0000001")
+
+    monkeypatch.setattr(model_connector.genai_prices, "calc_price", priced)
+    counts = {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
+    assert model_connector._usage(counts, "p", "m", "n") == Usage("p", "m", 3, 5, "0.0000001")
+    assert model_connector._usage(counts, "q", "m", "m") == Usage("q", "m", 3, 5, None)
+    assert asked == [(3, 5, 2, "m", "p"), (3, 5, 2, "n", "p"), (3, 5, 2, "m", "q")]
 
 
 # Hosts

@@ -14,7 +14,7 @@ from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.exchange import BODY_BYTES_MAX, Answer
 from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked
-from core.errors import ConfigurationError
+from core.errors import ConfigurationError, TransportError
 from tests.support.exchanged import Outside
 
 pytestmark = pytest.mark.req("Q-18")
@@ -114,6 +114,34 @@ async def test_what_the_engine_is_told_of_a_task_takes_ten_seconds_at_most(
     assert outside.most[1:] == [BODY_BYTES_MAX] * 3
     assert [one["workerId"] for one in outside.bodies] == ["we"] * 4
     assert [one.get("retries") for one in outside.bodies[1:]] == [0, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "gone"),
+    [
+        (204, b"", True),
+        (404, b'{"type": "RestException", "message": "no such task"}', True),
+        (404, b"<html>", False),
+        (403, b"{}", False),
+        (400, b"{}", False),
+        (302, b"", False),
+    ],
+)
+async def test_only_a_task_that_is_gone_needs_no_word(
+    outside: Outside, bpmn: BpmnConnector, status: int, body: bytes, gone: bool
+) -> None:
+    """Whatever else the engine says, the process still waits, and is told again."""
+    outside.answers = [Answer(status, httpx.Headers(), body, False)]
+    told = bpmn.acknowledge(Completion("t1", "k", output={}))
+    if gone:
+        await told
+    else:
+        with pytest.raises(TransportError, match="^the external task t1 cannot be completed: the BPMN engine answered"):
+            await told
+    for failure in (NotSent("away"), InDoubt("lost")):
+        outside.answers = [failure]
+        with pytest.raises(TransportError, match=failure.message):
+            await bpmn.acknowledge(Completion("t1", "k", output={}))
 
 
 async def test_a_process_is_ours_by_its_key_alone(outside: Outside, bpmn: BpmnConnector) -> None:
