@@ -13,7 +13,7 @@ from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.exchange import BODY_BYTES_MAX, Answer
-from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked
+from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked, Refused
 from core.errors import ConfigurationError, TransportError
 from tests.support.exchanged import Outside
 
@@ -136,12 +136,24 @@ async def test_only_a_task_that_is_gone_needs_no_word(
     if gone:
         await told
     else:
-        with pytest.raises(TransportError, match="^the external task t1 cannot be completed: the BPMN engine answered"):
+        with pytest.raises(TransportError, match="the external task t1 cannot be completed: the BPMN engine answered"):
             await told
     for failure in (NotSent("away"), InDoubt("lost")):
         outside.answers = [failure]
         with pytest.raises(TransportError, match=failure.message):
             await bpmn.acknowledge(Completion("t1", "k", output={}))
+
+
+@pytest.mark.parametrize("verb", ["cancel", "starts", "message"])
+async def test_a_function_that_the_connector_does_not_have_is_refused(
+    closing: Callable[[Any], Any], outside: Outside, catalog: Catalog, verb: str
+) -> None:
+    start = catalog.get("bpmn.process.start")
+    own = start.model_copy(update={"name": "bpmn.own.verb", "handler": f"bpmn:{verb}"})
+    connector = closing(BpmnConnector(BpmnSettings("http://e.example/r"), Catalog({"bpmn.own.verb": own})))
+    found = await connector.perform(Call("bpmn.own.verb", {"process": "p"}, "0" * 64, 9.0, None, "k"))
+    assert found == Refused("unknown_handler", f"the BPMN connector has no function {verb!r}")
+    assert outside.asked == []
 
 
 async def test_a_process_is_ours_by_its_key_alone(outside: Outside, bpmn: BpmnConnector) -> None:
