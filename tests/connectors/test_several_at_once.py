@@ -236,13 +236,17 @@ def test_a_cost_is_that_of_the_provider_that_answered(monkeypatch: pytest.Monkey
         asked.append((tokens.input_tokens, tokens.output_tokens, tokens.cache_read_tokens, model, provider_id))
         if model == "m":
             raise LookupError(model) if provider_id == "p" else ValueError(model)
-        return SimpleNamespace(total_price="0.0000001")
+        if model == "n-2099":
+            raise LookupError(model)
+        return SimpleNamespace(total_price="0" if model == "free" else "0.0000001")
 
     monkeypatch.setattr(model_connector.genai_prices, "calc_price", priced)
     counts = {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
     assert model_connector._usage(counts, "p", "m", "n") == Usage("p", "m", 3, 5, "0.0000001")
     assert model_connector._usage(counts, "q", "m", "m") == Usage("q", "m", 3, 5, None)
     assert asked == [(3, 5, 2, "m", "p"), (3, 5, 2, "n", "p"), (3, 5, 2, "m", "q")]
+    assert model_connector._usage(counts, "p", "n-2099", "n").cost_usd == "0.0000001"
+    assert model_connector._usage(counts, "p", "free", "n").cost_usd == "0"
 
 
 # Hosts

@@ -137,7 +137,7 @@ async def test_a_chat_has_the_time_of_its_call_and_its_loss_is_no_doubt(
 ) -> None:
     connector = closing(ModelConnector(ModelSettings("http://m.example/v1/", "sk")))
     call = Call("model.chat.complete", {"model": "m", "prompt": "hi"}, "0" * 64, 9.0)
-    outside.answers = [{"choices": [{"message": {"content": "yes"}}]}, InDoubt("lost"), []]
+    outside.answers = [{"choices": [{"message": {"content": "yes"}}]}, InDoubt("lost"), [{"message": {"content": "x"}}]]
     assert isinstance(await connector.perform(call), Done)
     assert await connector.perform(call) == NotSent("lost")
     assert await connector.perform(call) == NotSent("the model's answer holds no choice")
