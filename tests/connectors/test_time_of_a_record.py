@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from msgspec.structs import replace
 
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
+from connectors.exchange import Answer
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Probe, ProbeVerdict
+from connectors.port import Before, Call, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from tests.support.exchanged import Outside
@@ -165,6 +167,39 @@ async def test_a_token_is_asked_for_with_a_scope_only_if_one_is_set(
     assert isinstance(await connector.perform(get), Done)
     assert outside.bodies[0] == f"grant_type=client_credentials&client_id=cid&client_secret=secret{more}"
     assert [seconds for *_, seconds in outside.asked] == pytest.approx([9.0, 7.5])
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+async def test_only_a_token_that_is_not_known_is_fetched_anew(
+    outside: Outside, catalog: Catalog, closing: Callable[[Any], Any], status: int
+) -> None:
+    """Whoever is known and may not do it is not let in by another token."""
+    settings = ServiceNowSettings("http://s.example", ClientCredentials("cid", "secret"))
+    connector = closing(ServiceNowConnector(settings, catalog))
+    refused = Answer(status, httpx.Headers(), b"{}", False)
+    token = {"access_token": "t", "expires_in": 1800}
+    outside.answers = [token, refused, token, refused]
+    outside.passed = asyncio.get_running_loop().time()
+    found = await connector.perform(Call("servicenow.incident.get", {"sys_id": ID}, "0" * 64, 0.5))
+    assert isinstance(found, Refused)
+    assert [method for method, *_ in outside.asked] == ["POST", "GET"] * (2 if status == 401 else 1)
+    assert outside.asked[0][3] == pytest.approx(0.5), "a token has no time of its own"
+
+
+async def test_an_account_is_logged_in_by_its_own_name_whatever_records_call_it(
+    catalog: Catalog, closing: Callable[[Any], Any]
+) -> None:
+    heard: list[Any] = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        heard.append(request.headers["authorization"])
+        return httpx.Response(200, json={"result": []})
+
+    settings = ServiceNowSettings("http://s.example", BasicAuth("login", "pw"), "Integration User")
+    connector = closing(ServiceNowConnector(settings, catalog))
+    connector._client._client._transport = httpx.MockTransport(answer)
+    assert await connector.check() == (True, "reachable and authorised as Integration User")
+    assert heard == ["Basic bG9naW46cHc="]
 
 
 @pytest.mark.parametrize("again", [None, 7.0])
