@@ -234,6 +234,25 @@ async def test_an_outcome_is_recalled_as_it_was_kept(monkeypatch: pytest.MonkeyP
     assert await performed(monkeypatch, Told("theirs", CUSTOMERS, KEYS, None, row), "once") == told
 
 
+async def test_all_of_the_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end says how the database proves who it is."""
+    asked: list[str] = []
+
+    async def connect(dsn: str, **_: Any) -> Told:
+        asked.append(dsn)
+        return Told("theirs", CUSTOMERS, [])
+
+    async def ours() -> str:
+        return "ours"
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    url = "postgresql://bot@db.example:6432/crm?sslmode=verify-full"
+    connector = SqlConnector(SqlSettings(url, ours), CATALOG)
+    assert isinstance(await connector.perform(call("select")), Done)
+    assert asked == [url]
+    assert connector.target == "postgresql://db.example:6432/crm as bot"
+
+
 async def test_a_connection_that_does_not_close_holds_no_other_back(
     connector: SqlConnector, opened: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
