@@ -112,7 +112,7 @@ def test_bolt_is_set_up_to_answer_late_to_log_nothing_and_to_ask_tasks_first(mon
     logger = told.pop("logger")
     assert (logger.name, logger.level) == ("counterseal.slack.bolt", logging.WARNING)
     assert told == {
-        "name": "counterseal",
+        "name": "counterseal.slack.bolt",
         "signing_secret": "s",
         "authorize": given["authorize"],
         "client": given["client"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -94,3 +95,15 @@ async def test_what_was_done_is_acknowledged_by_its_answer(view: CardView, task:
         "form": '"text": "Said."',
     }
     assert updated[name] in answer.body if name in updated else answer.body == ""
+
+
+async def test_a_request_silences_no_logger_but_bolts(
+    view: CardView, task: TaskView, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bolt sets the level of a logger with each request: its own, which may not tell what a payload holds."""
+    caplog.set_level(logging.INFO)
+    before = {name: logging.getLogger(name).level for name in ("", "counterseal", "counterseal.slack")}
+    assert (await asked(Desk(view, Answer(True, "Said.")), Failing(), payloads(view, task)["vote"])).status == 200
+    assert {name: logging.getLogger(name).level for name in before} == before
+    assert logging.getLogger("counterseal.slack").isEnabledFor(logging.INFO)
+    assert not logging.getLogger("counterseal.slack.bolt").isEnabledFor(logging.INFO)
