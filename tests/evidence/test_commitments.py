@@ -61,6 +61,8 @@ def test_no_part_of_a_key_is_that_of_another_or_comes_twice() -> None:
 def test_fields_are_committed_in_order_under_escaped_paths() -> None:
     fields = commit_fields(KEY, path_of("r", "1"), {"b/c": 1, "a~": "x"})
     assert fields == [["/r/1/a~0", commit(KEY, "/r/1/a~0", "x")], ["/r/1/b~1c", commit(KEY, "/r/1/b~1c", 1)]]
+    # In the order of their paths, not of their names.
+    assert [path for path, _ in commit_fields(KEY, "", {"a/b": 1, "a0": 2, "B": 3})] == ["/B", "/a0", "/a~1b"]
 
 
 def test_digests_are_blinded_per_run() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from core.errors import CountersealError
 from evidence import container
-from evidence.bundle import ContradictionError, DocumentText, assemble, build_bundle
+from evidence.bundle import CancelRecord, ContradictionError, DocumentText, assemble, build_bundle
 from evidence.chain import ChainHead
 from evidence.container import Container, HeldFiles
 from evidence.signing import PublicKey
@@ -98,6 +98,8 @@ def test_bundles_that_cannot_be_made_are_refused_as_they_were(workshop: Any) -> 
     [first, *rest] = good.appends
     receipt = good.receipts[0]
     text = DocumentText("it-operations", 7, "x")
+    (asked,) = good.approvals
+    unsaid = replace(asked.votes[0], reason="")
     cases: dict[str, Any] = {
         "a name of a policy": replace(good, policies=(DocumentText("../x", 1, ""),)),
         "two policies of a name": replace(good, policies=(*good.policies, text)),
@@ -117,6 +119,15 @@ def test_bundles_that_cannot_be_made_are_refused_as_they_were(workshop: Any) -> 
         "another text of the workflow": replace(good, workflow=replace(good.workflow, text="x")),
         "another workflow": replace(good, workflow=replace(good.workflow, name="x")),
         "no policy": replace(good, policies=()),
+        "the second disclosure": replace(good, disclosures=(good.disclosures[0], "!", good.disclosures[1])),
+        "a disclosure, and an append less": replace(good, appends=[first, *rest[:-1]], disclosures=("!",)),
+        "an empty disclosure of the card": replace(good, approvals=(replace(asked, card_disclosure=""),)),
+        "an empty disclosure of what was asked": replace(good, approvals=(replace(asked, asked=""),)),
+        "an empty disclosure of a reason": replace(good, approvals=(replace(asked, votes=(unsaid,)),)),
+        "an empty disclosure of a cancel": replace(good, run=replace(good.run, canceled=CancelRecord("ann", ""))),
+        "two policies but for their case": replace(
+            good, policies=(*good.policies, replace(text, name="It-Operations"))
+        ),
     }
     found = {name: outcome(made, content, key, workshop.signer) for name, content in cases.items()}
     as_it_was(EXPECTED.with_name("every_contradiction.json"), found)
