@@ -17,6 +17,7 @@ from evidence.commitments import (
     blind,
     commit,
     commit_fields,
+    commit_paths,
     disclosure,
     new_run_key,
     open_disclosure,
@@ -63,6 +64,21 @@ def test_fields_are_committed_in_order_under_escaped_paths() -> None:
     assert fields == [["/r/1/a~0", commit(KEY, "/r/1/a~0", "x")], ["/r/1/b~1c", commit(KEY, "/r/1/b~1c", 1)]]
     # In the order of their paths, not of their names.
     assert [path for path, _ in commit_fields(KEY, "", {"a/b": 1, "a0": 2, "B": 3})] == ["/B", "/a0", "/a~1b"]
+
+
+def test_many_values_are_committed_to_as_one_is() -> None:
+    """Whole and very large floats, and keys beyond the first plane, have a form of their own in canonical JSON."""
+    values: list[Any] = [
+        None, True, False, 0, 1, -7, "", "é~/", 1.0, -0.0, 1e21, 1e-7, 0.1, [1.0], {"a": 1e21}, {}, [],
+        {"\ue000": 1, "\U0001f600": 2, "b": {"a": [None, 1.0]}},
+    ]  # fmt: skip
+    listed = [(f"/of/{number}", value) for number, value in enumerate(values)]
+    assert commit_paths(KEY, listed) == [[path, commit(KEY, path, value)] for path, value in listed]
+    assert commit_paths(KEY, listed[::-1]) == [[path, commit(KEY, path, value)] for path, value in listed[::-1]]
+    assert len({commit(KEY, "/a", value) for value in (None, False, 0, "", [], {}, "0", "null")}) == 8
+    for unfit in (2**53, "\ud800", float("nan"), [float("inf")], {"a": object()}):
+        with pytest.raises(InputError):
+            commit_paths(KEY, [("/a", 1), ("/b", unfit)])
 
 
 def test_digests_are_blinded_per_run() -> None:

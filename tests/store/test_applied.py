@@ -102,10 +102,12 @@ LANES = [
 ]
 CAPS = [
     Row(tenant_id="acme", cap="w", slots=2, used=1, pending=4, max_runs_per_min=9, starts_left=8),
+    Row(tenant_id="acme", cap="x", slots=7, used=0, pending=0, max_runs_per_min=0, starts_left=0),
     Row(tenant_id="beta", cap="v", slots=None, used=0, pending=0, max_runs_per_min=None, starts_left=None),
 ]
 MESSAGES = [
     Row(tenant_id="acme", kind="card", status="pending", count=3, oldest=-1.0),
+    Row(tenant_id="acme", kind="card", status="failed", count=2, oldest=0.25),
     Row(tenant_id="beta", kind="note", status="failed", count=1, oldest=7.5),
 ]
 NAMES = ["acme", "beta"]
@@ -116,7 +118,8 @@ WANTED = [
             LaneQueue("main", 1.5, 6, 2.5, 1, 2, 3, {"signal": 5, "timer": 4}),
             LaneQueue("two", 1.0, 1, 0.0, 0, 0, 0, {}),
         ),
-        (CapQueue("w", 2, 1, 4, 9, 8),), (MessageQueue("card", "pending", 3, 0.0),),
+        (CapQueue("w", 2, 1, 4, 9, 8), CapQueue("x", 7, 0, 0, 0, 0)),
+        (MessageQueue("card", "pending", 3, 0.0), MessageQueue("card", "failed", 2, 0.25)),
     ),
     TenantQueue(
         "beta", 1.0, 8, 0, None, None, (LaneQueue("main", 1.0, 0, None, 7, 8, 9, {}),),
@@ -149,5 +152,9 @@ def test_the_figures_of_a_tenant_are_those_of_all_its_lanes() -> None:
         {"pending": 7, "admitted": 1, "running": 2}, {"pending": 0, "admitted": 7, "running": 8}
     )  # fmt: skip
     assert (acme.oldest_pending_seconds, beta.oldest_pending_seconds) == (2.5, None)
+    ages = {(0.0,): 0.0, (0.0, None): 0.0, (None, None): None, (1.5, 3.0, None, 2.0): 3.0}
+    for each, oldest in ages.items():
+        waiting = tuple(LaneQueue("a", 1.0, 1, age, 0, 0, 0, {}) for age in each)
+        assert TenantQueue("t", 1.0, 1, 0, None, None, waiting, (), ()).oldest_pending_seconds == oldest
     lanes = tuple(LaneQueue(name, 1.0, 0, None, 0, 0, 0, {"timer": n, "task": 1}) for n, name in enumerate("abc"))
     assert TenantQueue("t", 1.0, 1, 0, None, None, lanes, (), ()).parked == {"timer": 3, "task": 3}

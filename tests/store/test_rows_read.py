@@ -103,6 +103,21 @@ OPEN = {"status": "waiting", "result": None, "message_ts": None}
         ),
         # Whoever is not in the directory any more is told by the name in the book.
         (task_row(by=None), task(view={"completed_by": "ann"})),
+        (
+            task_row(wait={"result": {"output": 0, "by": "token:ci"}}, by=None),
+            task(view={"completed_by": "token:ci"}, value=0, by="token:ci"),
+        ),
+        (
+            task_row(wait={"result": {"output": "", "by": None}}, by=None),
+            task(view={"completed_by": ""}, value="", by=""),
+        ),
+        (task_row(wait={"result": {"output": {}}}, by=None), task(view={"completed_by": ""}, value={}, by="")),
+        (task_row(wait={"message_ts": None}), task(message=None)),
+        (
+            task_row(wait={"step_key": "a/1/b"}, due_at=LATER.replace(microsecond=7)),
+            task(view={"step": "a/1/b", "due_at": "2026-01-01T13:00:00+00:00"}),
+        ),
+        (task_row(person={"name": "Bob", "groups": []}), task(groups=frozenset())),
         (task_row(person={"name": "Bob", "groups": None}), task(groups=frozenset())),
         (task_row(wait={"status": "timed_out"}), task(view={"state": TaskState.EXPIRED})),
         (task_row(wait={"status": "canceled"}), task(view={"state": TaskState.CANCELED})),
@@ -133,13 +148,13 @@ async def test_tasks_are_listed_by_their_state_and_group(state: TaskState | None
 
 async def test_a_directory_is_made_of_all_that_its_rows_say() -> None:
     rows = [
-        Row(directory_digest="d", person_id="ann", name="Ann", active=True, owner=None, principals=["slack:U1"],
-            groups=["g", "h"]),
+        Row(directory_digest="d", person_id="ann", name="Ann", active=True, owner=None,
+            principals=["slack:U2", "mail:a"], groups=["g", "h"]),
         Row(directory_digest="d", person_id="bot", name="Bot", active=False, owner="ann", principals=[], groups=None),
     ]  # fmt: skip
     connection: Any = Asked(rows)
     assert await tenants.directory(connection, "acme") == Directory.of("d", [
-        Entry("ann", "Ann", True, frozenset({"g", "h"}), ("slack:U1",), None),
+        Entry("ann", "Ann", True, frozenset({"g", "h"}), ("slack:U2", "mail:a"), None),
         Entry("bot", "Bot", False, frozenset(), (), "ann"),
     ])  # fmt: skip
     assert connection.told == [(tenants._DIRECTORY, "acme")]
@@ -150,14 +165,14 @@ async def test_a_directory_is_made_of_all_that_its_rows_say() -> None:
 async def test_a_directory_is_replaced_with_all_of_it_and_whoever_is_not_active_is_in_no_group() -> None:
     connection: Any = Asked()
     await tenants.replace_directory(connection, "acme", Directory.of("d", [
-        Entry("ann", "Ann", True, frozenset({"h", "g"}), ("slack:U1",), None),
+        Entry("ann", "Ann", True, frozenset({"h", "g"}), ("slack:U2", "mail:a"), None),
         Entry("bot", "Bot", False, frozenset({"g"}), (), "ann"),
     ]))  # fmt: skip
     ((statement, people, members, digest, tenant),) = connection.told
     assert (statement, digest, tenant) == ("SELECT replace_directory($1, $2, $3, $4)", "d", "acme")
     assert people == [
         {"tenant_id": "acme", "person_id": "ann", "name": "Ann", "active": True, "owner": None,
-         "principals": ["slack:U1"]},
+         "principals": ["slack:U2", "mail:a"]},
         {"tenant_id": "acme", "person_id": "bot", "name": "Bot", "active": False, "owner": "ann", "principals": []},
     ]  # fmt: skip
     assert sorted(members, key=lambda row: str(row["group_name"])) == [

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from core.errors import ConsistencyError, NotFoundError
+from core.errors import NotFoundError
 from evidence.chain import Actor, ChainHead, Event, EventType, append
 from runtime.engine.states import CommandState
 from runtime.store import (
@@ -228,20 +228,6 @@ async def test_a_policy_that_is_not_there_is_told_with_those_that_are(known: lis
     with pytest.raises(NotFoundError) as caught:
         await documents.policy_of(connection, "acme", "pay", 3)
     assert str(caught.value) == said
-
-
-@pytest.mark.parametrize(("held", "more"), [(0, None), (4, None), (5, 1), (9, 5)])
-async def test_as_many_steps_as_there_are_slots_may_be_held(held: int, more: int | None) -> None:
-    """They are counted after the cap was set, when no claim can take one any more."""
-    connection: Any = Asked(None, held)
-    if more is None:
-        await tenants.set_slots(connection, "acme", 4)
-    else:
-        with pytest.raises(ConsistencyError) as caught:
-            await tenants.set_slots(connection, "acme", 4)
-        words = f"{more} steps above the new cap are executing. Try again when they have ended."
-        assert str(caught.value) == words
-    assert connection.told == [(tenants._SET_CONCURRENCY, "acme", 4), (tenants._HELD, "acme")]
 
 
 async def test_each_message_that_is_ordered_has_an_id_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
