@@ -36,7 +36,9 @@ def test_a_line_has_its_longest_length_however_it_is_read(monkeypatch: pytest.Mo
         list(HeldFiles({"lines": b"ab\nc"}).lines("lines", 4))
 
 
-@pytest.mark.parametrize(("comment", "good"), [(b"", True), (b"x", False), (b"xy", False)])
+@pytest.mark.parametrize(
+    ("comment", "good"), [(b"", True), (b"x", False), (b"xy", False), (b" ", False), (b"\0", False), (b"\n", False)]
+)
 def test_an_archive_says_nothing_about_itself(tmp_path: Path, comment: bytes, good: bool) -> None:
     path = packed(tmp_path, "a", comment=comment)
     if good:
@@ -44,6 +46,75 @@ def test_an_archive_says_nothing_about_itself(tmp_path: Path, comment: bytes, go
         return
     with pytest.raises(InputError, match="archive comment"):
         Container(path)
+
+
+def patched(path: Path, *changes: tuple[int, int, bytes]) -> Path:
+    """The archive with bytes changed at this offset of its local header and at this one of its directory's entry."""
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    for local, central, value in changes:
+        for at in (local, entry + central):
+            data[at : at + len(value)] = value
+    path.write_bytes(data)
+    return path
+
+
+def test_a_name_that_readers_cut_is_refused_whole(tmp_path: Path) -> None:
+    """Some readers end a name at a zero byte: then it would be another file's."""
+    whole = packed(tmp_path, "run.json_x")
+    assert Container(whole).sizes == {"run.json_x": 3}
+    with pytest.raises(InputError) as caught:
+        Container(patched(whole, (30 + 8, 46 + 8, b"\0")))
+    assert str(caught.value) == "container: has the name 'run.json\\x00x', which no bundle has"
+
+
+def test_what_is_encrypted_or_packed_in_an_unknown_way_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    words = "container: has 'a' encrypted or in an unknown compression"
+    for change in ((6, 8, b"\x01"), (6, 8, b"\x09"), (8, 10, b"\x0c"), (8, 10, b"\x63")):
+        with pytest.raises(InputError) as caught:
+            Container(patched(packed(tmp_path, "a"), change))
+        assert str(caught.value) == words, change
+    assert Container(patched(packed(tmp_path, "a"), (6, 8, b"\0"))).sizes == {"a": 3}
+
+
+def test_a_folder_has_a_name_like_its_files_even_if_it_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert Container(tmp_path).sizes == {}
+    (tmp_path / ".hidden").mkdir()
+    with pytest.raises(InputError, match=r"has the name '\.hidden', which no bundle has"):
+        Container(tmp_path)
+
+
+def test_nothing_is_read_of_an_archive_that_was_closed(tmp_path: Path) -> None:
+    read = Container(packed(tmp_path, "a"))
+    assert read.read("a") == b"abc"
+    read.close()
+    with pytest.raises(InputError, match="cannot be read"):
+        read.read("a")
+    folder = Container(tmp_path)
+    folder.close()
+    assert [*folder.sizes] == ["b.zip"]
+
+
+@pytest.mark.parametrize("kept", [0, 10, 40])
+def test_an_archive_that_is_refused_is_let_go(tmp_path: Path, kept: int) -> None:
+    closed: list[str] = []
+
+    class Noted(Container):
+        """Notes that it was closed."""
+
+        def close(self) -> None:
+            closed.append("closed")
+            super().close()
+
+    path = packed(tmp_path, "a", "a b")
+    with pytest.raises(InputError, match="has the name 'a b'"):
+        Noted(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(InputError) as caught:
+        Noted(path)
+    assert str(caught.value).startswith("container: cannot be read: ")
+    assert len(closed) == 2
 
 
 def test_names_that_differ_by_case_alone_are_one(tmp_path: Path) -> None:
