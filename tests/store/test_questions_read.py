@@ -128,8 +128,10 @@ def test_an_approval_has_every_column_in_its_place() -> None:
     )  # fmt: skip
     assert (found.consumed, found.now, found.created_at, found.directory_digest) == (True, LATER, NOON, "dir")
     assert (found.message, found.paused) == (MessageRef("C1", "9.1"), {"tenant": {}})
-    bare = stored(item={"consumed_at": None, "message_ts": None}, votes=None, paused=None)
+    nothing = {"consumed_at": None, "message_ts": None, "reason": None, "escalated": False}
+    bare = stored(item=nothing, votes=None, paused=None)
     assert (bare.consumed, bare.message, bare.paused, bare.approval.votes) == (False, None, {}, ())
+    assert (bare.choice, bare.reason, bare.approval.escalated) == ("approve", None, False)
 
 
 @pytest.mark.parametrize("there", [True, False])

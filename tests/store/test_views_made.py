@@ -87,9 +87,11 @@ async def test_a_view_has_every_column_in_its_place() -> None:
 
 async def test_a_view_without_the_rest_has_nothing_of_it() -> None:
     run = simulated()
-    nothing = {"deadline_at": None, "parent_run_id": None}
-    found = await viewed(run, row_of(run, **nothing) | {"paused": None, "policy_digests": []})
+    nothing = {"deadline_at": None, "parent_run_id": None, "state_n": 0, "depth": 0, "gate": 0}
+    tenants = {"paused": None, "policy_digests": [], "directory_digest": None, "max_writes_per_run": None}
+    found = await viewed(run, row_of(run, **nothing) | tenants)
     assert (found.deadline_at, found.parent, found.paused, found.policies) == (None, None, {}, ())
+    assert (found.directory_digest, found.writes_max, found.kept_at, found.depth, found.gate) == (None, None, 0, 0, 0)
 
 
 @pytest.mark.req("V-6")
@@ -133,6 +135,28 @@ async def test_an_earlier_view_is_brought_up_to_date_by_what_came_since() -> Non
     assert ahead == structs.replace(found, stop=20, now=NOW + timedelta(seconds=1))
 
 
+@pytest.mark.req("V-8")
+async def test_what_moved_in_the_row_alone_is_seen_without_a_new_line() -> None:
+    """An append without lines moves the version and the gate; the book stays as long as it was."""
+    run = simulated()
+    before = await viewed(run, row_of(run))
+    row = row_of(run, version=13, gate=14, state_n=15, deadline_at=None) | {"stop_number": 19, "paused": None}
+    tail: Any = {"firsts": None, "lines": None, "vals": None}
+    for since in (tail, {}):
+        found = await viewed(run, {**row, **since}, before=before)
+        assert (found.version, found.gate, found.kept_at, found.deadline_at) == (13, 14, 15, None)
+        assert (found.head, found.stop, found.paused) == (before.head, 19, {})
+        assert found.run is not before.run
+
+
+@pytest.mark.req("Q-21")
+async def test_an_earlier_view_is_not_believed_of_a_book_of_its_length_with_another_head() -> None:
+    run = simulated()
+    before = await viewed(run, row_of(run))
+    with pytest.raises(Diverged, match="its appends do not come to the head"):
+        await viewed(run, row_of(run, audit_head="0" * 64), before=before)
+
+
 # -- a run that is kept beside its book ------------------------------------------------------------------------------
 
 
@@ -162,7 +186,7 @@ async def test_a_kept_run_is_the_run_that_its_book_folds_to(monkeypatch: pytest.
 
 
 @pytest.mark.req("Q-21")
-@pytest.mark.parametrize("wrong", ["another", "altered", "nameless"])
+@pytest.mark.parametrize("wrong", ["another", "altered", "nameless", "alone"])
 async def test_a_kept_run_without_the_digest_that_its_book_names_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
@@ -172,6 +196,9 @@ async def test_a_kept_run_without_the_digest_that_its_book_names_is_not_believed
         row["state"] = earlier
     elif wrong == "altered":
         row["state"] = row["state"][:-1] + bytes([row["state"][-1] ^ 1])
+    elif wrong == "alone":  # of the book there is only the opening, to which the row's length is made to fit
+        row |= {name: row[name][:1] for name in ("firsts", "lines", "vals")}
+        row["run"]["audit_count"] = row["lines"][0].count(b"\n") + 1
     else:  # the append from which the rest is folded has kept nothing
         for name in ("firsts", "lines", "vals"):
             del row[name][1]

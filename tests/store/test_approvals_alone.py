@@ -1,0 +1,55 @@
+"""Approvals as they are read for a card: all of their votes, whoever shaped them, and the card that was shown."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from approvals.model import ApprovalKind, Choice, Vote, VoteChannel
+from core.errors import NotFoundError
+from runtime.engine.events import ApprovalRequested
+from runtime.store import approvals
+from tests.store.test_questions_read import ASKED, ITEM, LATER, OTHER, TERMS, VOTE, event
+from tests.support.asked import Asked, Row
+
+
+def test_an_approval_has_every_vote_and_contributor_in_their_order() -> None:
+    listed = [
+        {"vote": {**VOTE, "person_id": "cat", "reason": None, "groups": ["h", "g"]}, "name": "Bob"},
+        {"vote": {**VOTE, "choice": "reject", "reason": "", "groups": []}, "name": "bob"},
+        {"vote": VOTE, "name": "Bob"},
+    ]
+    votes = (
+        Vote("cat", "Bob", Choice.APPROVE, None, frozenset({"g", "h"}), VoteChannel.CLI, "then", "d"),
+        Vote("bob", "bob", Choice.REJECT, "", frozenset(), VoteChannel.CLI, "then", "d"),
+        Vote("bob", "Bob", Choice.APPROVE, "yes", frozenset({"g"}), VoteChannel.CLI, "then", "d"),
+    )
+    given: Any = ("b", "a")
+    values = {"approval": ITEM, "votes": listed, "now": LATER, "workspace_id": "main", "directory_digest": None,
+              "paused": {}}  # fmt: skip
+    gate: Any = SimpleNamespace(kind="gate", nonce="n", terms=TERMS.to_json(), requester="")
+    found = approvals._stored(Row(**values), gate, "d", {}, given)
+    assert (found.approval.votes, found.approval.contributors) == (votes, ("b", "a"))
+    assert (found.approval.requester, found.approval.kind) == ("", ApprovalKind.GATE)
+
+
+@pytest.mark.parametrize(("shown", "card"), [({"the": "card"}, {"the": "card"}), ({}, {}), (None, {})])
+async def test_an_approval_is_read_with_its_card_and_with_whoever_shaped_it(
+    monkeypatch: pytest.MonkeyPatch, shown: Any, card: Any
+) -> None:
+    asked = event()
+    given: dict[str, Any] = {name: getattr(asked, name) for name in ApprovalRequested.__struct_fields__}
+    asked = ApprovalRequested(**{**given, "shown": shown})
+    found_row = Row(approval=ITEM, votes=None, now=LATER, workspace_id="main", directory_digest="dir", paused=None)
+    monkeypatch.setattr(approvals, "question", lambda row, approval: asked if (row, approval) == told else None)
+    monkeypatch.setattr(approvals, "told_of", lambda each: ("b", "a") if each is asked else ())
+    told = (found_row, ASKED)
+    connection: Any = Asked(found_row)
+    found: Any = await approvals.read(connection, ASKED)
+    assert (found.card, found.approval.contributors, found.approval.action_digest) == (card, ("b", "a"), "d")
+    assert connection.told == [(approvals._READ_ONE, ASKED)]
+    with pytest.raises(NotFoundError) as caught:
+        await approvals.read(Asked(None), OTHER)  # type: ignore[arg-type]
+    assert str(caught.value) == f"There is no approval {OTHER}."
