@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from core.errors import InputError
-from evidence import container
+from evidence import container, layout
 from evidence.container import Container, HeldFiles
 
 
@@ -34,6 +34,29 @@ def test_a_line_has_its_longest_length_however_it_is_read(monkeypatch: pytest.Mo
         list(Container(tmp_path).lines("lines", 3))
     with pytest.raises(InputError, match="does not end with a newline"):
         list(HeldFiles({"lines": b"ab\nc"}).lines("lines", 4))
+
+
+def test_a_file_is_read_whole_however_it_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(container, "_CHUNK", 2)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"abcde")
+    (folder / "empty").write_bytes(b"")
+    read = Container(folder)
+    assert (read.read("a"), read.read("empty"), [*read.chunks("a")]) == (b"abcde", b"", [b"ab", b"cd", b"e"])
+    assert Container(packed(tmp_path, "a")).read("a") == b"abc"
+    assert HeldFiles({"a": b"abcde"}).read("a") == b"abcde"
+
+
+def test_only_the_events_may_be_as_long_as_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "FILE_BYTES_MAX", 3)
+    monkeypatch.setattr(container, "EVENTS_BYTES_MAX", 5)
+    assert HeldFiles({layout.EVENTS: b"12345"}).sizes == {layout.EVENTS: 5}
+    for name in sorted({*layout.ALWAYS, "policy/events.jsonl", "other.jsonl"} - {layout.EVENTS}):
+        assert HeldFiles({name: b"123"}).sizes == {name: 3}
+        with pytest.raises(InputError) as caught:
+            HeldFiles({name: b"1234"})
+        assert str(caught.value) == f"container: has {name!r} with 4 bytes; at most 3 are read"
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def test_bundles_that_cannot_be_made_are_refused_as_they_were(workshop: Any) -> 
         "another status of the run": replace(good, run=replace(good.run, status="failed_terminal")),
         "another text of the workflow": replace(good, workflow=replace(good.workflow, text="x")),
         "another workflow": replace(good, workflow=replace(good.workflow, name="x")),
+        "a run by the end of its name": replace(good, run=replace(good.run, run_id=good.run.run_id[1:])),
         "no policy": replace(good, policies=()),
         "the second disclosure": replace(good, disclosures=(good.disclosures[0], "!", good.disclosures[1])),
         "a disclosure, and an append less": replace(good, appends=[first, *rest[:-1]], disclosures=("!",)),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from core.errors import InputError
 from evidence import bundle, container
 from evidence.bundle import CancelRecord, ContradictionError, VoteRecord, build_bundle
 from evidence.chain import Actor, EventType
@@ -138,3 +140,32 @@ def test_what_cannot_be_added_up_fails_everything_that_is_derived(
     assert failed == dict.fromkeys(
         ("decisions", "checkpoints", "costs"), f"events.jsonl: event {at}: its usage is malformed"
     )
+
+
+def test_a_bundle_s_chain_is_told_by_its_events_and_its_appends(workshop: Any) -> None:
+    story = workshop.tell()
+    one = bundle.assemble(story.content(), workshop.signer.public_key)
+    rows = {row.check: row.detail for row in verify_unsigned(one.files, one.statement).rows}
+    head = story.content().head
+    assert rows["chain"] == f"{head.count} events in {len(story.content().appends)} appends, unbroken, head {head.hash}"
+    assert head.count > len(story.content().appends) > 1
+
+
+def test_a_bundle_is_closed_when_it_was_checked_and_a_key_is_looked_at_first(
+    workshop: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    closed: list[Any] = []
+    close = container.Container.close
+    monkeypatch.setattr(container.Container, "close", lambda self: closed.append(self) or close(self))  # type: ignore[func-returns-value]
+    path = workshop.save(build_bundle(workshop.tell().content(), workshop.signer).bytes)
+    assert verify_bundle(path, public_key=workshop.key).ok
+    assert len(closed) == 1
+    nowhere, no_key = tmp_path / "nowhere.zip", tmp_path / "no.pem"
+    for bundle_at, key, words in (
+        (nowhere, None, f"{nowhere}: does not exist"), (nowhere, workshop.key, f"{nowhere}: does not exist"),
+        (path, no_key, f"{no_key}: cannot be read"), (nowhere, no_key, f"{no_key}: cannot be read"),
+        (path, tmp_path, f"{tmp_path}: cannot be read"), (path, path, f"{path}: is not a PEM public key"),
+    ):  # fmt: skip
+        with pytest.raises(InputError) as caught:
+            verify_bundle(bundle_at, public_key=key)
+        assert str(caught.value).startswith(words)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa, x25519
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core.canonical import sha256_hex
@@ -51,13 +51,20 @@ def test_of_several_that_make_the_key_at_once_all_use_one(tmp_path: Path) -> Non
     assert len(set(keys)) == 1
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620, 0o602, 0o610, 0o601, 0o777])
+def test_a_key_that_others_can_read_change_or_run_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "k.pem"
-    FileSigner.load_or_create(path)
+    made = FileSigner.load_or_create(path)
     path.chmod(mode)
-    with pytest.raises(ConfigurationError, match="chmod 600"):
+    with pytest.raises(ConfigurationError) as caught:
         FileSigner.load(path)
+    assert str(caught.value) == (
+        f"the signing key {path} can be read by other users (mode {mode:04o}). "
+        f"Run: chmod 600 {path}, and replace the key if others had access to the machine."
+    )
+    for own in (0o600, 0o400, 0o700):
+        path.chmod(own)
+        assert FileSigner.load(path).public_key == made.public_key
 
 
 def private_pem(key: object) -> bytes:
@@ -65,15 +72,31 @@ def private_pem(key: object) -> bytes:
     return key.private_bytes(*kinds)  # type: ignore[attr-defined, no-any-return]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"hello", private_pem(ec.generate_private_key(ec.SECP256R1())), b"-----BEGIN PRIVATE KEY-----\n"]
+LOCKED = Ed25519PrivateKey.from_private_bytes(b"\7" * 32).private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
 )
-def test_what_is_no_ed25519_key_is_refused(tmp_path: Path, content: bytes) -> None:
+OTHER, NO_KEY = "the signing key {} is not an Ed25519 key.", "{} is not an unencrypted PEM private key."
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", NO_KEY),
+        (b"hello", NO_KEY),
+        (b"-----BEGIN PRIVATE KEY-----\n", NO_KEY),
+        (LOCKED, NO_KEY),
+        (private_pem(ec.generate_private_key(ec.SECP256R1())), OTHER),
+        (private_pem(x25519.X25519PrivateKey.from_private_bytes(b"\7" * 32)), OTHER),
+        (private_pem(ed448.Ed448PrivateKey.from_private_bytes(b"\7" * 57)), OTHER),
+    ],
+)
+def test_what_is_no_ed25519_key_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "k.pem"
     path.touch(0o600)
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as caught:
         FileSigner.load(path)
+    assert str(caught.value).startswith(words.format(path).rstrip("."))
 
 
 def test_a_missing_key_and_an_impossible_place_are_configuration_errors(tmp_path: Path) -> None:
