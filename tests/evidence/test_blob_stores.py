@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,9 +28,9 @@ from core.errors import (
     NotFoundError,
     TransportError,
 )
-from evidence.blobs import BlobStore, LockMode, StoredBlob
+from evidence.blobs import BlobStore, LockMode, StoredBlob, write_new
 from evidence.files import FileBlobStore
-from evidence.s3 import Retention, S3BlobStore
+from evidence.s3 import Retention, S3BlobStore, _code
 
 BUCKET = "evidence-test"
 KEY = "acme/2026/run-1.zip"
@@ -312,3 +313,20 @@ async def test_an_unreachable_s3_is_a_transport_error(monkeypatch: pytest.Monkey
             await store.put(KEY, ONE, sha(ONE))
         with pytest.raises(TransportError):
             await store.get(StoredBlob(f"s3://{BUCKET}/{KEY}", None, sha(ONE)))
+
+
+def test_a_file_is_made_beside_its_place_because_no_link_leads_to_another_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "of another disk"))
+    assert write_new(tmp_path / "a", b"1")
+    assert not write_new(tmp_path / "a", b"2")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a", b"1")]
+    with pytest.raises(FileNotFoundError):
+        write_new(tmp_path / "nowhere" / "a", b"1")
+
+
+def test_an_answer_of_s3_without_an_error_in_it_has_no_known_code() -> None:
+    told = {"unknown": ({}, {"Error": {}}), "5": ({"Error": {"Code": 5}},), "": ({"Error": {"Code": ""}},)}
+    for code, responses in told.items():
+        assert {_code(ClientError(response, "PutObject")) for response in responses} == {code}  # type: ignore[arg-type]

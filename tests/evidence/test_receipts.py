@@ -103,3 +103,43 @@ def test_the_values_of_a_receipt_are_committed_by_their_paths(workshop: Any) -> 
         **{f"{place}/{name}": "" for name in (*told, "error", "late/0/detail", "late/0/external_id")},
         f"{place}/late/0/output": {},
     }, "what is empty is a value"
+
+
+@pytest.mark.req("Q-4", "U-7")
+def test_every_value_of_a_receipt_is_committed_to_and_none_is_shown(workshop: Any) -> None:
+    """Also what late answers said, each under its number; an empty text is a value, and only nothing is none."""
+    late = (
+        {"attempt": 1, "known": "failed", "detail": "secret-1", "external_id": "secret-2", "output": {"secret": 3}},
+        {"attempt": 2, "known": "unanswered", "sent": False, "epoch": 0},
+        {"attempt": 2, "known": "succeeded", "detail": "", "external_id": None, "output": 0},
+    )
+    receipt = replace(
+        workshop.receipt("r1"), late=late, external_id="", resolution="", error={"message": ""}, target="",
+        settled_at=None, reverse={"operation": "x.y.undo", "input": {"b": "secret-4", "a": None, "c/d": 0}},
+    )  # fmt: skip
+    key = workshop.run_key
+    evidence = receipt.to_evidence(key)
+    assert "secret" not in json.dumps(evidence)
+    assert receipt.values() == {
+        "/receipt/r1/late/0/detail": "secret-1", "/receipt/r1/late/0/external_id": "secret-2",
+        "/receipt/r1/late/0/output": {"secret": 3}, "/receipt/r1/late/2/detail": "", "/receipt/r1/late/2/output": 0,
+        "/receipt/r1/error": "", "/receipt/r1/external_id": "", "/receipt/r1/idempotency_key": "s1:r1",
+        "/receipt/r1/resolution": "", "/receipt/r1/target": "",
+    }  # fmt: skip
+    assert evidence["committed"] == [[path, commit(key, path, value)] for path, value in receipt.values().items()]
+    assert evidence["late"] == [
+        {"attempt": 1, "known": "failed"},
+        {"attempt": 2, "known": "unanswered", "sent": False, "epoch": 0},
+        {"attempt": 2, "known": "succeeded"},
+    ]
+    assert evidence["settled_at"] is None
+    undone = {"a": None, "b": "secret-4", "c~1d": 0}
+    paths = {f"/receipt/r1/reverse/{name}": value for name, value in undone.items()}
+    assert evidence["reverse"] == {
+        "operation": "x.y.undo", "fields": ["a", "b", "c/d"],
+        "committed": [[path, commit(key, path, value)] for path, value in paths.items()],
+    }  # fmt: skip
+    bare = replace(receipt, late=(), reverse=None, external_id=None, resolution=None, error=None)
+    assert [*bare.values()] == ["/receipt/r1/idempotency_key", "/receipt/r1/target"]
+    shown = bare.to_evidence(key)
+    assert ("late" in shown, shown["reverse"]) == (False, None)
