@@ -1,0 +1,136 @@
+"""The verifier's table row by row: in which order, with which result, and what follows a failure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from core.canonical import canonical_bytes
+from evidence import layout
+from evidence.bundle import assemble
+from evidence.chain import EventType
+from evidence.verify import Row, Status, Verification, verify_bundle, verify_unsigned
+
+pytestmark = pytest.mark.req("Q-21", "U-7")
+
+BEFORE = ["integrity", "checksums", "chain", "completeness", "statement"]
+CHECKS = [
+    "run", "workflow and policies", "decisions", "authority", "origins", "approvals", "receipts", "checkpoints",
+    "costs", "disclosures",
+]  # fmt: skip
+UNPROVEN = ["recorded in full", "transparency log", "time", "target systems"]
+LATE = {"receipt": "receipt-1", "attempt": 1, "epoch": 1, "known": "in_doubt", "sent": True}
+
+
+def told(workshop: Any, story: Any) -> Verification:
+    one = assemble(story.content(), workshop.signer.public_key)
+    return verify_unsigned(one.files, one.statement)
+
+
+def late(workshop: Any, *known: str) -> Any:
+    """A story with late answers about an action that succeeded, the last of them after the end."""
+    story = workshop.tell()
+    for each in known:
+        story.add(EventType.ACTION_LATE, {**LATE, "known": each})
+    facts = [{name: value for name, value in {**LATE, "known": each}.items() if name != "receipt"} for each in known]
+    story.receipts[0] = replace(story.receipts[0], late=tuple(facts))
+    return story
+
+
+@pytest.mark.parametrize("back", [0, 1, 2])
+@pytest.mark.parametrize("known", [(), ("in_doubt",), ("in_doubt", "failed"), ("failed", "in_doubt", "failed")])
+def test_the_rows_have_one_order_and_a_row_for_what_there_is(workshop: Any, back: int, known: tuple[str, ...]) -> None:
+    story = late(workshop, *known)
+    for at in range(1, back + 1):
+        story.events[2 * at] = replace(story.events[2 * at], at=story.events[0].at - timedelta(seconds=at))
+    rows = told(workshop, story).rows
+    by_name = {row.check: row for row in rows}
+    more = ["late answers"] * bool(known) + ["clock"] * bool(back)
+    assert [row.check for row in rows] == [*BEFORE, *CHECKS, *more, *UNPROVEN]
+    if back:
+        assert by_name["clock"] == Row("clock", Status.WARNING, f"{back} events are dated before the event above them")
+    after = f", with {len(known)} late answers that came after it" if known else ""
+    count = len(story.events) - len(known)
+    assert by_name["completeness"] == Row(
+        "completeness", Status.OK, f"the run is closed; its last event counts {count} events, and all are here{after}"
+    )
+    if known:
+        odd = "attempt 1 of servicenow.incident.update: failed. It counts as done."
+        odds = "; ".join([odd] * known.count("failed"))
+        status = Status.WARNING if odds else Status.OK
+        assert by_name["late answers"] == Row("late answers", status, odds or "1; none contradicts its receipt")
+
+
+def test_an_answer_that_came_before_the_end_is_late_and_not_after_it(workshop: Any) -> None:
+    story = late(workshop, "in_doubt", "in_doubt")
+    closed, *answers = story.events[-3:]
+    story.events[-3:] = [answers[0], closed, answers[1]]
+    story.events = [replace(event, at=story.events[0].at) for event in story.events]
+    by_name = {row.check: row.detail for row in told(workshop, story).rows}
+    assert by_name["completeness"].endswith("and all are here, with 1 late answers that came after it")
+    assert by_name["late answers"] == "2; none contradicts its receipt"
+
+
+REST = Row("everything else", Status.NOT_PROVEN, "not checked, because of the failure above")
+
+
+def test_behind_a_broken_chain_or_signature_nothing_is_claimed(workshop: Any) -> None:
+    one = assemble(workshop.tell().content(), workshop.signer.public_key)
+    lines = one.files[layout.EVENTS].split(b"\n")
+    files = {**one.files, layout.EVENTS: b"\n".join([lines[1], lines[0], *lines[2:]])}
+    rows = verify_unsigned(files, one.statement).rows
+    assert [(row.check, row.status) for row in rows[:-1]] == [
+        ("integrity", "failed"), ("checksums", "ok"), ("chain", "failed")
+    ]  # fmt: skip
+    assert rows[2].detail.startswith("events.jsonl: line 1: ")
+    assert rows[-1] == REST
+    broken = verify_bundle(workshop.pack({**workshop.unzip(workshop.build()), layout.ENVELOPE: b"{}"}))
+    assert [(row.check, row.status) for row in broken.rows] == [
+        ("container", "ok"), ("signature", "failed"), ("everything else", "not_proven")
+    ]  # fmt: skip
+    assert broken.rows[-1] == REST
+    path = workshop.save(b"no archive")
+    assert [row.check for row in verify_bundle(path).rows] == ["container", "everything else"]
+    assert verify_unsigned({"no such name!": b""}, canonical_bytes({})).rows[0].status is Status.FAILED
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("required", [True, False])
+def test_an_unfinished_run_fails_or_is_to_be_judged_with_any_key(
+    workshop: Any, pinned: bool, closed: bool, required: bool
+) -> None:
+    story = workshop.tell()
+    if not closed:
+        story.events.pop()
+        story.status = "running"
+    path, key = workshop.save(workshop.build(story)), workshop.key if pinned else None
+    by_name = {row.check: row for row in verify_bundle(path, public_key=key, require_final=required).rows}
+    status = Status.OK if closed else Status.FAILED if required else Status.WARNING
+    assert by_name["completeness"].status is status
+    assert by_name["signature"].status is (Status.OK if pinned else Status.WARNING)
+    assert [*by_name][:3] == ["container", "signature", "integrity"]
+
+
+def test_a_table_is_ok_if_none_of_its_rows_failed_wherever_that_is() -> None:
+    rows = [Row(status.value, status, "") for status in Status]
+    whole = Verification(tuple(rows))
+    assert (whole.ok, [row.check for row in whole.failed]) == (False, ["failed"])
+    for at in range(len(rows)):
+        placed = [row for row in rows if row.status is not Status.FAILED]
+        assert Verification(tuple(placed)).ok
+        placed.insert(at, Row("bad", Status.FAILED, "no"))
+        found = Verification(tuple(placed))
+        assert (found.ok, found.failed) == (False, (placed[at],))
+        assert found.to_json() == {
+            "ok": False,
+            "rows": [{"check": row.check, "status": row.status.value, "detail": row.detail} for row in placed],
+        }
+    assert Verification(()).ok
+    text = Verification((Row("a", Status.OK, ""), Row("long", Status.WARNING, "x\ty\n\x1b[0m z"))).to_text()
+    assert text.splitlines() == [
+        "a     ok", "long  warning     x\\ty\\n\\x1b[0m z", "", "no check failed: 1 ok, 1 warning"
+    ]  # fmt: skip
