@@ -27,6 +27,12 @@ class Refused(asyncpg.RaiseError):
     sqlstate = commits.REFUSED_RECORD
 
 
+class Otherwise(asyncpg.RaiseError):
+    """An error of this project's class that says something else."""
+
+    sqlstate = "CS002"
+
+
 @pytest.mark.req("V-7")
 async def test_commits_that_go_together_are_sent_whole_and_in_the_order_of_their_runs(
     monkeypatch: pytest.MonkeyPatch,
@@ -52,6 +58,7 @@ async def test_commits_that_go_together_are_sent_whole_and_in_the_order_of_their
         (asyncpg.RaiseError("no"), asyncpg.RaiseError),
         (asyncpg.UniqueViolationError("no"), asyncpg.UniqueViolationError),
         (Refused("a record is not as expected"), RecordRefused),
+        (Otherwise("nobody knows"), Otherwise),
     ],
 )
 async def test_a_commit_is_applied_by_one_statement_with_all_of_its_values(answer: Any, result: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from core.errors import ConsistencyError, NotFoundError
 from evidence.bundle import DocumentText
 from evidence.chain import Actor
-from runtime.store import bundles, documents, inbox, retention
+from runtime.store import bundles, documents, inbox, retention, unavailable
 from runtime.store.documents import Edition, Past, PublishedVersion, StoredWorkflow
 from tests.support.asked import Asked, Row
 from tests.support.rows import uid
@@ -114,6 +114,51 @@ async def test_who_proposed_a_text_is_told_since_one_was_put_in_force() -> None:
     assert connection.told == [(documents._PROPOSED, "acme", ["proposed", "settled", "other"])]
 
 
+GONE = "The workflow 'w' is unavailable since the last start: no such step."
+UNUSABLE = [Row(kind="workflow", name="w", place="w.yaml", reason="no such step."),
+            Row(kind="workflow", name="w", place="more.yaml", reason="other")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "unusable", "named", "said"),
+    [
+        ([version(3, True), version(1)], None, None, None),
+        ([], UNUSABLE, None, f"{GONE} Repair w.yaml and start anew, or publish it."),
+        ([], [], ["ww", "v"], "There is no workflow 'w'. Did you mean 'ww'?"),
+        ([], [], ["alpha", "beta"], "There is no workflow 'w'. Published: alpha, beta."),
+        ([], [], [], "There is no workflow 'w'. Nothing is published: see `counterseal workflow publish`."),
+    ],
+)  # fmt: skip
+async def test_a_workflow_that_is_not_there_is_unavailable_or_like_another(
+    known: list[Row], unusable: Any, named: Any, said: str | None
+) -> None:
+    """What is published is never unavailable. Of the others' names also those are told whose versions are retired."""
+    others = [Row(**{**dict(version(n + 1, retired=True).items()), "name": name}) for n, name in enumerate(named or ())]
+    connection: Any = Asked(known, *([] if unusable is None else [unusable]), others)
+    asking = documents.known_versions(connection, "acme", "w")
+    if said is None:
+        assert [(one.version, one.retired_at) for one in await asking] == [(3, LATER), (1, None)]
+    else:
+        assert await refused(asking) == said
+    unavailable_ = (unavailable._LIST, "acme", "workflow", "w")
+    assert connection.told == [
+        (documents._VERSIONS, "acme", "w"), *([] if unusable is None else [unavailable_]),
+        *([] if named is None else [(documents._VERSIONS, "acme", None)]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(3, 3), (1, 1), (2, None), (0, None), (4, None)])
+def test_a_number_is_that_of_one_version(wanted: int, found: int | None) -> None:
+    known: Any = [SimpleNamespace(name="w", version=3, retired_at=None), SimpleNamespace(version=1, retired_at=NOON)]
+    if found:
+        assert documents.of_number(known, wanted).version == found
+    else:
+        with pytest.raises(NotFoundError) as caught:
+            documents.of_number(known, wanted)
+        words = f"There is no workflow 'w' version {wanted}. Published: 3, 1 (retired)."
+        assert str(caught.value) == words
+
+
 async def test_past_policies_tell_which_of_them_judge() -> None:
     rows = [Row(name="p", version=n, digest=f"d{n}", active=n == 2) for n in (1, 2)]
     one, two = Edition("p", 1, "d1"), Edition("p", 2, "d2")
@@ -138,9 +183,11 @@ async def test_a_policy_s_version_that_is_not_there_names_the_nearest() -> None:
 async def test_a_bundle_holds_the_texts_of_its_run_and_is_remembered_where_it_is() -> None:
     row = {"tenant_id": "acme", "workflow": "w", "workflow_version": 4}
     book: Any = SimpleNamespace(row=row, run_id=uid(1), head=SimpleNamespace(count=12))
-    connection: Any = Asked("the text", [Row(name="p", version=2, source="its text")])
+    rows = [Row(name=name, version=2, source=f"text of {name}") for name in ("q", "p")]
+    connection: Any = Asked("the text", rows)
     found = await bundles.texts(connection, book, iter(["d", "e"]))
-    assert found == (DocumentText("w", 4, "the text"), (DocumentText("p", 2, "its text"),))
+    policies = (DocumentText("q", 2, "text of q"), DocumentText("p", 2, "text of p"))
+    assert found == (DocumentText("w", 4, "the text"), policies)
     assert connection.told == [(bundles._SOURCE, "acme", "w", 4), (bundles._POLICIES, "acme", ["d", "e"])]
     bundle: Any = SimpleNamespace(name="b", sha256="sha", bytes=b"12345")
     stored: Any = SimpleNamespace(uri="u", version_id="v")

@@ -129,6 +129,32 @@ def test_every_column_of_a_row_is_that_of_its_book() -> None:
     ]
 
 
+def test_a_column_without_a_value_is_compared_as_well_and_names_keep_their_case() -> None:
+    nothing = {"correlation_key": None, "context": None, "result": None, "token": ""}
+    names = ("wait_id", "step_key", "kind", "status")
+    waits = {n: SimpleNamespace(**{name: f"{name} {n}" for name in names}, **nothing) for n in ("B", "a")}
+    answer = SimpleNamespace(status="requested", choice=None, reason=None, escalated=False, consumed=False)
+    asked = SimpleNamespace(step_key="s", approval_id=uid(1))
+    votes = [
+        SimpleNamespace(approval_id=uid(1), person_id=person, choice="approve", reason=None, groups=[], channel="cli")
+        for person in ("Bob", "bob")
+    ]
+    entry = SimpleNamespace(superstep=0, step_key="s", channel="C", value=None)
+    found = run(
+        waits=waits, votes=votes, ledger=[entry], approvals={uid(1): asked, uid(2): asked},
+        answers={uid(1): answer, uid(2): answer},
+    )  # fmt: skip
+    expected = [what for *_, what in rows._tables(found)][1:]
+    wait, vote = {**nothing}, {"choice": "approve", "reason": None, "groups": [], "channel": "cli"}
+    assert expected == [
+        {f"wait_id {n}": {**{name: f"{name} {n}" for name in names[1:]}, **wait} for n in ("B", "a")},
+        {str(uid(n)): {"step_key": "s", **vars(answer)} for n in (1, 2)},
+        {f"{uid(1)} {person}": vote for person in ("Bob", "bob")},
+        {},
+        {"0 s C": {"value": None}},
+    ]
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_book_of_which_nothing_is_left_is_a_broken_one(count: int) -> None:
     row: Any = {

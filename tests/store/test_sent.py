@@ -240,6 +240,35 @@ async def test_a_run_is_opened_with_every_part_of_its_order(called: list[Any]) -
     assert call.order == ("acme", "two", "w", "http", "r43")
 
 
+@pytest.mark.req("Q-1")
+async def test_a_run_is_opened_with_nothing_and_with_zero_as_they_are(called: list[Any]) -> None:
+    """A term that nobody gave is none, not that of something else."""
+    for more in ({}, {"sla": timedelta(1)}, {"retention": timedelta(0)}, {"open_for": timedelta(0)}, {"pinned": False}):
+        given: dict[str, Any] = {"sla": None, "reference": "", "requested_by": "", **more}
+        run = NewRun(workflow="w", workflow_version=1, workflow_digest="d", trigger_type="t", trigger_ref="ref",
+                     run_key=b"", **given)  # fmt: skip
+        await faces.open_run(NOTHING, replace(COMMIT, ledger=[]), run)
+        values = dict(zip(names(OPENED), called[-1][1].parameters, strict=True))
+        wanted = {
+            "_sla": given["sla"], "_retention": given.get("retention"), "_reference": "", "_requested_by": "",
+            "_parent": None, "_depth": 0, "_run_key": b"", "_cap": "", "_pinned": given.get("pinned", True),
+            "_inherits": False, "_open": given.get("open_for"),
+        }  # fmt: skip
+        assert {name: values[name] for name in wanted} == wanted
+
+
+async def test_everything_that_a_face_may_not_write_is_named(called: list[Any]) -> None:
+    every = {name: row for name, row, _ in PARTS if name not in faces.PARTS}
+    commit = replace(COMMIT, **{name: [row] for name, row in every.items()})
+    with pytest.raises(ConsistencyError) as caught:
+        await faces.append(NOTHING, commit)
+    words, _, listed = str(caught.value).rstrip(".").partition(": ")
+    assert (words, {*listed.split(", ")}) == ("No face may write this of a run", {"handed", *every})
+    with pytest.raises(ConsistencyError, match="this of a run: handed"):
+        await faces.append(NOTHING, COMMIT)
+    assert called == []
+
+
 FOLDED = {
     "superstep": 4, "writes": 2, "reference": "r", "extensions": 1, "error": {"n": 1}, "canceling": {"by": "ann"},
     "result": {"n": 2}, "status": "succeeded",
