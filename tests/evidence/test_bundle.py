@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError, InputError
 from evidence import layout
-from evidence.bundle import ContradictionError, DocumentText, build_bundle
+from evidence.bundle import ContradictionError, DocumentText, _pretty, assemble, build_bundle
 from evidence.chain import ChainHead
 from evidence.history import ATTEMPTED
 from evidence.verify import verify_bundle
@@ -178,3 +178,40 @@ def test_a_withheld_card_is_said_to_be_withheld(workshop: Any) -> None:
     files = workshop.unzip(workshop.build(story))
     assert json.loads(files["approvals/a1.json"])["card"] is None
     assert b"Raise the priority" not in b"".join(files.values())
+
+
+@pytest.mark.parametrize("producer", ["", "0.1.0"])
+def test_the_statement_says_what_made_it_and_where_the_chain_ends(workshop: Any, producer: str) -> None:
+    """Also of a run of which there is only the first event."""
+    story = workshop.tell()
+    story.events, story.approvals, story.receipts, story.disclosures = story.events[:1], [], [], []
+    content = replace(story.content(), policies=(), producer=producer)
+    one = assemble(content, workshop.signer.public_key)
+    predicate = json.loads(one.statement)["predicate"]
+    own = {name: predicate[name] for name in ("first_seq", "last_seq", "count", "final", "policies", "producer")}
+    assert own == {
+        "first_seq": 0, "last_seq": 0, "count": 1, "final": False, "policies": [], "producer": producer
+    }  # fmt: skip
+    two = (
+        DocumentText("p", 10, "a"),
+        DocumentText("o", 3, "b"),
+        DocumentText("p", 2, "c"),
+        DocumentText("p", "1", "d"),
+    )
+    listed = json.loads(assemble(replace(content, policies=two), workshop.signer.public_key).statement)["predicate"]
+    named = [(policy["name"], policy["version"]) for policy in listed["policies"]]
+    assert named == [("o", 3), ("p", "1"), ("p", 10), ("p", 2)], "by name, and by version as a text"
+
+
+def test_files_for_people_have_their_members_in_order_and_lines() -> None:
+    assert _pretty({"b": [1], "a": {"d": None, "c": "é"}}) == (
+        '{\n  "a": {\n    "c": "é",\n    "d": null\n  },\n  "b": [\n    1\n  ]\n}\n'.encode()
+    )
+
+
+def test_disclosures_are_listed_once_and_in_order(workshop: Any) -> None:
+    content = workshop.tell().content()
+    first, second = sorted(content.disclosures)
+    for given in ((second, first), (first, second, first), (second, second, first)):
+        one = assemble(replace(content, disclosures=given), workshop.signer.public_key)
+        assert one.files[layout.DISCLOSURES] == f"{first}\n{second}\n".encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from core.canonical import canonical_bytes
 from evidence import layout
 from evidence.bundle import assemble
 from evidence.chain import EventType
-from evidence.verify import Row, Status, Verification, verify_bundle, verify_unsigned
+from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
 
@@ -134,3 +135,25 @@ def test_a_table_is_ok_if_none_of_its_rows_failed_wherever_that_is() -> None:
     assert text.splitlines() == [
         "a     ok", "long  warning     x\\ty\\n\\x1b[0m z", "", "no check failed: 1 ok, 1 warning"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_command_line_says_by_its_code_and_on_which_output_what_it_found(
+    workshop: Any, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    story = workshop.tell()
+    good = str(workshop.save(workshop.build(story)))
+    unfinished = workshop.directory / "unfinished.zip"
+    story.events.pop()
+    unfinished.write_bytes(workshop.build(story))
+    nowhere, key = str(workshop.directory / "nowhere"), str(workshop.key)
+    flags = ["--json"] * as_json
+    for arguments, code in (
+        ([good], 0), ([good, "--key", key], 0), ([good, "--key", nowhere], 2), ([good, "--key", good], 2), ([nowhere], 2),
+        ([str(unfinished)], 1), ([str(unfinished), "--allow-unfinished"], 0), ([str(unfinished), "--key", key], 1),
+    ):  # fmt: skip
+        assert main([*arguments, *flags]) == code, arguments
+        told = capsys.readouterr()
+        assert (bool(told.out), bool(told.err)) == (code != 2, code == 2)
+        if code != 2:
+            assert (json.loads(told.out)["ok"] if as_json else "no check failed" in told.out) is (code == 0)
