@@ -364,3 +364,11 @@ def test_a_line_holds_what_it_is_given_and_nothing_else(step: str | None, actor:
         "v": 2, "ts": "2026-11-21T10:30:00.123456Z", "type": "step.started",
         "actor": {"kind": actor.kind, "id": actor.id}, "step": step, "data": data,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [b"", b" ", b"{}"])
+def test_no_line_is_behind_the_last_append(more: bytes) -> None:
+    (lines,), head = appended([opened(), closed()])
+    report = verify_lines(head, [*lines, more], [2])
+    assert (report.problem, report.ok) == ("line 3: it is in no append", False)
+    assert verify_lines(head, lines, [2]).ok

@@ -32,8 +32,10 @@ def test_a_line_has_its_longest_length_however_it_is_read(monkeypatch: pytest.Mo
     monkeypatch.setattr(container, "_CHUNK", 4)
     with pytest.raises(InputError, match="longer than 3 bytes"):
         list(Container(tmp_path).lines("lines", 3))
-    with pytest.raises(InputError, match="does not end with a newline"):
-        list(HeldFiles({"lines": b"ab\nc"}).lines("lines", 4))
+    for rest in (b"c", b" ", b"\r", b"\0"):
+        with pytest.raises(InputError, match="does not end with a newline"):
+            list(HeldFiles({"lines": b"ab\n" + rest}).lines("lines", 4))
+    assert list(HeldFiles({"lines": b"\n \n\n"}).lines("lines", 4)) == [b"", b" ", b""]
 
 
 def test_a_file_is_read_whole_however_it_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -141,6 +141,11 @@ HISTORIES: dict[str, list[Any]] = {
         *BEGUN, FAILED, decided(decision="d2", operation="other"),
         (E.ACTION_INTENDED, {**INTENT, "decision": "d2", "operation": "other", "attempt": 2}),
     ],
+    **{f"failed, and then {kind}": [*BEGUN, FAILED, (kind, {"receipt": "r1"})]
+       for kind in (E.ACTION_SUCCEEDED, E.ACTION_FAILED, E.ACTION_IN_DOUBT, E.ACTION_HELD)},
+    "committed to in no list": [
+        (kind, {"committed": committed}) for kind in (E.RUN_CANCELED,) for committed in (5, True, {"a": 1}, None, "x")
+    ],
     "intended though nobody let it": [GO, FAILED, AGAIN],
 }  # fmt: skip
 

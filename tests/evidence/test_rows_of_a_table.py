@@ -149,8 +149,9 @@ def test_the_command_line_says_by_its_code_and_on_which_output_what_it_found(
     nowhere, key = str(workshop.directory / "nowhere"), str(workshop.key)
     flags = ["--json"] * as_json
     for arguments, code in (
-        ([good], 0), ([good, "--key", key], 0), ([good, "--key", nowhere], 2), ([good, "--key", good], 2), ([nowhere], 2),
-        ([str(unfinished)], 1), ([str(unfinished), "--allow-unfinished"], 0), ([str(unfinished), "--key", key], 1),
+        ([good], 0), ([good, "--key", key], 0), ([good, "--key", nowhere], 2), ([good, "--key", good], 2),
+        ([nowhere], 2), ([str(unfinished)], 1), ([str(unfinished), "--allow-unfinished"], 0),
+        ([str(unfinished), "--key", key], 1),
     ):  # fmt: skip
         assert main([*arguments, *flags]) == code, arguments
         told = capsys.readouterr()
