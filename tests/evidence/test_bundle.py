@@ -215,3 +215,15 @@ def test_disclosures_are_listed_once_and_in_order(workshop: Any) -> None:
     for given in ((second, first), (first, second, first), (second, second, first)):
         one = assemble(replace(content, disclosures=given), workshop.signer.public_key)
         assert one.files[layout.DISCLOSURES] == f"{first}\n{second}\n".encode()
+
+
+@pytest.mark.parametrize("origins", [None, [], [{"seq": 3}]])
+@pytest.mark.parametrize("attempts", [None, [], [{"seq": 2}]])
+def test_a_run_s_file_has_every_list_that_was_given_and_tells_none_from_an_empty_one(
+    workshop: Any, origins: Any, attempts: Any
+) -> None:
+    content = workshop.tell().content()
+    given = replace(content, run=replace(content.run, origins=origins, attempts=attempts, outputs=[], closed_at=None))
+    run = json.loads(assemble(given, workshop.signer.public_key).files[layout.RUN_FILE])
+    assert (run["attempts"], run["outputs"], run["closed_at"], run["canceled"]) == (attempts, [], None, None)
+    assert run.get("origins", "left out") == ("left out" if origins is None else origins)

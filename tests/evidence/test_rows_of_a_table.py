@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
 from evidence import layout
-from evidence.bundle import assemble
+from evidence.bundle import assemble, build_bundle
 from evidence.chain import EventType
 from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
+from tests.evidence.test_signing import P256Signer
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
 
@@ -96,6 +97,28 @@ def test_behind_a_broken_chain_or_signature_nothing_is_claimed(workshop: Any) ->
     path = workshop.save(b"no archive")
     assert [row.check for row in verify_bundle(path).rows] == ["container", "everything else"]
     assert verify_unsigned({"no such name!": b""}, canonical_bytes({})).rows[0].status is Status.FAILED
+
+
+@pytest.mark.parametrize("own", ["ed25519", "ecdsa-p256-sha256"])
+@pytest.mark.parametrize("pinned", ["ed25519", "ecdsa-p256-sha256"])
+def test_a_pinned_key_is_the_only_one_whatever_key_a_bundle_brings(workshop: Any, own: str, pinned: str) -> None:
+    """Of either algorithm, also if the bundle is true and signed by the key that it brings."""
+    signers: Any = {each.public_key.algorithm: each for each in (workshop.signer, P256Signer())}
+    bundle = build_bundle(workshop.tell().content(), signers[own])
+    path, key = workshop.save(bundle.bytes), workshop.directory / "pinned.pem"
+    key.write_bytes(signers[pinned].public_key.pem)
+    found, key_id = verify_bundle(path, public_key=key), signers[pinned].public_key.key_id
+    if own == pinned:
+        assert found.ok
+        assert found.rows[1] == Row("signature", Status.OK, f"by your key {key_id} ({own})")
+    else:
+        assert [(row.check, row.status) for row in found.rows[1:]] == [
+            ("signature", "failed"), ("everything else", "not_proven")
+        ]  # fmt: skip
+        assert found.rows[1].detail == f"envelope: names the key {signers[own].public_key.key_id}, not {key_id}"
+    unpinned = verify_bundle(path)
+    assert (unpinned.ok, unpinned.rows[1].status) == (True, Status.WARNING)
+    assert signers[own].public_key.key_id in unpinned.rows[1].detail
 
 
 @pytest.mark.parametrize("pinned", [True, False])
