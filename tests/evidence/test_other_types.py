@@ -73,26 +73,26 @@ def test_no_shape_of_a_file_or_of_a_member_breaks_the_verifier(workshop: Any) ->
                 assert bool(failed) is not ((name, member) in UNBOUND), (name, member, shape)
 
 
-@pytest.mark.parametrize(
-    ("listed", "refused"),
-    [
-        (lambda own: own, False),
-        (lambda own: own[::-1], False),
-        (lambda own: [{"digest": each["digest"]} for each in own], False),
-        (lambda own: own[:1], True),
-        (lambda own: own[1:], True),
-        (lambda own: [], True),
-        (lambda own: None, True),
-        (lambda own: {"digest": own[0]["digest"]}, True),
-        (lambda own: own[0]["digest"], True),
-        (lambda own: [each["digest"] for each in own], True),
-        (lambda own: [*own, {"name": "more", "version": 1, "digest": "0" * 64}], True),
-        (lambda own: [*own, {"name": "more", "version": 1}], True),
-        (lambda own: [*own, {**own[0], "digest": None}], True),
-        (lambda own: [*own, {**own[0], "digest": ""}], True),
-        (lambda own: [*own, {}], True),
-    ],
-)
+LISTED: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "its own": (lambda own: own, False),
+    "in another order": (lambda own: own[::-1], False),
+    "digests alone": (lambda own: [{"digest": each["digest"]} for each in own], False),
+    "the first": (lambda own: own[:1], True),
+    "the second": (lambda own: own[1:], True),
+    "none": (lambda own: [], True),
+    "null": (lambda own: None, True),
+    "one": (lambda own: {"digest": own[0]["digest"]}, True),
+    "a digest": (lambda own: own[0]["digest"], True),
+    "digests": (lambda own: [each["digest"] for each in own], True),
+    "another": (lambda own: [*own, {"name": "more", "version": 1, "digest": "0" * 64}], True),
+    "no digest": (lambda own: [*own, {"name": "more", "version": 1}], True),
+    "null as digest": (lambda own: [*own, {**own[0], "digest": None}], True),
+    "empty digest": (lambda own: [*own, {**own[0], "digest": ""}], True),
+    "nothing of it": (lambda own: [*own, {}], True),
+}
+
+
+@pytest.mark.parametrize(("listed", "refused"), LISTED.values(), ids=LISTED)
 def test_the_signed_policies_are_those_of_the_events_each_with_its_digest(
     workshop: Any, listed: Callable[[Any], Any], refused: bool
 ) -> None:

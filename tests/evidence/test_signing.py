@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import stat
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
@@ -100,10 +102,10 @@ def test_what_is_no_ed25519_key_is_refused(tmp_path: Path, content: bytes, words
 
 
 def test_a_missing_key_and_an_impossible_place_are_configuration_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory"):
         FileSigner.load(tmp_path / "none.pem")
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="cannot be created"):
+    with pytest.raises(ConfigurationError, match="cannot be created: File exists"):
         FileSigner.load_or_create(tmp_path / "file" / "k.pem")
     with pytest.raises(ConfigurationError, match="the signing key /dev/null is not a file"):
         FileSigner.load(Path("/dev/null"))
@@ -176,3 +178,38 @@ def test_the_fingerprint_is_what_openssl_and_sha256sum_print(tmp_path: Path) -> 
     (tmp_path / "k.pem").write_bytes(key.pem)
     command = ["openssl", "pkey", "-pubin", "-in", str(tmp_path / "k.pem"), "-outform", "DER"]
     assert sha256_hex(subprocess.run(command, capture_output=True, check=True).stdout) == key.key_id
+
+
+def spki_of_nobody() -> bytes:
+    """A public key of an algorithm (1.2.3.4) that no library knows."""
+    body = bytes([0x30, 0x05, 0x06, 0x03, 0x2A, 0x03, 0x04]) + bytes([0x03, 0x03, 0x00, 0x01, 0x02])
+    told = base64.b64encode(bytes([0x30, len(body)]) + body)
+    return b"-----BEGIN PUBLIC KEY-----\n" + told + b"\n-----END PUBLIC KEY-----\n"
+
+
+def public_pem(key: Any) -> bytes:
+    spki = serialization.PublicFormat.SubjectPublicKeyInfo
+    return bytes(key.public_key().public_bytes(serialization.Encoding.PEM, spki))
+
+
+@pytest.mark.parametrize(
+    ("pem", "words"),
+    [
+        (b"", "is not a PEM public key"),
+        (b"text", "is not a PEM public key"),
+        (spki_of_nobody(), "is not a PEM public key"),
+        (b"text\0" + public_pem(ec.derive_private_key(7, ec.SECP256R1())), "is not a PEM public key"),
+        (public_pem(ec.derive_private_key(7, ec.SECP256R1())) + b"\0", "is not a PEM public key"),
+        (private_pem(ec.derive_private_key(7, ec.SECP256R1())), "is not a PEM public key"),
+        (public_pem(ec.derive_private_key(7, ec.SECP256K1())), "is neither an Ed25519 nor a P-256 key"),
+        (public_pem(ec.derive_private_key(7, ec.SECP384R1())), "is neither an Ed25519 nor a P-256 key"),
+        (public_pem(x25519.X25519PrivateKey.from_private_bytes(b"\7" * 32)), "is neither an Ed25519 nor a P-256 key"),
+    ],
+)
+def test_what_is_no_public_key_of_ours_is_named_with_its_place(pem: bytes, words: str) -> None:
+    for where in ("k.pem", "bundle"):
+        with pytest.raises(InputError) as caught:
+            PublicKey.from_pem(pem, where=where)
+        assert str(caught.value) == f"{where}: {words}"
+    text = b"Any text\n" + public_pem(ec.derive_private_key(7, ec.SECP256R1()))
+    assert PublicKey.from_pem(text).algorithm is Algorithm.ECDSA_P256_SHA256
