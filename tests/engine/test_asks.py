@@ -354,5 +354,9 @@ def test_the_card_of_a_gate_says_what_it_is_and_who_shaped_anything() -> None:
         "policy_version": 0, "policy_digest_short": "", "sensitive": [],
         "evidence": "It was rejected before: Not yet.", "tier": "", "system": "",
     }  # fmt: skip
+    made = gated()
+    made.run.state.reference = "R2"  # a step has named the run in this same transition
+    card = ask._gate_question(made, step(), LEAF).card
+    assert (card.target, card.reference) == ("R2", "R2")
     terms = Terms.from_json(LEAF.terms)
     assert shown["expires_at"] == (NOW + timedelta(seconds=terms.expires_seconds or 0)).isoformat(timespec="seconds")

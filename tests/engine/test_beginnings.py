@@ -29,7 +29,11 @@ def test_a_channel_begins_as_the_trigger_says() -> None:
 
 @pytest.mark.parametrize(
     ("trigger", "said"),
-    [({}, "cannot be made from this trigger"), ({"names": "a"}, "append begins with a list")],
+    [
+        ({}, "cannot be made from this trigger"),
+        ({"names": "a"}, "append begins with a list"),
+        ({"names": None}, "append begins with a list"),
+    ],
 )
 def test_a_trigger_that_does_not_fit_is_refused_with_its_place(trigger: dict[str, Any], said: str) -> None:
     declared = channels('names: {reduce: append, initial: "${{ trigger.names }}"}')
@@ -46,6 +50,13 @@ def test_a_first_value_has_a_canonical_form(number: int, fits: bool) -> None:
         return
     with pytest.raises(InputError, match="has no canonical JSON form"):
         first_values(declared, {"trigger": {"n": number}}, {})
+
+
+@pytest.mark.parametrize("n", [2**53, -(2**53)])
+def test_a_first_value_is_refused_if_a_part_of_it_has_no_canonical_form(n: int) -> None:
+    declared = channels("n: {initial: \"${{ {'a': [trigger.n]} }}\"}")
+    with pytest.raises(InputError, match="has no canonical JSON form"):
+        first_values(declared, {"trigger": {"n": n}}, {})
 
 
 @pytest.mark.req("P-8")

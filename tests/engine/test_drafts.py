@@ -222,6 +222,22 @@ def test_what_becomes_of_an_approved_action_is_said_on_its_card(approved: str | 
     assert b'"step":"a"' in made.commit().lines[0]
 
 
+@pytest.mark.parametrize("lease", [timedelta(seconds=7), timedelta(minutes=5)])
+def test_an_append_begins_as_its_view_says(lease: timedelta) -> None:
+    run = replace(run_of(step(), status=RunState.WAITING), superstep=6, width=8)
+    view = view_of(run, tenant_id="t", workspace_id="ws")
+    made = Transition(view, NO_GRAPH, lease=lease, systems={"probe": "desk"})
+    begun = Commit(
+        run_id=RUN_ID, tenant_id="t", workspace_id="ws", expected_version=5, gate=2, status=RunState.WAITING,
+        superstep=6, width=8, lease=lease,
+    )  # fmt: skip
+    assert made.rows == begun
+    assert made.commit().lease == lease
+    assert (made.view, made.graph, made.systems, made.traces) == (view, NO_GRAPH, {"probe": "desk"}, {})
+    assert (made.run, made.run is view.run) == (run, False)
+    assert made.ready("probe", "probe.effect.apply", {}) is None
+
+
 # -- lines, guards and the view afterwards -----------------------------------------------------------------------------
 
 OUTCOMES: list[e.Event] = [
