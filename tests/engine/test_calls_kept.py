@@ -161,10 +161,11 @@ def test_a_late_answer_is_told_once_for_each_lease_and_call() -> None:
     event = ActionLate(row.receipt_id, 1, 1, late.LateAnswer.UNANSWERED, SENT)
     transition = Transition(late.without_rows(run.whole()), run.workflow.graph)
     late.tell(transition, event, Actor("worker", "w"))
-    other = SENT.replace("90Z", "91Z")
-    told = [(epoch, sent) for epoch in (1, 2) for sent in (SENT, other)]
+    other, last = SENT.replace("90Z", "91Z"), SENT.replace("90Z", "92Z")
+    late.tell(transition, replace(event, epoch=3, sent=last), Actor("worker", "w"))
+    told = [(epoch, sent) for epoch in (1, 2, 3) for sent in (SENT, other, last)]
     assert [late.is_told(transition, replace(event, epoch=epoch, sent=sent)) for epoch, sent in told] == [
-        True, False, False, False,
+        True, False, False, False, False, False, False, False, True,
     ]  # fmt: skip
 
 

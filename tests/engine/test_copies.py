@@ -229,6 +229,29 @@ def test_a_run_that_is_kept_comes_back_with_all_its_fields() -> None:
         assert getattr(kept, name) == getattr(expected, name), name
 
 
+PARTS = [name for name in Run.__struct_fields__ if name not in (*DROPPED, *NOT_KEPT, "run_id", "run_key", "windows")]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_of_a_run_is_kept_whatever_else_there_is(name: str) -> None:
+    whole = full_run().rest()
+    blank = replace(unopened(RUN_ID, KEY, NO_GRAPH), requested_by="", reference="")
+    run = replace(blank, **{name: getattr(whole, name)})
+    assert unpack(pack(run, HEAD), RUN_ID, KEY) == (run, HEAD)
+
+
+def test_each_of_several_rows_of_a_run_is_kept_in_its_order() -> None:
+    run = full_run().rest()
+    (vote,), (spoken,) = run.votes, run.spoken.values()
+    again = replace(vote, reason="Once more.")
+    run.votes = [vote, again, replace(vote, approval_id=UUID(int=6)), replace(vote, person_id="ben")]
+    run.spoken |= {"bot/1/2": replace(spoken, key="bot/1/2")}
+    run.steps |= {"b": step("b", "waiting"), "A": step("A", "ready")}
+    kept, _ = unpack(pack(run, HEAD), RUN_ID, KEY)
+    assert (kept.votes, [*kept.spoken], [*kept.steps]) == (run.votes, ["bot/1/1", "bot/1/2"], ["a", "b", "A"])
+    assert (kept.spoken, kept.steps) == (run.spoken, run.steps)
+
+
 @pytest.mark.parametrize(
     ("window", "then", "wanted"),
     [

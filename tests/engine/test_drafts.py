@@ -382,9 +382,9 @@ def test_a_draft_shows_its_steps_and_what_a_call_was_given() -> None:
     made = draft(run_of(step(), step("b"), past={"a": step("a", READY), "c": step("c")}))
     assert made.steps == {"a": step(), "b": step("b"), "c": step("c")}
     made.run.spoken = {"a/1/1": Spoken("a/1/1", "t", {"n": 1}), "a/1/2": Spoken("a/1/2", "t")}
-    found = [seen_by(made.run, NO_GRAPH, {}, key) for key in ("a/1/1", "a/1/2", "a")]
+    found = [seen_by(made.run, NO_GRAPH, {}, key) for key in ("a/1/1", "a/1/2", "a", "")]
     given: list[Any] = [dict(one).get("agent.given", "none") for one in found]
-    assert given == [{"n": 1}, None, "none"]
+    assert given == [{"n": 1}, None, "none", "none"]
     assert {one["run.checkpoint"] for one in found} == {3}
     assert made.variables("a/1/1")["agent.given"] == {"n": 1}
 

@@ -145,6 +145,31 @@ def test_a_read_is_no_write_however_many_there_were(writes: int, outcome: Ruling
     assert (decision.outcome, transition.rows.writes_max) == (outcome, 5)
 
 
+@pytest.mark.req("Q-12")
+@pytest.mark.parametrize("key", ["a", "each[0].a"])
+def test_an_added_step_is_known_by_who_added_it_wherever_it_is(key: str) -> None:
+    run = governed(WRITE, READS_ALL)
+    transition, action = at_hand(run)
+    found = judge(transition, replace(transition.run.steps["a"], key=key), run.workflow, run.policy, action)
+    assert (found.facts_read["step.added_by"], found.facts_read["step.origin"]) == ("person:eve", "extension")
+    assert found.facts_read["run.step"] == key
+
+
+ASKS_ALL = READS_ALL.replace("allow}\n", "needs_approval, tier: TIER, approvers: [{group: owners}]}\n").replace(
+    MODELS.replace("allow}\n", "needs_approval, tier: TIER, approvers: [{group: owners}]}\n"), MODELS
+)
+
+
+@pytest.mark.parametrize(("tier", "denied"), [("medium", False), ("high", True), ("high, unresolved: ask", False)])
+def test_what_somebody_unknown_has_shaped_is_denied_with_all_that_was_read(tier: str, denied: bool) -> None:
+    decision, _ = judged(governed(WRITE, ASKS_ALL.replace("TIER", tier)))
+    assert decision.outcome is (Ruling.DENY if denied else Ruling.NEEDS_APPROVAL)
+    assert dict(decision.facts_read) == FACTS
+    assert [policy.name for policy in decision.policies] == ["all"]
+    assert [rule.id for rule in decision.rules] == (["contributors:unresolved"] if denied else ["all"])
+    assert ("'someone' requested this and 'person:eve' added this step" in decision.reasons[0]) is denied
+
+
 MAY = "  - {id: may, match: {connector: probe}, outcome: allow}\n"
 
 

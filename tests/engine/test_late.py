@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from connectors.port import Done, InDoubt, NotSent, Parked, Refused
 from core.errors import ConsistencyError
-from evidence.chain import Actor, ChainHead, seal
+from evidence.chain import Actor, ChainHead, seal, timestamp
 from evidence.receipts import LateAnswer, ReceiptStatus
 from runtime.engine import late
 from runtime.engine.commit import ReceiptRow, StepRow
@@ -130,9 +130,10 @@ OUTCOMES = [
 
 @pytest.mark.parametrize(("outcome", "facts"), OUTCOMES)
 def test_a_worker_tells_all_that_it_knows(outcome: Any, facts: dict[str, Any]) -> None:
-    answered = None if outcome is None else AT
+    answered = None if outcome is None else AT + timedelta(seconds=1)
     event = late.known_of(receipt(attempt=2), 3, AT, answered, outcome)
-    assert event == ActionLate(RECEIPT, 2, 3, sent=SENT, answered=None if answered is None else SENT, **facts)
+    at = None if answered is None else timestamp(answered)
+    assert event == ActionLate(RECEIPT, 2, 3, sent=SENT, answered=at, **facts)
 
 
 def test_what_was_not_sent_is_not_told() -> None:

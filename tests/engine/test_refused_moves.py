@@ -152,12 +152,14 @@ OWNERS = Terms(Tier.HIGH, (GroupQuorum("owners", 2),))
 ONE = Directory.of("d1", [Entry("ana", "Ana", groups=frozenset({"owners"}))])
 
 
-def asked(terms: Terms, people: Directory, known: Known, trigger: str = "test") -> tuple[Any, Transition]:
+def asked(
+    terms: Terms, people: Directory, known: Known, trigger: str = "test", marks: frozenset[str] = frozenset()
+) -> tuple[Any, Transition]:
     run = governed(GATE)
     run.claim("a")
     view = replace(run.view(), directory=people, trigger_type=trigger)
     transition = Transition(view, run.workflow.graph)
-    return answerable(transition, run.rows["a"], terms, frozenset(), known), transition
+    return answerable(transition, run.rows["a"], terms, marks, known), transition
 
 
 @pytest.mark.req("Q-14")
@@ -172,7 +174,7 @@ def test_slack_is_asked_who_is_in_its_groups_before_anybody_is_asked() -> None:
 
 @pytest.mark.req("Q-14")
 @pytest.mark.parametrize(("people", "guard"), [(ONE, "d1"), (NOBODY, None)])
-@pytest.mark.parametrize("trigger", ["test", "counterseal"])
+@pytest.mark.parametrize("trigger", ["test", "http", "cli", "schedule", "workflow", "counterseal"])
 def test_a_question_that_nobody_could_answer_fails_its_step_and_says_so(
     people: Directory, guard: str | None, trigger: str
 ) -> None:
@@ -196,6 +198,35 @@ def test_enough_people_are_enough() -> None:
     two = Directory.of("d2", [Entry(name, name, groups=frozenset({"owners"})) for name in ("ana", "ben")])
     assert asked(OWNERS, two, Known())[0] is None
     assert isinstance(asked(OWNERS, ONE, Known())[0], Over)
+
+
+LINKED = Directory.of("d3", [
+    Entry(name, name, groups=frozenset({"owners"}), principals=(f"slack:U{at}",))
+    for at, name in enumerate(("ana", "ben", "col"), 1)
+])  # fmt: skip
+
+
+@pytest.mark.req("Q-14")
+@pytest.mark.parametrize(
+    ("accounts", "shaped", "answerable"),
+    [
+        (("U1", "U2"), (), True),
+        (("U1", "U2"), ("col",), True),
+        (("U1", "U2"), ("ana",), False),
+        (("U1", "U2", "U3"), ("ana",), True),
+        (("U1",), (), False),
+        ((), (), False),
+        (None, (), False),
+    ],
+)
+def test_those_in_a_slack_group_may_answer_but_for_whoever_shaped_what_is_asked(
+    accounts: Any, shaped: tuple[str, ...], answerable: bool
+) -> None:
+    known = Known(slack={} if accounts is None else {SLACK.approvers[0].key: frozenset(accounts)})
+    marks = frozenset(f"updater  person:{name}" for name in shaped)
+    work, transition = asked(SLACK, LINKED, known, marks=marks)
+    assert isinstance(work, Over) is not answerable, "it is not looked up once more"
+    assert bool(transition.commit().lines) is not answerable
 
 
 def test_slack_that_is_away_is_asked_again_in_a_minute_and_no_attempt_is_used_up() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from connectors.port import Done, Probe, ProbeVerdict
+from connectors.port import Before, Done, Probe, ProbeVerdict
 from policy.model import Ruling
 from runtime.engine import review
 from runtime.engine.commit import ApprovalRow
@@ -42,6 +42,30 @@ def test_a_question_is_about_the_system_that_it_was_asked_for() -> None:
     by_system = ASK.replace("{id: acts,", "{id: acts, when: \"action.system == 'desk.example'\",")
     assert fate(run, by_system) is None
     assert fate(run, by_system.replace("desk.", "other.")) is Ruling.DENY
+
+
+@pytest.mark.parametrize("system", ["", "desk.example"])
+@pytest.mark.parametrize("read", [None, {"values": {"priority": "2"}, "version": "9", "facts": {"editor": "eve"}}])
+def test_what_is_judged_anew_is_the_action_that_people_see(
+    monkeypatch: pytest.MonkeyPatch, system: str, read: Any
+) -> None:
+    run = governed(WRITE, ASK).drive()
+    transition, asked = open_question(run)
+    assert asked.action is not None
+    action = {**asked.action, "before": read} | ({"system": system} if system else {})
+    transition.systems = {"probe": "another"}
+    transition.run.state.shaped["run"] = ["updater  person:ana"]
+    built: list[Any] = []
+    judged: list[Any] = []
+    rebuilt, judge = review.rebuilt_action, review.judge
+    monkeypatch.setattr(review, "rebuilt_action", lambda *given: built.append(given) or rebuilt(*given))
+    monkeypatch.setattr(review, "judge", lambda *given, **more: judged.append((given, more)) or judge(*given, **more))
+    review.otherwise(transition, run.rows["a"], run.workflow, run.policy, replace(asked, action=action))
+    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    assert built == [(run.workflow.operations["probe.record.update"], action["input"], before)]
+    ((place, more),) = judged
+    assert place[:-1] == (transition, run.rows["a"], run.workflow, run.policy)
+    assert (place[-1].system, place[-1].shaped, more) == (system, ("updater:person:ana",), {"counted": False})
 
 
 def of_agent() -> Governed:
@@ -88,6 +112,10 @@ def test_a_question_is_void_only_under_the_number_that_judged_it() -> None:
     commit = transition.commit()
     told = [(one.kind, one.ordering_key) for one in commit.commands if one.kind == review.VOIDED]
     assert (commit.stop, told) == (7, [("voided", f"approval:{asked.approval_id}")])
+    again, _ = open_question(run, stop=7)
+    again.message(review.VOIDED, asked.approval_id, "7")
+    (voided,) = [one for one in commit.commands if one.kind == review.VOIDED]
+    assert voided.command_id == again.rows.commands[0].command_id, "each number voids a question of its own"
     assert [str(move.status) for move in commit.approvals] == ["superseded"]
     assert transition.run.steps["a"].status == "ready"
 

@@ -512,6 +512,10 @@ FLOWS = HEAD.replace("steps:", "channels: {n: {initial: 0}, m: {initial: []}}\ns
     "  - if: ${{ state.n > 1 }}\n    id: big\n"
     "    then: [{id: yes, do: probe.value.read, with: {name: '${{ steps.gate.output.reason }}'}}]\n"
     "  - {id: within, run: other, with: {who: x}, inherit: [n]}\n"
+    "  - id: breaks\n    do: probe.value.read\n    with: {name: '${{ state.n }}'}\n    on_failure:\n"
+    "      - id: if_late\n        if: ${{ error.code == 'late' }}\n"
+    "        then: [{id: told, do: probe.value.read, with: {name: '${{ error.message }}'}}]\n"
+    "        else: [{id: kept, do: probe.value.read, with: {name: x}}]\n"
 )
 
 
@@ -528,4 +532,8 @@ def test_values_flow_into_a_node_from_what_it_reads_and_from_what_decides_that_i
         "big": (condition, condition),
         "yes": (condition | gate | {"votes.gate"}, condition),
         "within": ({"state.n"}, set()),
+        "breaks": ({"state.n"}, set()),
+        "if_late": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),
+        "told": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),
+        "kept": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),
     }
