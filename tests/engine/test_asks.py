@@ -25,6 +25,7 @@ from runtime.engine import ask
 from runtime.engine.ask import DOUBT_EXPIRES_SECONDS, Question, begin_gate, gate_still_asks
 from runtime.engine.commit import ApprovalMove, VoteRow, WaitRow, wait_of
 from runtime.engine.instructions import Given, Known, Over
+from runtime.engine.run import Loop
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition
 from tests.engine.conftest import KEY, NOW, RUN_ID
@@ -114,6 +115,10 @@ def test_a_card_says_what_is_left_to_undo_which_inputs_are_secret_and_by_which_n
     made.run.state.reference = "R2"
     card = ask.action_card(made, step(), SECRET, told, TERMS)
     assert (card.sensitive, card.reference, card.inputs, card.connector) == (("password",), "R2", (), "probe")
+    whole = replace(told, fields={"name": "x"})
+    moved = SECRET.model_copy(update={"connector": "desk"})
+    card = ask.action_card(made, step(), moved, whole, TERMS)
+    assert (card.sensitive, card.connector, card.inputs) == (("password",), "desk", (InputField("password", "p"),))
     assert card.shaped_by == ()
 
 
@@ -246,6 +251,13 @@ def gated(**run: Any) -> Transition:
     return made
 
 
+def looped() -> Transition:
+    """A run in which two iterations are under way."""
+    made = gated()
+    made.run.state.loops["each"] = Loop("item", 2, 2, {0: "x", 1: "x"})
+    return made
+
+
 def bound(made: Transition) -> str:
     """The digest of the question that the gate asks now."""
     return ask._gate_question(made, step(), LEAF).digest
@@ -331,13 +343,15 @@ def test_a_question_is_bound_to_all_that_people_see_of_it() -> None:
     assert shown(channels={"n": 6}) != same
     assert shown(reference="R2") != same
     assert shown(shaped={"run": ["updater  person:ana"]}) == same, "those who shape it change while it is open"
+    each = [ask._gate_question(looped(), replace(step(), key=f"each[{at}].a"), LEAF).digest for at in (0, 1)]
+    assert len({same, *each}) == 3, "each iteration asks its own"
     made = gated()
     assert gate_still_asks(made, step(), same)
     assert not gate_still_asks(made, replace(step(), key="b"), same)
 
 
 def test_the_card_of_a_gate_says_what_it_is_and_who_shaped_anything() -> None:
-    made = gated(shaped={"state.n": ["updater  person:ana"]})
+    made = gated(shaped={"state.unread": ["updater  person:ana"], "votes.b": ["form_filler b person:ben"]})
     made.run.approvals, made.run.answers = {A: approval("gate")}, {A: ApprovalMove(A, "rejected", reason="Not yet.")}
     assert passes(made, None) == Over()
     (asked,) = [one.event for one in made._told if one.event.TYPE == "approval.requested"]

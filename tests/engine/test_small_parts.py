@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as copied
 from typing import Any
 from uuid import UUID
 
@@ -9,20 +10,27 @@ import pytest
 from msgspec.structs import replace
 
 from core.canonical import digest
+from core.errors import ConsistencyError
+from core.ids import correlation_id
 from runtime.definition.workflow import load_workflow
 from runtime.engine.ask import gate_still_asks
 from runtime.engine.commit import Claim
 from runtime.engine.facts import result_origins
 from runtime.engine.instructions import leased
-from runtime.engine.outside import own_token
+from runtime.engine.outside import correlation_of, own_token
+from runtime.engine.plan import Recorded
+from runtime.engine.run import Loop, State
 from runtime.engine.told import Diverged, shown_values
 from runtime.engine.transition import Transition
 from runtime.engine.waits import still_asks
+from runtime.engine.windows import NeedsItems, Window
 from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import ALLOW_ALL, CATALOG, EFFECT, GATE, WRITE, governed
 from tests.engine.test_whole_books import HANDS_OUT, SCENES, TASK, asked, book_of
 
 pytestmark = pytest.mark.req("X-3")
+
+NOTHING: Any = None  # an expression that nobody evaluates
 
 
 @pytest.mark.parametrize(
@@ -35,6 +43,59 @@ def test_a_workflow_says_what_it_needs_and_whether_it_is_counted_apart(limits: s
     assert (found.cap, found.connectors) == (cap, ("probe",))
     assert found.frozen_operations == {"probe.effect.apply": operation.model_dump(mode="json")}
     assert found.definition_digest == digest([found.digest, {"probe.effect.apply": operation.digest}])
+
+
+def test_a_workflow_needs_each_connector_once_and_is_known_by_its_text_and_its_operations() -> None:
+    found, of = load_workflow(EFFECT, "test.yaml", CATALOG), CATALOG.operations["probe.effect.apply"]
+    names = {"z.b": "late", "a.c": "early", "z.a": "late", "m.x": "Middle"}
+    many = {
+        name: of.model_copy(update={"name": name, "connector": connector, "summary": name})
+        for name, connector in names.items()
+    }
+    whole = copied(found, operations=many)
+    assert whole.connectors == ("Middle", "early", "late")
+    assert [*whole.frozen_operations] == ["a.c", "m.x", "z.a", "z.b"]
+    assert whole.frozen_operations["z.a"] == many["z.a"].model_dump(mode="json")
+    assert whole.definition_digest == digest([found.digest, {name: one.digest for name, one in many.items()}])
+    others = [
+        copied(whole, digest="0" * 64),
+        copied(whole, operations={**many, "z.a": CATALOG.operations["probe.key.put"]}),
+    ]
+    assert len({whole.definition_digest, *(other.definition_digest for other in others)}) == 3
+    both = copied(found, max_concurrency=1, max_runs_per_min=1)
+    assert (both.cap, copied(found, max_concurrency=0).cap, copied(found, max_runs_per_min=0).cap) == ("w", "w", "w")
+
+
+@pytest.mark.parametrize(("index", "item"), [(4, None), (5, "five"), (6, "six"), (7, "seven"), (8, None)])
+def test_a_window_has_its_own_items_and_no_others(index: int, item: str | None) -> None:
+    window = Window(5, ("five", "six", "seven"))
+    if item is not None:
+        assert window.get(index) == item
+        return
+    with pytest.raises(NeedsItems):
+        window.get(index)
+    with pytest.raises(NeedsItems):
+        Window(index, ()).get(index)
+
+
+def test_the_items_of_a_loop_that_are_under_way_are_kept_in_their_order() -> None:
+    loops = {"each": Loop("item", 12, 12, {9: None, 10: 0, 2: "", 11: []}), "none": Loop("item", 0, 0, {})}
+    read = State.from_json(State({}, loops=loops).to_json())
+    assert read.loops == loops
+    assert [*read.loops["each"].active] == [9, 10, 2, 11]
+    assert isinstance(read.loops["none"].total, int)
+
+
+@pytest.mark.parametrize("asked_for", ["each[0].if_1", "each[11].if_1", "if_1", "each[1].if_2", "other[1].if_1"])
+def test_a_choice_is_read_back_for_the_very_node_that_it_was_made_for(asked_for: str) -> None:
+    with pytest.raises(ConsistencyError, match=r"recorded next is \['each\[1\].if_1', True\]"):
+        Recorded([["each[1].if_1", True]]).choose(State({}), NOTHING, asked_for)
+    assert Recorded([["each[1].if_1", True]]).choose(State({}), NOTHING, "each[1].if_1") is True
+
+
+@pytest.mark.parametrize(("again", "mark"), [(0, ""), (1, "#1"), (2, "#2"), (12, "#12")])
+def test_what_a_step_begins_outside_has_a_key_for_each_time_that_the_step_began(again: int, mark: str) -> None:
+    assert correlation_of(RUN_ID, "a", again) == str(correlation_id(RUN_ID, f"external:a{mark}"))
 
 
 def test_a_lease_is_taken_on_a_step_that_is_open() -> None:
@@ -59,8 +120,9 @@ def test_a_gate_and_a_task_still_ask_what_they_have_asked() -> None:
     task = asked(TASK, ALLOW_ALL)
     transition = Transition(task.view(), task.workflow.graph)
     assert still_asks(transition, task.rows["a"], task.waits["a"])
-    changed = replace(task.waits["a"], context={**(task.waits["a"].context or {}), "title": "Another"})
-    assert not still_asks(transition, task.rows["a"], changed)
+    for name in ("title", "description"):
+        changed = replace(task.waits["a"], context={**(task.waits["a"].context or {}), name: "Another"})
+        assert not still_asks(transition, task.rows["a"], changed)
 
 
 def test_a_step_that_hands_out_its_token_has_the_same_at_every_attempt() -> None:

@@ -21,7 +21,7 @@ from runtime.engine.step import begin
 from runtime.engine.transition import REFERENCE_CHARACTERS_MAX, Transition
 from runtime.engine.waits import CORRELATION_CHARACTERS_MAX, DEPTH_MAX, TIMER_MAX, child_result
 from tests.engine.conftest import NOW, RUN_ID
-from tests.engine.governing import CASE, CHILD, HEAD, Governed, governed
+from tests.engine.governing import CASE, CHILD, HEAD, Governed, governed, loaded, ruled
 from tests.engine.test_contributors import marked
 from tests.engine.test_whole_books import TASK, again, canceled, filled, held
 from tests.runtime.conftest import ALLOW_ALL
@@ -104,6 +104,43 @@ def test_a_signal_is_awaited_by_its_name_and_its_correlation() -> None:
     (wait,) = run.waits.values()
     assert (wait.kind, wait.due_in, wait.token) == (WaitKind.SIGNAL, timedelta(days=1), "n1")
     assert (wait.context, wait.correlation_key) == ({"signal": "s", "correlate": "k1"}, "s:k1")
+
+
+WORDY = TWO + (
+    "  - {id: a, task: {title: '${{ trigger.title }}', description: '${{ trigger.about }}', assign: {group: owners},"
+    " form: {type: object, properties: {x: {type: string}}}}}\n"
+)
+
+
+@pytest.mark.req("X-9")
+@pytest.mark.parametrize("length", [300, 301])
+def test_a_task_has_a_title_of_bounded_length_and_all_of_its_description(length: int) -> None:
+    run = Governed(loaded(WORDY), {"title": "t" * length, "about": "d\x00" * 400}, policy=ruled(ALLOW_ALL))
+    run.open()
+    (wait,) = run.drive().waits.values()
+    context: Any = wait.context
+    assert context["title"] == ("t" * 300 if length == 300 else f"{'t' * 299}…")
+    assert context["description"] == "d\N{REPLACEMENT CHARACTER}" * 400
+
+
+WAITING = (
+    UNTIL.replace("UNTIL", (NOW + timedelta(hours=1)).isoformat()), SIGNAL.replace("CORRELATE", "k"), TASK, CHILD,
+    GOES_ON, NAMED.replace("NAME", "R2"),
+)  # fmt: skip
+
+
+@pytest.mark.req("X-7")
+@pytest.mark.parametrize("text", WAITING)
+def test_a_step_of_a_run_that_is_being_canceled_begins_nothing(text: str) -> None:
+    run = governed(text)
+    run.claim("a")
+    view = run.view()
+    canceling: Any = {"by": "x", "reason": ""}
+    made = Transition(replace(view, run=replace(view.run, canceling=canceling)), run.workflow.graph)
+    waits.begin(made, run.rows["a"], run.workflow.graph.leaf("a"), run.nonce)
+    told = [str(one.event.TYPE) for one in made._told]
+    assert (told[0], "checkpoint.committed" in told, made.run.error) == ("step.canceled", True, None)
+    assert {"run.continued", "step.parked", "step.succeeded"}.isdisjoint(told)
 
 
 USUAL = {"class": "transport", "code": "failed_outside", "message": "It failed outside."}
