@@ -14,6 +14,7 @@ from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, Choice
 from core.action import Action, Change, Risk, SideEffects
 from core.canonical import derived_id, digest
+from core.errors import CountersealError, ExpressionError, InputError
 from core.identity import Contributor, Directory, Entry, Role
 from core.terms import Escalation, GroupQuorum, Terms, Tier
 from evidence.commitments import blind, commit, commit_fields
@@ -152,6 +153,13 @@ def test_a_question_is_told_with_all_that_answers_are_judged_by(kind: ApprovalKi
     told: Any = {"kind": str(kind), "requester": "rita", "terms": TERMS.to_json()}
     told |= {"contributors": shaped} if marks else {}
     assert ask.asked(str(kind), "rita", TERMS.to_json(), shaped) == told
+    alone: Any = [people[0].to_json()]
+    assert ask.asked("gate", "rita", {}, alone) == {
+        "kind": "gate",
+        "requester": "rita",
+        "terms": {},
+        "contributors": alone,
+    }
     assert to_builtins(asked) == {
         "approval": str(at), "action": None if kind is ApprovalKind.GATE else blind(KEY, "f" * 64),
         "card": commit(KEY, f"/approval/{at}/card", CARD.to_json()), "kind": str(kind), "tier": "high",
@@ -348,6 +356,19 @@ def test_a_question_is_bound_to_all_that_people_see_of_it() -> None:
     made = gated()
     assert gate_still_asks(made, step(), same)
     assert not gate_still_asks(made, replace(step(), key="b"), same)
+
+
+@pytest.mark.parametrize("error", [ExpressionError("no"), InputError("no"), CountersealError("no")])
+def test_a_gate_that_cannot_be_asked_for_any_reason_asks_no_more(
+    monkeypatch: pytest.MonkeyPatch, error: CountersealError
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    made = gated()
+    same = bound(made)
+    monkeypatch.setattr(ask, "_gate_question", fails)
+    assert not gate_still_asks(made, step(), same)
 
 
 def test_the_card_of_a_gate_says_what_it_is_and_who_shaped_anything() -> None:

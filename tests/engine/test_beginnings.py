@@ -101,6 +101,16 @@ def test_a_ledger_begins_with_what_its_channel_begins_with() -> None:
         "names: {reduce: append, ledger: true}, one: {ledger: true, initial: 7}, none: {ledger: true},"
         " plain: {initial: 3}"
     )
+    unkept = channels("names: {reduce: append}, n: {reduce: sum, initial: 4}")
+    assert first_entries(unkept, {"names": ["a"], "n": 7}) == []
+    empty = channels(
+        "n: {reduce: sum, initial: 0, ledger: true}, o: {reduce: merge, initial: {}, ledger: true},"
+        " l: {reduce: append, initial: [1], ledger: true}, s: {initial: 5, ledger: true}"
+    )
+    assert [row.channel for row in first_entries(empty, {"l": []})] == ["s"]
+    assert [(row.channel, row.value) for row in first_entries(empty, {"l": [], "n": 3, "o": {"a": 1}, "s": 0})] == [
+        ("n", 3), ("o", {"a": 1}),
+    ]  # fmt: skip
     rows = first_entries(declared, {"names": ["a", "b"]})
     assert [(row.channel, row.superstep, row.step_key, row.value) for row in rows] == [
         ("names", 0, "[0]", "a"), ("names", 0, "[1]", "b"), ("one", 0, "[0]", 7),

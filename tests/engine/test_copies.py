@@ -210,6 +210,16 @@ def test_a_rested_run_keeps_nothing_of_steps_that_are_no_longer_open(name: str) 
     assert not getattr(run.rest(), name)
 
 
+@pytest.mark.parametrize("span", [timedelta(0), timedelta(seconds=1)])
+def test_rest_drops_every_span_however_short(span: timedelta) -> None:
+    run = full_run()
+    run.steps = {"a": step("a", eligible_in=span), "b": step("b")}
+    run.waits = {key: replace(row, due_in=span) for key, row in run.waits.items()}
+    rested = run.rest()
+    assert [row.eligible_in for row in rested.steps.values()] == [None, None]
+    assert [row.due_in for row in rested.waits.values()] == [None]
+
+
 def test_rest_drops_a_cards_contents_whichever_of_them_there_is() -> None:
     for card, action in (({"card": 1}, None), ({}, {"act": 1}), ({}, None)):
         run = full_run()

@@ -208,6 +208,10 @@ def test_orders_are_known_by_what_they_are_for_and_never_given_twice() -> None:
          "ordering_key": None},
     ]  # fmt: skip
     assert [row.command_id for row in ordered(4)][2] == known(4, "return:final")
+    crossed = draft(run_of())
+    crossed.run.superstep = 9  # a barrier was crossed in this same append
+    crossed.order("return", "final", {})
+    assert crossed.rows.commands[0].command_id == known(9, "return:final")
 
 
 @pytest.mark.parametrize("approved", [None, str(A)])
@@ -300,6 +304,10 @@ def test_an_append_says_by_whom_votes_were_counted_and_by_which_name_the_run_goe
     made.tell(e.ApprovalConsumed(A), step="a")
     made.tell(e.RunReferenceSet([], "R2"))
     assert (made.commit().people, made.commit().reference) == ("dir", "R2")
+    last = draft(run_of(step(), approval(), approval(number=V)))
+    last.tell(e.ApprovalEscalated(A), step="a")
+    last.tell(e.ApprovalConsumed(V), step="a")
+    assert last.commit().people == "dir", "whichever of them was used"
     known = run_of(step(), approval(), reference="R2")
     known.answers[A] = ApprovalMove(A, "approved", consumed=True)
     same = draft(known)
@@ -342,13 +350,15 @@ def test_a_run_is_stored_beside_its_book_often_enough(
 ) -> None:
     made = draft(replace(run_of(step()), run_key=key), kept_at=kept_at)
     made.tell(e.StepSetBack(1), step="a")
+    made.tell(e.RunSealed(True, reason="Enough."))
     if moved:
         made.run.width, made.run.canceling = 8, {"by": "x", "reason": ""}
     made.run.finished = finished
     rows = made.commit()
     assert (rows.state is not None) is stores
-    data = orjson.loads(rows.lines[-1])["data"]
+    first, data = (orjson.loads(line)["data"] for line in rows.lines)
     assert ("state" in data) is stores
+    assert {"state", "stored"}.isdisjoint(first), "the last line of the append names what it stores"
     if rows.state is not None:
         run, head = unpack(rows.state, RUN_ID, key)
         assert (head, run.width, run.canceling) == (made.view.head, 8, {"by": "x", "reason": ""})

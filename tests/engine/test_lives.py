@@ -145,6 +145,8 @@ def row(number: int, status: str, was: int | None, wait_id: int | None = None) -
         ((receipt(1),), (receipt(1, "succeeded"), wait(5)), [row(1, "begun", 1, 5)]),
         ((receipt(1, replaces=UUID(int=7)),), (receipt(1, "failed", replaces=UUID(int=7)),), [row(1, "failed", 1)]),
         ((receipt(1, "succeeded"), wait(5)), (receipt(1, "succeeded"), wait(5, "canceled")), [row(1, "left", 1, 5)]),
+        ((receipt(1, "succeeded"), wait(5)), (receipt(1, "succeeded"), wait(5, context={"setbacks": 1})), []),
+        ((receipt(1, "succeeded"), wait(5)), (receipt(1, "succeeded"), wait(5), wait(6)), []),
         ((receipt(1, "failed"),), (receipt(1, "failed"), receipt(2, replaces=UUID(int=1))), [row(2, "intended", 1)]),
         ((), (receipt(1, shared=False),), []),
         ((receipt(3),), (receipt(1), receipt(3), receipt(2)), [row(2, "intended", None), row(1, "intended", None)]),

@@ -10,6 +10,7 @@ from runtime.engine import records
 from runtime.engine.shared_rows import RecordRow
 from runtime.engine.transition import Transition
 from tests.engine.governing import HEAD, Governed, governed
+from tests.engine.test_folds import receipt
 
 ALLOW = "policy: records\nversion: 1\nrules: [{id: all, match: {connector: records}, outcome: allow}]\n"
 ASKS = ALLOW.replace("outcome: allow", "outcome: needs_approval, approvers: [{group: owners}]")
@@ -39,6 +40,47 @@ def test_what_is_let_out_is_written_in_its_own_append(text: str, row: RecordRow)
     assert run.verified()
 
 
+def write(text: str, values: dict[str, Any], *earlier: RecordRow) -> list[RecordRow]:
+    """The rows of an append in which a step writes these values after earlier ones."""
+    run = governed(text, ALLOW)
+    run.claim("a")
+    made = Transition(run.view(), run.workflow.graph)
+    made.rows.records, made.run.receipts[receipt().receipt_id] = [*earlier], receipt()
+    row = made.run.steps["a"]
+    records.write(made, row, run.workflow.operations[row.operation], receipt(), values)
+    return made.rows.records
+
+
+PLACE = {"collection": "m", "key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "row"),
+    [
+        (PUT, {"value": None}, RecordRow("m", "k", None)),
+        (PUT, {"value": {}, "if_absent": False}, RecordRow("m", "k", {})),
+        (PUT, {"value": {"n": 0}, "if_absent": True}, RecordRow("m", "k", {"n": 0}, absent=True)),
+        (PUT, {"value": {"n": 0}, "version": 0}, RecordRow("m", "k", {"n": 0}, expects=0)),
+        (PUT, {"value": {"n": 0}, "version": None}, RecordRow("m", "k", {"n": 0})),
+        (DELETE, {}, RecordRow("m", "k", None, removes=True)),
+        (DELETE, {"value": {"n": 1}}, RecordRow("m", "k", None, removes=True)),
+    ],
+)
+def test_a_row_says_what_becomes_of_the_record_and_how_it_must_be_before(
+    text: str, values: Any, row: RecordRow
+) -> None:
+    assert write(text, {**PLACE, **values}) == [row]
+
+
+def test_the_rows_of_an_append_are_in_the_order_of_their_records_and_else_of_their_steps() -> None:
+    places = ("m", "z"), ("z", "a"), ("m", "k"), ("a", "z"), ("m", "a")
+    earlier = [RecordRow(collection, key, {"n": at}) for at, (collection, key) in enumerate(places)]
+    rows = write(PUT, {**PLACE, "value": {"n": 9}}, *earlier)
+    assert [(row.collection, row.key, (row.value or {})["n"]) for row in rows] == [
+        ("a", "z", 3), ("m", "a", 4), ("m", "k", 2), ("m", "k", 9), ("m", "z", 0), ("z", "a", 1),
+    ]  # fmt: skip
+
+
 @pytest.mark.req("U-5")
 def test_what_people_have_not_approved_is_not_written() -> None:
     run = governed(PUT, ASKS).drive()
@@ -61,4 +103,6 @@ def test_an_append_that_the_record_refuses_fails_the_step() -> None:
     records.refused(transition, run.rows["a"])
     run.apply(transition)
     error: Any = run.rows["a"].last_error
-    assert (run.status, error["code"], run.told) == ("failed_terminal", "record_conflict", [])
+    assert (run.status, error["class"], error["code"], run.told) == (
+        "failed_terminal", "consistency", "record_conflict", [],
+    )  # fmt: skip

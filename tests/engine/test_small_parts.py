@@ -15,6 +15,7 @@ from core.ids import correlation_id
 from runtime.definition.workflow import load_workflow
 from runtime.engine.ask import gate_still_asks
 from runtime.engine.commit import Claim
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.facts import result_origins
 from runtime.engine.instructions import leased
 from runtime.engine.outside import correlation_of, own_token
@@ -91,6 +92,13 @@ def test_a_choice_is_read_back_for_the_very_node_that_it_was_made_for(asked_for:
     with pytest.raises(ConsistencyError, match=r"recorded next is \['each\[1\].if_1', True\]"):
         Recorded([["each[1].if_1", True]]).choose(State({}), NOTHING, asked_for)
     assert Recorded([["each[1].if_1", True]]).choose(State({}), NOTHING, "each[1].if_1") is True
+
+
+@pytest.mark.parametrize(("code", "shown"), [(None, {}), ("", {"code": ""}), ("x", {"code": "x"})])
+def test_an_error_tells_its_class_its_words_its_code_if_it_has_one_and_more(code: Any, shown: dict[str, Any]) -> None:
+    error = StepError(ErrorClass.TIMEOUT, code, "Late.", {"sent": True, "step": "a"})
+    assert error.to_json() == {"class": "timeout", "message": "Late.", "sent": True, "step": "a", **shown}
+    assert StepError(ErrorClass.CANCELED, code, "").to_json() == {"class": "canceled", "message": "", **shown}
 
 
 @pytest.mark.parametrize(("again", "mark"), [(0, ""), (1, "#1"), (2, "#2"), (12, "#12")])
