@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, Choice
-from connectors.port import Probe, ProbeVerdict
+from connectors.port import InDoubt, Probe, ProbeVerdict
 from core.action import Action
 from policy.evaluate import Decision
 from policy.model import Ruling
 from runtime.engine import doubt
 from runtime.engine.agent_chat import Chat
+from runtime.engine.commit import expected_of
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.instructions import Over, Perform
 from runtime.engine.intend import Proposal
+from runtime.engine.outside import call_of
+from runtime.engine.step import performed
 from runtime.engine.transition import Transition
-from tests.engine.governing import ASK, WRITE, governed
+from tests.engine.conftest import RUN_ID
+from tests.engine.governing import ASK, DEDUPES, EFFECT, MAIL, WRITE, governed
 from tests.engine.test_every_doubt import proposal, receipt_of, terms
 from tests.runtime.conftest import ALLOW_ALL
 
@@ -138,3 +143,72 @@ def test_people_are_shown_the_action_that_was_sent_where_it_was_sent_and_who_sha
     assert (shown["system"], shown["evidence"], shown["target"]) == (system, "Look.", receipt.target)
     assert [(one["field"], one["before"], one["after"]) for one in shown["changes"]] == changes
     assert [(one["role"], one["principal"]) for one in people] == [("requester", "someone"), ("updater", "person:ana")]
+
+
+# -- a call that has just ended without an outcome ---------------------------------------------------------------------
+
+NOTED: Any = {"class": "timeout", "code": "in_doubt", "message": "Old.", "looks": 4, "setbacks": 1, "open": True}
+
+
+def unanswered(text: str, attempt: int, early: bool, receipt_of_call: bool = True) -> Any:
+    """The step whose call has ended without an outcome, and what was told of it."""
+    run = governed(text, ALLOW_ALL).drive(dies=True)
+    view = run.view()
+    view = replace(view, now=view.now if early else view.now + timedelta(hours=1))
+    made = Transition(view, run.workflow.graph)
+    row = made.run.steps["a"] = replace(made.run.steps["a"], attempt=attempt, last_error=NOTED)
+    operation, (receipt,) = run.workflow.operations[row.operation], made.run.receipts.values()
+    work = Perform(row, operation, call_of(operation, receipt), receipt if receipt_of_call else None)
+    performed(made, work, InDoubt("Broke."), nonce=lambda: "n1", chance=0.0)
+    told = [str(one.event.TYPE) for one in made._told]
+    return {**made.run.past, **made.run.steps}["a"], told
+
+
+TELLS = ["action.in_doubt", "step.retry_scheduled", "checkpoint.committed"]
+NEW: Any = {"class": "timeout", "code": "in_doubt", "message": "Broke."}
+PUT_OFF: Any = {**NEW, "looks": 4, "setbacks": 1, "open": True}
+ASKS = ["action.in_doubt", "approval.requested", "step.parked", "checkpoint.committed"]
+DOUBTS: list[tuple[str, int, bool, Any, int, list[str]]] = [
+    (EFFECT, 0, True, {**NEW, "looks": 1}, 1, TELLS),
+    (EFFECT, 0, False, {**NEW, "looks": 1}, 1, TELLS),
+    (EFFECT, 9, False, {**NEW, "looks": 1}, 10, TELLS),
+    (DEDUPES, 0, True, NEW, 1, TELLS),
+    (DEDUPES, 1, True, PUT_OFF, 1, TELLS),
+    (DEDUPES, 1, False, NOTED, 1, ASKS),
+    (MAIL, 0, True, PUT_OFF, 0, TELLS),
+    (MAIL, 0, False, NOTED, 0, ASKS),
+]
+
+
+@pytest.mark.parametrize(("text", "attempt", "early", "error", "then", "lines"), DOUBTS)
+def test_a_call_without_an_outcome_begins_a_doubt_of_its_own(
+    text: str, attempt: int, early: bool, error: Any, then: int, lines: list[str]
+) -> None:
+    row, told = unanswered(text, attempt, early)
+    assert (row.attempt, told) == (then, lines)
+    assert row.last_error == (None if lines == ASKS else error)
+
+
+@pytest.mark.parametrize(("attempt", "status"), [(0, "failed_retryable"), (9, "failed_terminal")])
+def test_a_call_without_an_effect_is_in_no_doubt_and_tried_again(attempt: int, status: str) -> None:
+    row, told = unanswered(EFFECT, attempt, early=True, receipt_of_call=False)
+    assert (str(row.status), "action.in_doubt" in told) == (status, False)
+
+
+@pytest.mark.parametrize("output", [{}, {"n": 1}, None])
+def test_what_had_happened_is_done_with_what_the_target_reports(output: Any) -> None:
+    p = proposal("probes", "plain", "allow", "none")
+    receipt = doubt.mark(p.transition, receipt_of(p), "gone")
+    doubt.applied(p.transition, p.step, p.operation, receipt, output, "probe: applied.", p.nonce)
+    left, row = p.transition.run.receipts[receipt.receipt_id], p.transition.run.past["a"]
+    assert (left.status, left.output, left.resolution) == ("succeeded", output, "probe: applied.")
+    assert (row.status, row.output) == ("succeeded", output)
+
+
+def test_what_had_begun_outside_is_waited_for_on_the_wait_of_this_lease() -> None:
+    p = proposal("goes on outside", "plain", "allow", "none")
+    receipt = doubt.mark(p.transition, receipt_of(p), "gone")
+    doubt.applied(p.transition, p.step, p.operation, receipt, {"ref": 1}, "probe: applied.", p.nonce)
+    (wait,) = [row for row in p.transition.run.waits.values() if row.status == "waiting" and row.parked]
+    assert (wait.wait_id, str(wait.kind)) == (expected_of(RUN_ID, p.step), "external")
+    assert p.transition.run.receipts[receipt.receipt_id].output == {"ref": 1}
