@@ -85,6 +85,8 @@ def test_a_question_before_a_repeat_shows_and_keeps_what_was_read_before_the_fir
     assert proposed == {name: receipt.action[name] for name in proposed}
     assert [(one["field"], one["before"], one["after"]) for one in shown["changes"]] == [("priority", "3", "1")]
     assert asked.digest == receipt.action_digest
+    assert ([one["id"] for one in shown["rules"]], shown["policy_name"]) == (["acts"], "ask")
+    assert shown["evidence"].startswith("It was sent before, and is in doubt.")
 
 
 ANSWERS = [
