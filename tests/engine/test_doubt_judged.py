@@ -17,12 +17,12 @@ from runtime.engine import doubt
 from runtime.engine.agent_chat import Chat
 from runtime.engine.commit import expected_of
 from runtime.engine.events import ApprovalRequested
-from runtime.engine.instructions import Over, Perform
+from runtime.engine.instructions import Inquire, Over, Perform
 from runtime.engine.intend import Proposal
 from runtime.engine.outside import call_of
 from runtime.engine.step import performed
 from runtime.engine.transition import Transition
-from tests.engine.conftest import RUN_ID
+from tests.engine.conftest import NOW, RUN_ID
 from tests.engine.governing import ASK, DEDUPES, EFFECT, MAIL, WRITE, governed
 from tests.engine.test_every_doubt import proposal, receipt_of, terms
 from tests.runtime.conftest import ALLOW_ALL
@@ -145,6 +145,33 @@ def test_people_are_shown_the_action_that_was_sent_where_it_was_sent_and_who_sha
     assert (shown["system"], shown["evidence"], shown["target"]) == (system, "Look.", receipt.target)
     assert [(one["field"], one["before"], one["after"]) for one in shown["changes"]] == changes
     assert [(one["role"], one["principal"]) for one in people] == [("requester", "someone"), ("updater", "person:ana")]
+
+
+@pytest.mark.parametrize("text", ["probes", "dedupes", "asks"])
+def test_nobody_is_asked_about_an_action_that_may_still_arrive(text: str) -> None:
+    p = proposal(text, "open", "allow", "none")
+    soon = receipt_of(p).intended_at + timedelta(seconds=9)
+    p.transition.view = replace(p.transition.view, now=soon)
+    receipt = doubt.mark(p.transition, receipt_of(p), "gone")
+    if text == "probes":
+        doubt.inquired(p, receipt, Probe(ProbeVerdict.CANNOT_TELL, "Who knows."))
+    else:
+        doubt.resolve(p, receipt)
+    assert [str(one.event.TYPE) for one in p.transition._told][2:3] == ["step.retry_scheduled"]
+    error: Any = p.transition.run.steps["a"].last_error
+    assert (error["open"], error["looks"], error["setbacks"], error["leases"]) == (True, 4, 1, 2)
+
+
+def test_a_target_is_told_how_long_ago_the_action_was_intended_last() -> None:
+    p = proposal("probes", "plain", "allow", "none")
+    p.transition.run.opened_at = NOW
+    receipt = replace(receipt_of(p), intended_at=NOW + timedelta(seconds=100))
+    p.transition.run.receipts[receipt.receipt_id] = receipt
+    work = doubt.resolve(p, receipt)
+    assert isinstance(work, Inquire)
+    assert work.seconds_since_intent == (p.transition.view.now - NOW).total_seconds() - 100
+    assert (work.receipt, work.known) == (p.transition.run.receipts[receipt.receipt_id], p.known)
+    assert work.receipt.status == "in_doubt"
 
 
 # -- a call that has just ended without an outcome ---------------------------------------------------------------------

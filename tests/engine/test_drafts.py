@@ -436,6 +436,7 @@ def test_the_public_part_of_an_error_is_its_class_its_code_and_its_step() -> Non
     }  # fmt: skip
     assert error_facts({"class": "expression", "message": "m"}) == {"class": "expression"}
     assert error_facts({"message": "m"}) == {}
+    assert error_facts({"code": "", "step": "", "class": None}) == {"code": "", "step": "", "class": None}
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,13 @@ from runtime.engine.told import Told, line_of, read_line
 from runtime.engine.transition import Transition
 from tests.engine.conftest import RUN_ID
 from tests.engine.governing import ASK, EFFECT, governed
+from tests.engine.test_folds import approval
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
 HEAD = ChainHead(f"run:{RUN}", 7, "0" * 64)
 AT = datetime(2026, 1, 1, 2, 3, 4, 567_890, tzinfo=UTC)
 TWICE = "attempt 1 happened (e1). Attempt 2 counts as done as well: it may have happened twice."
+THRICE = "attempt 2 happened. Attempt 3 counts as done as well: it may have happened twice."
 SENT = "2026-01-01T02:03:04.567890Z"
 
 
@@ -156,6 +158,42 @@ def test_it_is_told_once_and_shown_wherever_its_action_is(finished: bool, orders
 
 
 @pytest.mark.parametrize(
+    ("status", "ends"), [("succeeded", True), ("failed_terminal", True), ("canceled", True), ("running", False)]
+)
+def test_the_cards_of_its_own_action_and_the_bundle_of_a_run_that_is_over_are_ordered_anew(
+    status: str, ends: bool
+) -> None:
+    run = run_with(receipt())
+    run.status, run.finished = RunState(status), ends
+    own, other, elsewhere = (UUID(int=number) for number in (3, 2, 1))
+    asked = {
+        number: approval(key="b" if number == elsewhere else "a", number=number) for number in (own, other, elsewhere)
+    }
+    run.approvals = {
+        key: replace(row, action_digest="1" * 64 if key == other else "0" * 64) for key, row in asked.items()
+    }
+    made = Transition(replace(governed(EFFECT).view(), run=run), NO_GRAPH)
+    event, actor = ActionLate(RECEIPT, 1, 4, LateAnswer.UNANSWERED, SENT), Actor("worker", "w9")
+    late.tell(made, event, actor)
+    late.tell(made, replace(event, sent=SENT.replace("04", "05")), actor)
+    assert [(one.event.TYPE, one.step, one.actor) for one in made._told] == [(event.TYPE, "a", actor)] * 2
+    wanted = Transition(replace(governed(EFFECT).view(), run=run), NO_GRAPH)
+    for sent in (SENT, SENT.replace("04", "05")):
+        wanted.message("card", own, f"late:4:{sent}")
+        if ends:
+            wanted.order("bundle", f"late:4:{sent}", {}, one_at_a_time=str(RUN_ID))
+    assert made.rows.commands == wanted.rows.commands
+    assert len({row.command_id for row in made.rows.commands}) == (4 if ends else 2)
+
+
+def test_every_late_answer_of_a_receipt_is_shown_in_its_order() -> None:
+    run = run_with(receipt())
+    for event in (told("unanswered"), told("in_doubt", 2)):
+        fold(run, event, NO_GRAPH)
+    assert [one["known"] for one in late.shown(run.receipts[RECEIPT])] == ["unanswered", "in_doubt"]
+
+
+@pytest.mark.parametrize(
     ("row", "known", "attempt", "more", "words"),
     [
         (receipt("failed"), "succeeded", 1, {"external_id": "e1"}, "attempt 1 happened (e1). It counts as failed."),
@@ -170,6 +208,8 @@ def test_it_is_told_once_and_shown_wherever_its_action_is(finished: bool, orders
         (receipt(attempt=2), "succeeded", 1, {}, TWICE.replace(" (e1)", "")),
         (receipt(attempt=2), "failed", 1, {"code": "400"}, "attempt 1 failed (400)."),
         (receipt("failed"), "in_doubt", 1, {}, "nobody knows what became of attempt 1."),
+        (receipt(attempt=3), "in_doubt", 2, {"external_id": "e1"}, "nobody knows what became of attempt 2."),
+        (receipt(attempt=3), "succeeded", 2, {"external_id": ""}, THRICE),
         (receipt(), "unanswered", 1, {}, "it may have been sent, and no answer is known."),
     ],
 )

@@ -511,7 +511,9 @@ FLOWS = HEAD.replace("steps:", "channels: {n: {initial: 0}, m: {initial: []}}\ns
     " on_failure: [{id: handles, do: probe.value.read, with: {name: '${{ error.code }}'}}]}\n"
     "  - if: ${{ state.n > 1 }}\n    id: big\n"
     "    then: [{id: yes, do: probe.value.read, with: {name: '${{ steps.gate.output.reason }}'}}]\n"
-    "  - {id: within, run: other, with: {who: x}, inherit: [n]}\n"
+    "  - {id: within, run: other, with: {who: x}, inherit: [n, m]}\n"
+    "  - {id: sets, set: {n: '${{ state.m[0] }}', m: '${{ [steps.gate.status] }}'},"
+    " reference: '${{ steps.form.output.x }}'}\n"
     "  - id: breaks\n    do: probe.value.read\n    with: {name: '${{ state.n }}'}\n    on_failure:\n"
     "      - id: if_late\n        if: ${{ error.code == 'late' }}\n"
     "        then: [{id: told, do: probe.value.read, with: {name: '${{ error.message }}'}}]\n"
@@ -531,7 +533,8 @@ def test_values_flow_into_a_node_from_what_it_reads_and_from_what_decides_that_i
         "handles": (items | {"steps.inner", "votes.inner"}, items | {"steps.inner"}),
         "big": (condition, condition),
         "yes": (condition | gate | {"votes.gate"}, condition),
-        "within": ({"state.n"}, set()),
+        "within": ({"state.n", "state.m"}, set()),
+        "sets": (items | gate | {"steps.form", "votes.form"}, set()),
         "breaks": ({"state.n"}, set()),
         "if_late": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),
         "told": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),

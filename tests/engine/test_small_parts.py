@@ -111,7 +111,7 @@ def test_a_lease_is_taken_on_a_step_that_is_open() -> None:
     claim = Claim("a", UUID(int=5), 7)
     found = leased(view, claim, "w2")
     assert found == replace(view.run.steps["a"], lease_owner="w2", lease_epoch=7)
-    view.run.steps.clear()
+    view.run.past["a"] = view.run.steps.pop("a")
     with pytest.raises(Diverged, match="on the step a, which is not open"):
         leased(view, claim, "w2")
 
