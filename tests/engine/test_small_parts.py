@@ -20,7 +20,7 @@ from runtime.engine.facts import result_origins
 from runtime.engine.instructions import leased
 from runtime.engine.outside import correlation_of, own_token
 from runtime.engine.plan import Recorded
-from runtime.engine.run import Loop, State
+from runtime.engine.run import Definition, Loop, State
 from runtime.engine.told import Diverged, shown_values
 from runtime.engine.transition import Transition
 from runtime.engine.waits import still_asks
@@ -167,6 +167,9 @@ def test_the_values_of_a_line_are_shown_as_it_binds_them() -> None:
 
 
 def test_a_run_has_a_definition_of_its_own() -> None:
-    view = governed(EFFECT).view()
-    found = view.definition
+    view = replace(governed(EFFECT).view(), directory_digest="d" * 64, workflow_version=5)
+    view = replace(view, run=replace(view.run, extensions=3))
+    text = (view.workflow, 5, view.workflow_digest)
+    assert view.definition == Definition(RUN_ID, "acme", *text, 3, KEY)
+    found = governed(EFFECT).view().definition
     assert (found.run_id, found.tenant_id, found.extensions, found.run_key) == (RUN_ID, "acme", 0, KEY)
