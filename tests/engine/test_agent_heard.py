@@ -74,10 +74,17 @@ def test_another_digest_another_run_and_another_agent_are_other_conversations() 
     asking.at(3, run=uuid4())
     asking.at(3, agent="b")
     assert asking.told == [3] * 4
+    asking.at(4, "3", agent="b")
+    assert asking.told == [3, 3, 3, 3, 4], "another turn is another conversation, whatever its digest"
 
 
 def test_no_more_are_kept_than_so_many() -> None:
     asking, runs = Asking(), [uuid4() for _ in range(KEPT_MAX + 1)]
-    for run in (*runs, *runs[1:], runs[0]):
+    for run in runs:
         asking.at(2, run=run)
-    assert len(asking.told) == KEPT_MAX + 2
+    told = [len(asking.told)]
+    for run in (runs[-1], *runs[1:-1], runs[0], runs[-1]):
+        asking.at(2, run=run)
+        told.append(len(asking.told))
+    first = KEPT_MAX + 1
+    assert told == [*[first] * (KEPT_MAX + 1), first + 1, first + 2], "the one that was used first makes room"

@@ -115,6 +115,12 @@ A, B = {"name": "a", "value": "1"}, {"name": "b"}
 OF_A = marked("probe.effect.apply", APPLY, A)
 
 
+@pytest.mark.parametrize("text", ["I look it up.", "", None])
+def test_a_model_that_calls_tools_may_say_why(text: str | None) -> None:
+    found = taken({**calls(call(READ, {"name": "a"}, "1")), "content": text})
+    assert (found["came"], found["calls"], "result" in found) == ("calls", [["probe.value.read", ""]], False)
+
+
 def test_calls_are_taken_apart_as_they_are_and_in_their_order() -> None:
     made = calls(
         call(APPLY, A, "1"), call(READ, {"name": "a"}, "2"), call(APPLY, {"name": "a", "value": "2"}, "3"),
@@ -266,7 +272,8 @@ def test_an_answer_in_a_shape_is_its_value_or_a_problem(text: str, result: Any) 
 
 
 @pytest.mark.parametrize(
-    "output", [None, [], "text", {}, {"tool_calls": []}, {"tool_calls": "x"}, {"tool_calls": None}]
+    "output",
+    [None, [], "text", {}, {"text": None}, {"tool_calls": []}, {"tool_calls": "x"}, {"text": "", "tool_calls": None}],
 )
 def test_an_answer_without_calls_is_an_answer(output: Any) -> None:
     found = answered(NODE, Agent(stage=Stage.ASKED, turn=1), {}, output)
@@ -391,6 +398,13 @@ def test_calls_begin_when_those_before_them_are_over() -> None:
     assert [*due(PLAIN, "triage", agent_)] == []
 
 
+def test_a_call_that_was_denied_meanwhile_does_not_begin_and_the_turn_goes_on_without_it() -> None:
+    made = {1: Called("d", came="denied", said="s1"), 2: Called("d", after=1), 3: Called("e", after=1)}
+    agent_ = Agent(stage=Stage.CALLS, turn=2, calls=made, barred=["d"]).copy()
+    assert [*due(PLAIN, "triage", agent_)] == ["triage/2/3"]
+    assert ([one.came for one in agent_.calls.values()], agent_.refusals) == (["denied", "refused", "open"], 1)
+
+
 def test_the_next_turn_begins_with_all_results_and_with_nothing_of_the_turn_before() -> None:
     made = {2: Called("b", came="done", said="s2"), 1: Called("a", came="done", said="s1")}
     agent_ = Agent(stage=Stage.CALLS, turn=1, calls=made, digest="before", made=2).copy()
@@ -409,7 +423,7 @@ def test_keys_say_the_agent_the_turn_and_the_call() -> None:
     assert {agent_of(key) for key in keys} == {keys[0]}
     assert [number_of(key) for key in keys[1:]] == [(12, 0), (12, 7)]
     assert [is_turn(key) for key in keys] == [False, True, False]
-    assert [Called("d", came=came).over for came in ("", "open", "done", "refused")] == [False, False, True, True]
+    assert [came for came in ("", *Came) if not Called("d", came=came).over] == ["", Came.OPEN]
 
 
 def test_a_key_leads_to_the_leaf_of_its_turn_or_of_its_tool() -> None:

@@ -281,9 +281,9 @@ def test_each_message_is_sent_as_a_server_takes_it() -> None:
         {"role": "user", "content": "Your answer is not the result that is wanted. the answer: no Answer again, with "
                                     "nothing but the JSON."},
     ]  # fmt: skip
-    (*_, last) = messages(NODE, chat, "turns")
     words = "You have come to the limit of turns. Call no more tools: answer now, with what you know."
-    assert last == {"role": "user", "content": words}
+    last = {"role": "user", "content": words}
+    assert [*messages(NODE, chat, "turns")] == [*messages(NODE, chat, ""), last]
 
 
 def test_a_result_goes_by_the_schema_of_its_tool_and_a_past_one_by_that_of_its_operation() -> None:
@@ -328,23 +328,25 @@ STORY = told(
     ("a/1", StepRetryScheduled(UUID(int=1), 1, 1, usage=use(10, 20))),
     ("a/1", StepSucceeded([], output={"text": "Hm.", "tool_calls": [call("t", {"n": n}, str(n)) for n in range(6)]},
                           usage=use(100, 200))),
-    ("a/1", asked("1", "2", "3", "4", "5", "6", "7", refused={"5": "Not this."})),
+    ("a/1", asked("1", "2", "3", "4", "5", "6", "7", "8", refused={"5": "Not this."})),
     ("a/1/1", StepSucceeded([], output={"n": 1}, usage=use(1000, 2000))),
     ("a/1/2", StepFailed(detail={"class": "authorization", "code": "rejected", "message": "No.", "by": "ana"})),
     ("a/1/3", StepCanceled()),
     ("a/1/4", StepStarted("set", 0, 1)),
     ("a/1/6", StepFailed(detail=None)),
+    ("a/1/7", StepFailed(detail={"class": "authorization", "code": "policy_denied", "message": "Never."})),
     ("a/3", StepFailed(detail={**FAILED, "by": "ben"}, usage=use(3, 4, "0.01"))),
 )  # fmt: skip
 
 
 def test_a_story_has_a_row_for_each_agent_turn_and_call() -> None:
     steps = [step("a", StepState.FAILED_TERMINAL), step("a/1"), step("a/1/4", StepState.RUNNING), step("a/1/2"),
-             step("a/1/6"), step("a/3", StepState.FAILED_TERMINAL), step("a/1/1"), step("a/1/3")]  # fmt: skip
+             step("a/1/6"), step("a/1/7"), step("a/3", StepState.FAILED_TERMINAL), step("a/1/1"),
+             step("a/1/3")]  # fmt: skip
     first, second = storied(STORY, *steps, limits={"a": "turns"})
     turns = first.pop("turns")
     assert first == {
-        "step_key": "a", "model": "m", "tools": [EFFECT], "status": "failed_terminal", "limit": "turns", "calls": 7,
+        "step_key": "a", "model": "m", "tools": [EFFECT], "status": "failed_terminal", "limit": "turns", "calls": 8,
         "refusals": 2, "tokens": 340, "cost_usd": "0.26",
     }  # fmt: skip
     made = [turn.pop("calls") for turn in turns]
@@ -358,7 +360,7 @@ def test_a_story_has_a_row_for_each_agent_turn_and_call() -> None:
     ]  # fmt: skip
     came = [("done", "", "", "succeeded"), ("rejected", "No.", "ana", "succeeded"), ("canceled", "", "", "succeeded"),
             ("open", "", "", "running"), ("refused", "Not this.", "", ""), ("failed", "", "", "succeeded"),
-            ("refused", ASKED_BEFORE, "", "")]  # fmt: skip
+            ("denied", "Never.", "", "succeeded"), ("refused", ASKED_BEFORE, "", "")]  # fmt: skip
     assert made == [
         [{"step_key": f"a/1/{n}", "tool": APPLY, "source": EFFECT, "asked": f'{{"n": {n - 1}}}' if n < 7 else "",
           "came": end, "reason": reason, "by": by, "status": status}
@@ -385,8 +387,9 @@ def test_a_call_that_has_no_step_yet_is_open_only_while_its_turn_goes_on(
     calls: dict[int, Called], turn: int, came: str
 ) -> None:
     book = told(("a", BEGAN), ("a/1", said(call("t"))), ("a/1", asked("1")))
-    (story,) = storied(book, agents={"a": Agent(Stage.CALLS, turn, calls=calls)})
+    (story,) = storied(book, agents={"a": Agent(Stage.CALLS, turn, calls=calls, limit="turns")}, limits={"b": "calls"})
     assert [one["came"] for one in story["turns"][0]["calls"]] == [came]
+    assert story["limit"] == "", "it is told which limits agents have come to"
 
 
 @pytest.mark.parametrize(
@@ -465,6 +468,14 @@ def test_an_agent_is_told_of_its_result_and_given_what_is_fixed() -> None:
     assert (beginning(node, SEEN).messages or [])[1] == {"role": "user", "content": '{"text":"help"}'}
     with pytest.raises(ExpressionError, match="What the agent begins with"):
         beginning(NODE, {**SEEN, "trigger.text": "a\u0000", "trigger": {"text": "a\u0000"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [("", ""), (" a", " a"), (True, "true"), (None, "null"), (1.5, "1.5"), ([1, "b"], '[1,"b"]')]
+)
+def test_what_is_no_text_is_told_to_a_model_as_json(given: Any, words: str) -> None:
+    seen = {"trigger.text": given, "trigger": {"text": given}}
+    assert (beginning(NODE, seen).messages or [])[1] == {"role": "user", "content": words}
 
 
 @pytest.mark.parametrize("given", ["a\u0000", "\ud800", 2**53])
@@ -599,6 +610,7 @@ def test_the_end_of_an_agent_withdraws_its_open_questions_and_ends_what_goes_on_
     ("stage", "key", "apart"),
     [
         (Stage.ASKED, "triage/1", True),
+        (Stage.ASKED, "triage/2", True),
         (Stage.OVER, "triage/1", False),
         (Stage.CALLS, "triage/1", False),
         (Stage.ASKED, "other/1", False),
@@ -607,7 +619,7 @@ def test_the_end_of_an_agent_withdraws_its_open_questions_and_ends_what_goes_on_
 def test_an_answer_is_taken_apart_while_it_is_waited_for(stage: Stage, key: str, apart: bool) -> None:
     graph = load_workflow(agent(), "test.yaml", CATALOG).graph
     draft: Any = Noted(spoken={"triage": Spoken("triage", input={APPLY: {"name": "x"}})})
-    draft.graph, draft.run.state = graph, State({}, agents={"triage": Agent(stage, 1)})
+    draft.graph, draft.run.state = graph, State({}, agents={"triage": Agent(stage, int(key[-1]))})
     if key.startswith("other"):
         draft.graph = SimpleNamespace(leaf=lambda key: NODE)
     take_apart(draft, key, {"text": "", "tool_calls": [call(APPLY, {"value": "1"}, "1")]})
@@ -615,7 +627,7 @@ def test_an_answer_is_taken_apart_while_it_is_waited_for(stage: Stage, key: str,
         assert draft.noted == []
         return
     ((at, kind, came, calls, said_, *_),) = draft.noted
-    assert (at, kind, came, calls) == ("triage/1", "AgentAnswered", "calls", [[EFFECT, ""]])
+    assert (at, kind, came, calls) == (key, "AgentAnswered", "calls", [[EFFECT, ""]])
     assert said_[0]["input"] == {"name": "x", "value": "1"}
 
 
@@ -735,5 +747,8 @@ def test_policy_judges_a_turn_by_the_number_and_the_digest_of_what_was_said() ->
     ]  # fmt: skip
     leaf.inputs.references = {"wait.token", "trigger.x"}
     assert own_values(run, graph, step("a"), leaf) == {"wait.token": own_token(run, step("a"))}
+    leaf.inputs.references = {"wait.token", "agent.given"}
+    handed = {"wait.token": own_token(run, step("triage/5/1")), "agent.given": {"n": 1}}
+    assert own_values(run, graph, step("triage/5/1"), leaf) == handed
     leaf.inputs.references = set()
     assert own_values(run, graph, step("a"), leaf) == {}

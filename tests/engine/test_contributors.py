@@ -13,7 +13,7 @@ from core.terms import GroupQuorum, Terms, Tier
 from runtime.definition.workflow import load_workflow
 from runtime.engine import contributors
 from runtime.engine.commit import StepRow, WaitRow
-from runtime.engine.contributors import contributors_of, everybody, mark, marks_of, named, parted, shaped_by
+from runtime.engine.contributors import added_by, contributors_of, everybody, mark, marks_of, named, parted, shaped_by
 from runtime.engine.graph import Graph
 from runtime.engine.replaying import unopened
 from runtime.engine.run import State
@@ -127,6 +127,57 @@ def test_of_an_iteration_only_its_own_steps_are_read() -> None:
     assert used(graph, "each[4].act") == "OR"
 
 
+def test_of_loops_within_loops_each_round_reads_its_own_steps_and_those_around_it() -> None:
+    """And no others: neither those of another round, nor those of a loop within."""
+    read = '"${{ string(steps.far.output.n) + steps.mid.output.name + steps.near.output.name }}"'
+    text = f"""
+  - id: outer
+    foreach: ${{{{ trigger.rows }}}}
+    as: row
+    steps:
+      - {{id: mid, do: probe.value.read}}
+      - id: inner
+        foreach: ${{{{ row }}}}
+        as: cell
+        steps:
+          - {{id: near, do: probe.value.read}}
+          - {ACT.format(read)}
+"""
+    graph = graph_of("  - {id: far, do: probe.value.read}\n" + text)
+    keys = ["far", "outer[1].mid", "outer[2].mid", "outer[1].inner[3].near", "outer[1].inner[4].near",
+            "outer[2].inner[3].near", "inner[3].near", "near", "mid", "outer[1].inner[3].mid"]  # fmt: skip
+    state = state_of(**{f"steps.{key}": "abcdefghij"[at] for at, key in enumerate(keys)})
+
+    def shaped(key: str) -> str:
+        return "".join(sorted(parted(one)[2].removeprefix("person:") for one in marks_of(state, graph, key)))
+
+    assert shaped("outer[1].inner[3].act") == "abdhij"
+    assert shaped("outer[2].inner[3].act") == "acfhi"
+    assert shaped("outer[2].inner[4].act") == "achi"
+
+
+@pytest.mark.parametrize("around", ["", "each[3].", "outer[1].inner[2]."])
+def test_a_step_of_a_loop_is_known_by_its_own_name(around: str) -> None:
+    state = state_of(**{"added.extra": "E"})
+    assert (added_by(state, f"{around}extra"), added_by(state, f"{around}other")) == ("person:E", "")
+    graph = graph_of("  - {id: extra, do: probe.value.read}\n")
+    run = unopened(RUN_ID, KEY, graph)
+    key = f"{around}extra"
+    run.waits = {
+        UUID(int=1): WaitRow(
+            UUID(int=1), UUID(int=2), key, WaitKind.TASK, WaitState.COMPLETED, "n", result={"by": "person:ana"}
+        )
+    }
+    contributors.settled(run, run.state, [StepRow(UUID(int=2), key, 0, "task", 0, StepState.SUCCEEDED)], graph)
+    assert run.state.shaped == {f"steps.{key}": ["form_filler extra person:ana"]}
+    row = StepRow(UUID(int=2), key, 0, "agent", 0, StepState.SUCCEEDED)
+    run = unopened(RUN_ID, KEY, graph)
+    run.state.shaped = state_of(**SHAPED).shaped
+    contributors.settled(run, run.state, [row], graph)
+    whole = {marked("R")}
+    assert {*run.state.shaped[f"steps.{key}"]} == everybody(state_of(**SHAPED)) - whole
+
+
 def test_a_count_of_a_loop_is_shaped_by_its_items_and_an_added_step_by_who_added_it() -> None:
     loop = "  - id: each\n    foreach: ${{ state.items }}\n    as: one\n    steps: [{do: probe.value.read, id: idle}]\n"
     assert used(graph_of(loop + act('"${{ string(steps.each.output.count) }}"'))) == "IR"
@@ -146,6 +197,12 @@ def test_of_a_graph_whose_expressions_are_unknown_everything_counts_as_used() ->
     graph = graph_of(act("x"))
     unknown = Graph(graph.name, 1, "", graph.channels, graph.root, graph.leaves, graph.read)
     assert marks_of(state_of(**SHAPED), unknown, "act") == everybody(state_of(**SHAPED))
+
+
+@pytest.mark.parametrize("principal", ["person:ann", "webhook:the help desk", "two  spaces", ""])
+@pytest.mark.parametrize("place", ["", "form"])
+def test_a_mark_is_read_as_it_was_made(principal: str, place: str) -> None:
+    assert parted(mark(Role.SIGNAL_SENDER, principal, place)) == (Role.SIGNAL_SENDER, place, principal)
 
 
 def test_where_nobody_else_had_a_part_nothing_is_looked_up() -> None:

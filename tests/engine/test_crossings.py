@@ -18,10 +18,11 @@ from runtime.engine.crossing import STATE_BYTES_MAX, Crossing, begin, checkpoint
 from runtime.engine.facts import NO_AGENT, call_of, others_of
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Evaluated
+from runtime.engine.replaying import unopened
 from runtime.engine.run import Failed, Run, State
 from runtime.engine.states import StepState, WaitKind, WaitState
 from runtime.engine.transition import Transition
-from tests.engine.conftest import RUN_ID
+from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CATALOG, EFFECT, HEAD, governed
 from tests.engine.test_folds import ERROR, READY, RETRIES, A, V, W, approval, run_of
 from tests.support.agents import agent
@@ -193,6 +194,34 @@ def test_a_call_of_an_agent_begins_with_the_operation_of_its_tool() -> None:
     assert found.state.open == begun(found)
 
 
+LOOPS: Graph = load_workflow(
+    HEAD
+    + "  - id: each\n    foreach: ${{ trigger.items }}\n    as: item\n    max_parallel: 2\n    steps:\n"
+    + "      - {id: one, do: probe.value.read, with: {name: x}}\n"
+    + "      - {id: two, do: probe.effect.apply, with: {name: x}, needs: []}\n",
+    "test.yaml",
+    CATALOG,
+).graph
+
+
+def test_what_begins_in_a_loop_has_the_place_and_the_operation_of_its_leaf() -> None:
+    choices = Evaluated(LOOPS, {"trigger": {"items": ["a", "b"]}}, 0)
+    found = begin(unopened(RUN_ID, KEY, LOOPS), LOOPS, choices, State({}), 0)
+    assert [(row.key, row.index, row.operation) for row in found.begun] == [
+        (f"each[{number}].{name}", LOOPS.leaves[name].index, LOOPS.leaves[name].operation)
+        for number in (0, 1)
+        for name in ("one", "two")
+    ]
+    assert len({row.index for row in found.begun}) == 2
+    assert {row.step_id for row in found.begun} == {step_id_of(RUN_ID, row.key) for row in found.begun}
+
+
+def test_what_has_joined_comes_after_what_begins() -> None:
+    run = held(step("a"), step("b", output={"value": 1}), step("x/1/1", READY, 4), step("w/1/1", READY, 4))
+    run.state.open = []
+    assert crossed(run).state.open == ["c", "w/1/1", "x/1/1"]
+
+
 def test_what_has_joined_is_open_and_no_longer_parked() -> None:
     joins = step("b", READY, 4)
     run = held(step("a"), joins, step("c", RETRIES, 2), parked={"b": "wait:1", "c": "wait:2"})
@@ -260,6 +289,10 @@ WRITES: list[tuple[Reducer, Any, Any, Any]] = [
     (Reducer.MAX, 0, -2, 0),
     (Reducer.MIN, None, 2, 2),
     (Reducer.MIN, 0, 2, 0),
+    (Reducer.SUM, 0.0, 0.5, 0.5),
+    (Reducer.SUM, 1, 0.0, 1.0),
+    (Reducer.MAX, 1, 1.5, 1.5),
+    (Reducer.MIN, 1.5, 0, 0),
 ]
 NO_LISTS: tuple[Any, ...] = ("", {}, 0)
 REFUSED: list[tuple[Reducer, Any, Any, str]] = [

@@ -748,16 +748,16 @@ def test_a_run_is_opened_with_what_it_was_given() -> None:
     run = unopened(RUN_ID, KEY, NO_GRAPH)
     run.state.channels = {"n": 1, "m": 2}
     event = e.RunOpened(
-        {"name": "w"}, inputs={"x": 1}, reference="R1", requested_by="ann", shaped=["updater  person:ben"],
+        {"name": "w"}, inputs={"x": 1}, reference="R1", requested_by="ann", shaped=["updater  person:ben", "adder  x"],
         inherited=["n"], open=0, channels={"n": 5}, origins={"trigger": []},
     )  # fmt: skip
     fold(run, Told(event, ANN, LATER, None), NO_GRAPH)
     assert (run.reference, run.requested_by, run.trigger, run.held_open) == ("R1", "ann", {"x": 1}, True)
-    assert (run.state.channels, run.state.shaped) == ({"n": 5, "m": 2}, {"run": ["updater  person:ben"]})
+    assert (run.state.channels, run.state.shaped) == ({"n": 5, "m": 2}, {"run": ["adder  x", "updater  person:ben"]})
     assert (run.origins, run.copied, run.opened_at, run.status) == ({"trigger": []}, ["n"], LATER, RunState.QUEUED)
-    bare = replace(unopened(RUN_ID, KEY, NO_GRAPH), reference="kept", requested_by="kept")
+    bare = replace(unopened(RUN_ID, KEY, NO_GRAPH), reference="kept", requested_by="by")
     fold(bare, Told(e.RunOpened({"name": "w"}), ANN, LATER, None), NO_GRAPH)
-    assert (bare.reference, bare.requested_by, bare.trigger, bare.held_open) == ("kept", "kept", {}, False)
+    assert (bare.reference, bare.requested_by, bare.trigger, bare.held_open) == ("kept", "by", {}, False)
     assert (bare.origins, bare.copied, bare.state.shaped) == (None, [], {})
 
 
@@ -793,10 +793,13 @@ def test_a_run_that_another_has_become_or_started_is_told_of() -> None:
     empty = run_of(step())
     changes(empty, e.RunContinued(V, "w", origins=[]))
     assert empty.state.origins == {"a": []}
-    within = run_of(step("b/1/1"))
-    within.state.agents = {"b": Agent(Stage.CALLS, 1, made=1)}
-    changes(within, e.RunContinued(V, "w", used={"calls": 2, "usage": [{"input_tokens": 4, "cost_usd": "1"}]}), "b/1/1")
-    assert within.state.agents == {"b": Agent(Stage.CALLS, 1, made=3, tokens=4, cost="1")}
+    for key in ("b/1/1", "each[2].b/1/1"):
+        within, told = run_of(step(key)), [[[], [["person"]]]]
+        within.state.agents = {key[:-4]: Agent(Stage.CALLS, 1, made=1)}
+        usage = [{"input_tokens": 4, "cost_usd": "1"}, {"output_tokens": 2, "cost_usd": "0.5"}]
+        changes(within, e.RunContinued(V, "w", marks, told, {"calls": 3, "usage": usage}), key)
+        assert within.state.agents == {key[:-4]: Agent(Stage.CALLS, 1, made=4, tokens=6, cost="1.5")}
+        assert (within.state.shaped, within.state.origins) == ({f"steps.{key}": marks}, {key: told})
 
 
 def test_the_first_who_cancels_and_whoever_pauses_last_are_known() -> None:
@@ -829,6 +832,10 @@ def test_a_run_that_is_retried_begins_the_named_steps_anew_and_forgets_its_end()
     assert (run.state.open, run.state.parked) == (["b"], {"b": "y"})
     assert run.waits == {W: replace(wait(), left=True), V: wait(V, "b")}
     assert run.state.shaped == {"run": ["retrier  person:ann"]}
+    for kind, mark in (("token", "token:ops"), ("webhook", "ops")):
+        run = run_of(step("a", StepState.FAILED_TERMINAL), status=RunState.FAILED_TERMINAL, reopened=4)
+        changes(run, event, None, Actor(kind, "ops"))
+        assert (run.state.shaped, run.reopened) == ({"run": [f"retrier  {mark}"]}, 5)
 
 
 QUIET = [

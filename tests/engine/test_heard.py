@@ -24,7 +24,13 @@ from tests.engine.test_tools import SECRET, operation
 pytestmark = pytest.mark.req("P-14")
 
 OPENS = operation({}, "safe.pin.read").model_copy(
-    update={"output_schema": {"type": "object", "properties": {"pin": SECRET, "name": {"type": "string"}}}}
+    update={
+        "output_schema": {
+            "type": "object",
+            "x-records": "/rows",
+            "properties": {"pin": SECRET, "name": {"type": "string"}},
+        }
+    }
 )
 FORM: Any = {"type": "object", "properties": {"answer": {"type": "string"}}}
 
@@ -56,7 +62,7 @@ def heard(*seen: Shown, sources: Any = (), origins: Any = None, lost: bool = Fal
 
 
 def result(name: str, value: Any, came: str = "done", source: str = "safe.pin.read", **more: Any) -> Shown:
-    return Shown("tool", "a/1/1", value, came, source, name, **more)
+    return Shown("tool", more.pop("step", "a/1/1"), value, came, source, name, **more)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def result(name: str, value: Any, came: str = "done", source: str = "safe.pin.re
     [
         (Shown("assistant", "a/1", {"text": "x"}), [Heard("model", {"text": "x"}, "a/1", answer=True)]),
         (Shown("user", "a/1", "Again.", problem="Again."), []),
-        (result("safe", PIN), [Heard(FROM, PLAIN, "a/1/1")]),
+        (result("safe", PIN), [Heard(FROM, PLAIN, "a/1/1", "/rows")]),
         (result("safe", PIN, "failed"), []),
         (result("safe", PIN, "refused"), []),
         (result("none", PIN), [None]),
@@ -88,6 +94,35 @@ def test_the_beginning_is_heard_as_it_was_told_and_lost_turns_are_heard_as_somet
     told = [Heard("workflow", "I am."), Heard("tool:x.y.z", "v")]
     assert heard(*first, sources=sources) == told
     assert heard(*first, sources=sources, lost=True) == [None, *told]
+
+
+def test_a_conversation_is_heard_in_its_order_the_earlier_agents_before_the_own_turns() -> None:
+    """Its first messages are told by their number among the agent's own, whatever stands between them."""
+    sources = [{"origin": "requester", "message": 1}, {"origin": "workflow", "message": 0}]
+    seen = (
+        Shown("system", "", "I am."),
+        Shown("user", "b/1", "Do that.", past=True),
+        Shown("assistant", "b/1", {"text": "b"}, past=True),
+        result("safe", "Not without Eve.", "refused", step="b/1/1", past=True, operation="safe.pin.read"),
+        result("safe", PIN, step="b/1/2", past=True, operation="safe.pin.read", secret=True),
+        Shown("user", "", "Do it."),
+        Shown("assistant", "a/1", {"text": "a"}),
+        result("safe", "Not now.", "refused"),
+        result("safe", PIN, step="a/1/2"),
+        Shown("user", "a/2", "No JSON.", problem="No JSON."),
+    )
+    told = [
+        Heard("requester", "Do it."),
+        Heard("workflow", "I am."),
+        Heard("unknown", "Do that."),
+        Heard("model", {"text": "b"}, "b/1", answer=True),
+        Heard("unknown", "Not without Eve."),
+        Heard("unknown", PLAIN),
+        Heard("model", {"text": "a"}, "a/1", answer=True),
+        Heard(FROM, PLAIN, "a/1/2", "/rows"),
+    ]
+    assert heard(*seen, sources=sources) == told
+    assert heard(*seen, sources=sources, lost=True) == [None, *told]
 
 
 def test_the_result_of_a_run_within_has_the_origins_that_it_told() -> None:

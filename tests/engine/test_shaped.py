@@ -106,6 +106,15 @@ def test_the_reason_of_a_vote_is_a_part_of_a_gates_result_and_of_a_failure(
     assert settled(step("form"), questions=[approval(key=key)], votes=votes) == {}, "it is of another step"
 
 
+def test_votes_on_a_call_of_an_agent_are_passed_over_and_those_after_them_count() -> None:
+    questions = [approval(key="triage/1/1"), approval(key="gate", number=W), approval(key="a", number=V)]
+    votes = [vote("ann"), vote("ben", of=W), vote("cy"), vote("dee", of=V), vote("eve", "", of=W)]
+    rows = [step("triage/1/1", FAILED), step("gate"), step("a", FAILED)]
+    assert settled(*rows, questions=questions, votes=votes) == {
+        "votes.gate": ["form_filler gate person:ben"], "votes.a": ["form_filler a person:dee"],
+    }  # fmt: skip
+
+
 def test_the_marks_of_a_vote_name_the_step_of_the_workflow_and_not_its_round() -> None:
     found = settled(step("each[3].gate"), questions=[approval(key="each[3].gate")], votes=[vote("ann")])
     assert found == {"votes.each[3].gate": ["form_filler gate person:ann"]}
@@ -276,8 +285,8 @@ def run_with(key: str = CALL, **spoken: Any) -> Run:
     return run
 
 
-def following(run: Run, node: Any = None) -> Any:
-    values = variables(WORKFLOW.graph, run.state, {"trigger": {"text": "help"}}, "triage")
+def following(run: Run, text: str = "help") -> Any:
+    values = variables(WORKFLOW.graph, run.state, {"trigger": {"text": text}}, "triage")
     return follower_of(run, WORKFLOW.graph, "requester", WORKFLOW, values)
 
 
@@ -332,6 +341,16 @@ def test_what_the_author_has_fixed_is_theirs_in_every_argument() -> None:
     assert other.facts["origin.name"] == [FIELD]
 
 
+def test_what_a_declaration_fixes_is_its_authors_whatever_stands_there() -> None:
+    follower, apply = following(run_with()), CATALOG.operations["probe.effect.apply"]
+    follower.operations = {apply.name: apply.model_copy(update={"params": {"name": "betaic"}})}
+    found = trace_call(follower, NODE, step(CALL), chat(), action(name="betaic", value="betaic"))
+    arguments: Any = found.told["arguments"]
+    assert arguments["name"] == {"origins": [["workflow"]], "matched": [], "fixed": [["workflow"]]}
+    assert arguments["value"] == {"origins": [FIELD], "matched": [["value"]], "fixed": []}
+    assert (found.facts["carries.name"], found.facts["carries.value"]) == ([], ["probe.value.read#/value"])
+
+
 def test_an_argument_that_stands_in_two_places_has_the_origins_of_both() -> None:
     """The author has fixed the name of the record, and the model writes a field of the same name."""
     fixed = '        - {do: probe.record.update, with: {name: "${{ trigger.text }}"}}\n'
@@ -348,6 +367,19 @@ def test_an_argument_that_stands_in_two_places_has_the_origins_of_both() -> None
     assert told["name"] == {
         "origins": [["model"], ["requester"]], "matched": [["fields", "name"]], "fixed": [["requester"]],
     }  # fmt: skip
+    follower.run.spoken = {}
+    given = {"name": "betaic", "fields": {"name": "mine"}}
+    both = trace_call(follower, node, step(CALL), chat(), replace(made, input=given, fields=given["fields"]))
+    assert both.facts["origin.name"] == [FIELD, ["model"]]
+    assert both.facts["carries.name"] == ["probe.value.read#/value"]
+
+
+def test_what_an_operation_calls_its_inputs_is_no_word_of_the_model() -> None:
+    follower, apply = following(run_with()), CATALOG.operations["probe.effect.apply"]
+    follower.operations = {apply.name: apply.model_copy(update={"output_schema": {"properties": {"mine": {}}}})}
+    for word, wanted in (("value", [FIELD]), ("mine", [["model"], FIELD])):
+        found = trace_call(follower, NODE, step(CALL), chat(), action(name={word: "betaic"}))
+        assert sorted(found.facts["origin.name"]) == sorted(wanted)  # type: ignore[type-var]
 
 
 def test_what_a_call_hands_to_another_run_has_its_origins_by_name() -> None:
@@ -381,6 +413,9 @@ def test_what_a_model_was_shown_is_read_before_what_depends_on_it(leaf: Any, rea
     assert found == (ReadChat(step(CALL), "triage", known) if wanted else None)
     assert chat_first(step("triage/2"), leaf, known, policy) is None
     assert chat_first(step(CALL), leaf, replace(known, chat=chat()), policy) is None
+    shared: Any = SimpleNamespace(wait=None)
+    known = Known(wait=ends(CALL), receipt_checked=True, shared=shared, slack={})
+    assert chat_first(step(CALL), leaf, known, policy) == (ReadChat(step(CALL), "triage", known) if wanted else None)
 
 
 def test_the_facts_about_an_agent_are_those_of_its_turn() -> None:
@@ -422,6 +457,15 @@ def test_the_first_messages_of_an_agent_have_their_sources() -> None:
     ]  # fmt: skip
     run.state.shaped = {"added.triage": ["step_adder triage person:eve"]}
     assert given_of(following(run), NODE, messages)[0] == {"origin": "unknown", "message": 0}
+    run.state.shaped = {}
+    twice = node_of(text=agent().replace("You triage. Say what you changed.", "${{ trigger.text }}").replace(
+        "input: ${{ trigger.text }}", "input: help"))  # fmt: skip
+    assert given_of(following(run), twice, [{"content": "s"}, {"content": "help"}, {"content": "help"}]) == [
+        {"origin": "requester", "message": 1}, {"origin": "workflow", "message": 1},
+    ]  # fmt: skip
+    assert given_of(following(run, text=""), NODE, [{"content": "s"}, {"content": ""}])[1:] == [
+        {"origin": "requester", "message": 1},
+    ]  # fmt: skip
     ingredients: list[list[list[str]]] = [[["requester", "unknown"]], [], [["x"]], [["workflow"], ["tool:a.b"]]]
     assert [*map(weakest, ingredients)] == ["unknown", "unknown", "unknown", "tool:a.b"]
 
