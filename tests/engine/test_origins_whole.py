@@ -59,6 +59,10 @@ steps:
     foreach: ${{{{ [trigger.a, steps.form.output.b] }}}}
     as: thing
     steps: [{{id: three, do: probe.value.read, with: {{name: x}}}}]
+  - id: mix
+    foreach: ${{{{ [steps.get.output.a, steps.get.output.b] }}}}
+    as: bit
+    steps: [{{id: five, do: probe.value.read, with: {{name: x}}}}]
   - while: ${{{{ size(state.often) < 2 }}}}
     id: again
     steps: [{{id: four, set: {{often: said}}}}]
@@ -159,6 +163,8 @@ WITHIN: list[tuple[str, str, Any]] = [
     ("three", "thing", [PERSON, REQUESTER]),
     ("three", "thing.x", [PERSON, REQUESTER]),
     ("three", "row", [UNKNOWN]),
+    ("five", "bit.x", [[f"tool:{GET}"]]),
+    ("five", "index", [[f"tool:{GET}"], WORKFLOW]),
     ("four", "index", [WORKFLOW]),
     ("four", "item", [UNKNOWN]),
     ("get", "output.x", [field("x")]),

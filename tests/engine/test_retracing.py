@@ -10,7 +10,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from connectors.port import Done
+from evidence.chain import Actor
 from policy.evaluate import evaluate
+from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_memory import wanted
 from runtime.engine.agent_state import agent_of
 from runtime.engine.events import (
@@ -18,6 +20,7 @@ from runtime.engine.events import (
     AgentAnswered,
     AgentBegan,
     DecisionMade,
+    RunExtended,
     RunOpened,
     StepSucceeded,
     WaitCompleted,
@@ -26,10 +29,10 @@ from runtime.engine.following import starter_of, starters_of
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.retracing import Retracing
 from runtime.engine.told import Told
-from runtime.engine.transition import writes_of
+from runtime.engine.transition import Transition, writes_of
 from tests.engine.agents import piloted
 from tests.engine.conftest import KEY, RUN_ID
-from tests.engine.governing import HEAD, PEOPLE, Governed, governed
+from tests.engine.governing import CATALOG, HEAD, PEOPLE, Governed, governed
 from tests.engine.test_agent_sources import MEMORY, OWN, apply, one, read
 from tests.engine.test_whole_books import SCENES, book_of, driven
 from tests.support.agents import agent, calls, says
@@ -319,6 +322,66 @@ def test_what_a_model_had_remembered_is_found_anew_while_it_is_not_erased() -> N
     erased = Retracing([run.workflow], constants, lambda _: ("requester", "trigger:http"), {})
     found = replay(Replay(unopened(RUN_ID, KEY, graph), book, [graph], constants, writes_of, judged(run), erased))
     assert {each.number: each.digest for each in found} == checkpoints
+
+
+GROWS = """
+workflow: w
+version: 1
+channels: {n: {initial: x}}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: "${{ state.n }}"}}
+  - {id: later, do: probe.value.read, with: {name: x}}
+"""
+GROWN = f"""{GROWS}
+  - id: each
+    foreach: ${{{{ [trigger.who] }}}}
+    as: who
+    steps: [{{id: keep, set: {{n: "${{{{ who }}}}"}}}}]
+  - {{id: b, do: probe.effect.apply, with: {{name: "${{{{ state.n }}}}"}}}}
+"""
+TRACED = OWN.replace("origin.name.all(o, 'requester' in o)", "origin.name.size() > 0")
+
+
+def test_a_decision_is_retraced_in_the_graph_of_its_time() -> None:
+    """A step that was added later may write what an earlier one has read: that changes nothing of then."""
+    first, then = (load_workflow(text, "test.yaml", CATALOG) for text in (GROWS, GROWN))
+    run = Governed(first, {"who": "ann"}).open().rule_by(TRACED)  # type: ignore[attr-defined]
+    run.drive("a")
+    run.before.append(first.graph)
+    run.workflow = then
+    transition = Transition(run.whole(), then.graph)
+    transition.extend(RunExtended(1, ["each", "keep", "b"], [], {"steps": []}, {}, {}, []), Actor("person", "ann"))
+    run.apply(transition)
+    assert driven(run).status == "succeeded"
+    decided = {told.step: told.event.facts for told in book_of(run) if isinstance(told.event, DecisionMade)}
+    origins = [(decided[key] or {})["origin.name"] for key in ("a", "b")]
+    assert origins == [[["workflow"]], [["unknown"], ["trigger:test"]]]
+    retraced = retracing(run, book_of(run))
+    retraced.editions = [first, then]
+    graphs, first_run = [first.graph, then.graph], unopened(RUN_ID, KEY, first.graph)
+    found = replay(Replay(first_run, book_of(run), graphs, run.view().constants, writes_of, judged(run), retraced))
+    assert {each.number: each.digest for each in found} == {n: digest for n, (_, digest) in run.checkpoints.items()}
+
+
+COUNTED = """
+workflow: w
+version: 1
+reference: r
+channels: {at: {reduce: append}}
+steps:
+  - if: ${{ run.checkpoint == 0 }}
+    then: [{id: a, set: {at: "${{ run.checkpoint }}"}}]
+    else: [{id: b, set: {at: 100}}]
+  - {id: c, set: {at: "${{ run.checkpoint }}"}}
+  - if: ${{ run.checkpoint == 2 }}
+    then: [{id: d, set: {at: "${{ run.checkpoint }}"}}]
+"""
+
+
+def test_each_barrier_is_planned_anew_with_its_own_number() -> None:
+    run = driven(governed(COUNTED))
+    assert (run.status, run.state.channels["at"]) == ("succeeded", [0, 1, 2])
+    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
 
 
 def test_an_agent_does_not_go_on_before_it_began() -> None:
