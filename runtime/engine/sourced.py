@@ -50,9 +50,8 @@ def agent_of_card(p: Proposal) -> Agent | None:
         return None
     facts = facts_of_agent(node, p.step, chat)
     turn = f"{facts.step}/{facts.turn}"
-    said = (
-        next((one.value for one in chat.shown if one.role == "assistant" and one.step == turn), None) if chat else None
-    )
+    own = [one for one in chat.shown if one.role == "assistant" and not one.past] if chat else []
+    said = next((one.value for one in own if one.step == turn), None)
     text = said.get("text") if isinstance(said, dict) else None
     requester = p.transition.view.run.requested_by
     return Agent(facts.step, facts.model, facts.turn, requester, facts.read, text if isinstance(text, str) else "")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
-from approvals.content import Source
+from approvals.content import Agent, Source
 from connectors.operation import Operation
 from connectors.proposal import build_action
-from runtime.engine.sourced import _sources, _told
+from runtime.definition.workflow import load_workflow
+from runtime.engine.agent_chat import Chat, Shown
+from runtime.engine.commit import StepRow
+from runtime.engine.instructions import Known
+from runtime.engine.sourced import _sources, _told, agent_of_card
+from runtime.engine.states import StepState
 from runtime.engine.tracing import Trace, _carried
+from tests.engine.governing import CATALOG
 from tests.engine.test_tools import operation
+from tests.support.agents import agent
 
 pytestmark = pytest.mark.req("P-14")
 
@@ -120,6 +129,33 @@ def replace_flag(of: Operation) -> Operation:
     schema: Any = of.input_schema
     schema = {**schema, "properties": {**schema["properties"], "urgent": {"type": "boolean"}}}
     return of.model_copy(update={"input_schema": schema})
+
+
+def answer(step: str, text: Any, *, past: bool = False) -> Shown:
+    return Shown("assistant", step, {"text": text, "tool_calls": []}, past=past)
+
+
+@pytest.mark.parametrize(
+    ("key", "turn", "says"),
+    [("triage/1/2", 1, "First."), ("triage/2/1", 2, ""), ("triage/3/1", 3, "Third."), ("triage/4/1", 4, "")],
+)
+def test_a_card_gives_the_reason_of_the_agents_own_turn(key: str, turn: int, says: str) -> None:
+    """An agent of a run above may have the same key: what it said in its turns is no reason of this one."""
+    shown = [
+        Shown("system", "", "s"), *(answer(f"triage/{number}", "Earlier.", past=True) for number in (1, 2, 3, 4)),
+        answer("triage/1", "First."), answer("triage/2", None), Shown("user", "triage/3", "No.", problem="No."),
+        answer("triage/3", "Third."), Shown("assistant", "triage/4", "no object"),
+    ]  # fmt: skip
+    graph = load_workflow(agent(), "test.yaml", CATALOG).graph
+    transition = SimpleNamespace(graph=graph, view=SimpleNamespace(run=SimpleNamespace(requested_by="ann")))
+    step = StepRow(UUID(int=1), key, 0, "o", 1, StepState.RUNNING)
+    proposal: Any = SimpleNamespace(transition=transition, step=step, known=Known(chat=Chat(shown)))
+    assert agent_of_card(proposal) == Agent("triage", "script-given", turn, "ann", (), says)
+    proposal.known = Known()
+    assert agent_of_card(proposal) == Agent("triage", "script-given", turn, "ann", (), "")
+    proposal.step = replace(step, key="other")
+    transition.graph = SimpleNamespace(leaf=lambda key: None)
+    assert agent_of_card(proposal) is None
 
 
 @pytest.mark.parametrize(
