@@ -70,7 +70,7 @@ SECRET: Any = {"type": "string", "x-secret": True}
 MASKED: list[tuple[Any, Any, Any]] = [
     (True, "a", "a"),
     (None, {"a": 1}, {"a": 1}),
-    (SECRET, {"a": 1}, "[secret]"),
+    *((SECRET, value, "[secret]") for value in ({"a": 1}, ["a"], None, "", 0)),
     ({"x-secret": False}, "a", "a"),
     ({"x-secret": "true"}, "a", "a"),
     ({"items": SECRET}, ["a", "b"], ["[secret]", "[secret]"]),

@@ -256,6 +256,7 @@ def test_each_message_is_sent_as_a_server_takes_it() -> None:
         Shown("tool", "a/1/4", "There is none.", "refused", "?", "none", "4"),
         Shown("tool", "a/1/5", {"code": "x"}, "denied", EFFECT, APPLY, "5"),
         Shown("tool", "a/1/6", None, "canceled", EFFECT, APPLY, "6"),
+        Shown("tool", "a/1/7", {"message": "Gone.", "sent": True}, "canceled", EFFECT, APPLY, ""),
         Shown("assistant", "a/2", {"text": "Hm.", "tool_calls": []}), Shown("assistant", "a/3", "?"),
         Shown("user", "a/3", "the answer: no", problem="the answer: no"),
     ])  # fmt: skip
@@ -276,6 +277,9 @@ def test_each_message_is_sent_as_a_server_takes_it() -> None:
          "content": f'{{"reason":"","status":"denied","what":"Policy denied this call. {nothing}"}}'},
         {"role": "tool", "tool_call_id": "6",
          "content": '{"reason":"","status":"canceled","what":"The call was canceled."}'},
+        {"role": "tool", "tool_call_id": "",
+         "content": '{"reason":"Gone.","status":"canceled",'
+                    '"what":"It was sent, and may have been done. Look before you call it again."}'},
         {"role": "assistant", "content": "Hm."},
         {"role": "assistant", "content": ""},
         {"role": "user", "content": "Your answer is not the result that is wanted. the answer: no Answer again, with "

@@ -194,8 +194,9 @@ def test_a_step_that_parks_opens_its_wait_and_leaves_its_worker(kind: WaitKind, 
     assert found == {
         **moved, **FAILS, **{f"waits.{W}.{name}": value for name, value in opened.items()},
     }  # fmt: skip
-    plain = run_of(row)
+    plain = run_of(replace(row, last_error=ERROR))
     changes(plain, e.StepParked(W, kind))
+    assert plain.steps["a"].last_error is None, "what was wrong before is not what it waits for"
     assert plain.waits[W] == WaitRow(W, S, "a", kind, WaitState.WAITING, "", None, {}, None)
 
 
@@ -463,7 +464,13 @@ def test_the_end_of_a_run_within_tells_where_its_result_comes_from() -> None:
         run = run_of(wait(kind=WaitKind.CHILD))
         run.state.origins = {"b": []}
         changes(run, e.WaitCompleted(W, WaitKind.CHILD, None, result))
-        assert run.state.origins == kept
+        assert (run.state.origins, run.waits[W].result) == (kept, result)
+    within = run_of(wait(key="b/1/1", kind=WaitKind.CHILD), agents={"b": Agent(Stage.CALLS, 1, made=1)})
+    usage: list[Any] = [{"input_tokens": 1, "cost_usd": "1"}, {"output_tokens": 2, "cost_usd": "0.5"}]
+    both = {"origins": told, "used": {"calls": 3, "usage": usage}}
+    changes(within, e.WaitCompleted(W, WaitKind.CHILD, None, both), "b/1/1")
+    assert within.state.origins == {"b/1/1": told}
+    assert within.state.agents == {"b": Agent(Stage.CALLS, 1, made=4, tokens=3, cost="1.5")}
 
 
 COUNTED: dict[str, Any] = {"made": 3, "tokens": 3, "cost": "0.5"}

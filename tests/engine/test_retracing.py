@@ -178,6 +178,12 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
         {"origins": lambda origins: {**origins, "matcher": 0}},
         "was judged by origins that nobody has found",
     ),
+    "a matcher that is no number": (
+        DecisionMade,
+        CALL,
+        {"origins": lambda origins: {**origins, "matcher": True}},
+        "was judged by other origins than its values have",
+    ),
     "sources": (
         AgentBegan,
         "triage",

@@ -466,6 +466,29 @@ def test_the_first_messages_of_an_agent_have_their_sources() -> None:
     assert given_of(following(run, text=""), NODE, [{"content": "s"}, {"content": ""}])[1:] == [
         {"origin": "requester", "message": 1},
     ]  # fmt: skip
+
+
+def test_of_a_longer_text_each_piece_has_its_own_source() -> None:
+    words = "See ${{ trigger.text }} and ${{ steps.a.output.value }} by ${{ steps.a.output.name }}."
+    text = HEAD.replace("workflow: w", "workflow: agents") + (
+        "  - {id: a, do: probe.value.read, with: {name: x}}\n"
+        "  - {id: triage, agent: {model: script-given, instructions: 'Say it.', input: '" + words + "',"
+        " tools: [probe.value.read]}}\n"
+    )
+    workflow = load_workflow(text, "test.yaml", CATALOG)
+    run = run_of(step("triage", StepState.WAITING))
+    run.state.outputs, run.state.status = {"a": {"value": "v", "name": "n"}}, {"a": "succeeded"}
+    values = variables(workflow.graph, run.state, {"trigger": {"text": "help"}}, "triage")
+    node: Any = workflow.graph.leaf("triage")
+    said = [{"content": "Say it."}, {"content": "See help and v by n."}]
+    read = "tool:probe.value.read"
+    found = given_of(follower_of(run, workflow.graph, "requester", workflow, values), node, said)  # type: ignore[arg-type]
+    assert found == [
+        {"origin": "workflow", "message": 0}, {"origin": "workflow", "value": "See "},
+        {"origin": "workflow", "value": " and "}, {"origin": "workflow", "value": " by "},
+        {"origin": "workflow", "value": "."}, {"origin": read, "value": "n"}, {"origin": read, "value": "v"},
+        {"origin": "requester", "value": "help"},
+    ]  # fmt: skip
     ingredients: list[list[list[str]]] = [[["requester", "unknown"]], [], [["x"]], [["workflow"], ["tool:a.b"]]]
     assert [*map(weakest, ingredients)] == ["unknown", "unknown", "unknown", "tool:a.b"]
 

@@ -40,6 +40,8 @@ pytestmark = pytest.mark.req("Q-15")
         ("succeeded", "probe.case.open", (wait(1, "completed", left=True, parked=False),), True),
         ("succeeded", "probe.case.open", (wait(1, "completed", "retry", left=True),), True),
         ("succeeded", "probe.case.open", (wait(1, "completed", left=True, step="b"),), True),
+        ("succeeded", "probe.case.open", (wait(1, "completed", left=True), wait(2, "waiting")), False),
+        ("succeeded", "probe.case.open", (wait(1, "completed"), wait(2, "completed", left=True)), False),
         ("failed", "probe.case.open", (wait(1, "completed"),), False),
     ],
 )

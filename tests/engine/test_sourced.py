@@ -131,6 +131,9 @@ def replace_flag(of: Operation) -> Operation:
     return of.model_copy(update={"input_schema": schema})
 
 
+READ = ("probe.effect.apply", "probe.value.read")
+
+
 def answer(step: str, text: Any, *, past: bool = False) -> Shown:
     return Shown("assistant", step, {"text": text, "tool_calls": []}, past=past)
 
@@ -143,14 +146,16 @@ def test_a_card_gives_the_reason_of_the_agents_own_turn(key: str, turn: int, say
     """An agent of a run above may have the same key: what it said in its turns is no reason of this one."""
     shown = [
         Shown("system", "", "s"), *(answer(f"triage/{number}", "Earlier.", past=True) for number in (1, 2, 3, 4)),
-        answer("triage/1", "First."), answer("triage/2", None), Shown("user", "triage/3", "No.", problem="No."),
+        answer("triage/1", "First."),
+        *(Shown("tool", "triage/1/1", {}, "done", of, of.replace(".", "_")) for of in READ),
+        answer("triage/2", None), Shown("user", "triage/3", "No.", problem="No."),
         answer("triage/3", "Third."), Shown("assistant", "triage/4", "no object"),
     ]  # fmt: skip
     graph = load_workflow(agent(), "test.yaml", CATALOG).graph
     transition = SimpleNamespace(graph=graph, view=SimpleNamespace(run=SimpleNamespace(requested_by="ann")))
     step = StepRow(UUID(int=1), key, 0, "o", 1, StepState.RUNNING)
     proposal: Any = SimpleNamespace(transition=transition, step=step, known=Known(chat=Chat(shown)))
-    assert agent_of_card(proposal) == Agent("triage", "script-given", turn, "ann", (), says)
+    assert agent_of_card(proposal) == Agent("triage", "script-given", turn, "ann", READ if turn > 1 else (), says)
     proposal.known = Known()
     assert agent_of_card(proposal) == Agent("triage", "script-given", turn, "ann", (), "")
     proposal.step = replace(step, key="other")

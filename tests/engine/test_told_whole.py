@@ -15,6 +15,7 @@ from msgspec import NODEFAULT
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.receipts import LateAnswer, Resolution
+from runtime.engine import events as e
 from runtime.engine.events import EVENTS, AgentAnswered, Event, RunPaused, StepStarted
 from runtime.engine.states import RunState, WaitKind
 from runtime.engine.told import (
@@ -120,6 +121,25 @@ def test_a_fact_of_another_type_makes_no_event(kind: type[Any]) -> None:
             with pytest.raises(ConsistencyError) as raised:
                 from_parts(kind.TYPE, facts, values)
             assert raised.value.message == f"{kind.TYPE} has {wrong!r} as its {in_line(kind, name)}"
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        (e.RunClosed(RunState.SUCCEEDED, None), "error"),
+        (e.RunReopened(None, [], False), "bundle"),
+        (e.ActionIntended(ID, "#", "o", 1, "d", None), "approval"),
+    ],
+)
+def test_what_has_to_be_said_is_said_even_if_it_is_nothing(event: Any, name: str) -> None:
+    facts, values = parts(event)
+    assert (facts[name], from_parts(event.TYPE, facts, values)) == (None, event)
+
+
+def test_a_contradiction_says_what_is_wrong_and_what_to_do() -> None:
+    found = Diverged("line 3 is another", "chain")
+    assert (found.message, found.check, Diverged("x").check) == ("line 3 is another.", "chain", "book")
+    assert "compare it with a backup" in str(found.remedy)
 
 
 def test_what_is_no_event_of_a_run_is_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,33 +47,52 @@ RUN = "Run the workflow {}, and wait for its result."
 
 
 @pytest.mark.parametrize(
-    ("tool", "offer"),
+    ("made", "offer"),
     [
-        (of_operation(operation({})), offered("http_thing_send", "http.thing.send", NOTHING_TO_GIVE)),
-        (of_operation(operation({}), name="x.y"), offered("x_y", "http.thing.send", NOTHING_TO_GIVE)),
-        (of_operation(described("Sends it.")), offered("http_thing_send", "Sends it.", NOTHING_TO_GIVE)),
-        (of_operation(described(LONG)), offered("http_thing_send", LONG, NOTHING_TO_GIVE)),
-        (of_operation(described(f"{LONG}d")), offered("http_thing_send", f"{LONG[:-1]}…", NOTHING_TO_GIVE)),
-        (of_workflow("w@1", "", None), offered("w_1", RUN.format("w@1"), NOTHING_TO_GIVE)),
-        (of_workflow("w@1", "Check", None, name="n.m"), offered("n_m", RUN.format("Check"), NOTHING_TO_GIVE)),
+        (lambda: of_operation(operation({})), offered("http_thing_send", "http.thing.send", NOTHING_TO_GIVE)),
+        (lambda: of_operation(operation({}), name="x.y"), offered("x_y", "http.thing.send", NOTHING_TO_GIVE)),
+        (lambda: of_operation(described("Sends it.")), offered("http_thing_send", "Sends it.", NOTHING_TO_GIVE)),
+        (lambda: of_operation(described(LONG)), offered("http_thing_send", LONG, NOTHING_TO_GIVE)),
+        (lambda: of_operation(described(f"{LONG}d")), offered("http_thing_send", f"{LONG[:-1]}…", NOTHING_TO_GIVE)),
+        (lambda: of_workflow("w@1", "", None), offered("w_1", RUN.format("w@1"), NOTHING_TO_GIVE)),
+        (lambda: of_workflow("w@1", "Check", None, name="n.m"), offered("n_m", RUN.format("Check"), NOTHING_TO_GIVE)),
         (
-            of_workflow("w@1", "", {"properties": {"a": TEXT, "b": TEXT}, "required": ["a", "b"]}, fixed=["a"]),
+            lambda: of_workflow("w@1", "", {"properties": {"a": TEXT, "b": TEXT}, "required": ["a", "b"]}, fixed=["a"]),
             offered("w_1", RUN.format("w@1"), {"type": "object", "properties": {"b": TEXT}, "required": ["b"]}),
         ),
         (
-            of_workflow("w@1", "", {"properties": {"a": TEXT}, "required": ["a"]}, fixed=["a"]),
+            lambda: of_workflow("w@1", "", {"properties": {"a": TEXT}, "required": ["a"]}, fixed=["a"]),
             offered("w_1", RUN.format("w@1"), NOTHING_TO_GIVE),
         ),
-        (of_people("who", "Find it", {}), offered("who", "Ask a person: Find it.", QUESTION)),
+        (lambda: of_people("who", "Find it", {}), offered("who", "Ask a person: Find it.", QUESTION)),
         (
-            of_people("who-is.it", "Find it", {"properties": {"a": {}, "b": {}}}),
+            lambda: of_people("who-is.it", "Find it", {"properties": {"a": {}, "b": {}}}),
             offered("who-is_it", "Ask a person: Find it. The answer holds a, b.", QUESTION),
         ),
-        (Tool("n", ToolKind.PEOPLE, "s", "", {}), offered("n", "", NOTHING_TO_GIVE)),
+        (lambda: Tool("n", ToolKind.PEOPLE, "s", "", {}), offered("n", "", NOTHING_TO_GIVE)),
     ],
 )
-def test_a_tool_is_offered_with_its_name_its_words_and_its_parameters(tool: Tool, offer: Any) -> None:
-    assert tool.offer() == offer
+def test_a_tool_is_offered_with_its_name_its_words_and_its_parameters(made: Callable[[], Tool], offer: Any) -> None:
+    assert made().offer() == offer
+
+
+def test_a_tool_is_of_what_its_calls_become_whatever_its_name_is() -> None:
+    form: Any = {"properties": {"a": TEXT}}
+    made = [
+        of_operation(DECLARED, fixed=["a"], name="n.m"), of_operation(DECLARED), of_people("who.is", "Find it", form),
+        of_workflow("w@1", "Check", form, fixed=["a"], name="n.m"), of_workflow("w@1", "Check", None),
+    ]  # fmt: skip
+    assert [(one.name, one.kind, one.source, {*one.fixed}, {*one.params}) for one in made] == [
+        ("n_m", ToolKind.OPERATION, "http.thing.send", {"a"}, {"c"}),
+        ("http_thing_send", ToolKind.OPERATION, "http.thing.send", set(), {"c"}),
+        ("who_is", ToolKind.PEOPLE, "who.is", set(), set()),
+        ("n_m", ToolKind.WORKFLOW, "w@1", {"a"}, set()),
+        ("w_1", ToolKind.WORKFLOW, "w@1", set(), set()),
+    ]
+    assert [one.schema for one in made] == [
+        DECLARED.input_schema, DECLARED.input_schema, QUESTION, form, {"type": "object"},
+    ]  # fmt: skip
+    assert of_workflow("w@1", "", {}).schema == {}
 
 
 # Schemas that hold themselves.
@@ -85,6 +105,17 @@ CHAIN = {
 SHOWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "itself": (NESTED, {"type": "object", **NESTED}),
     "a chain": (CHAIN, {"type": "object", **CHAIN}),
+    "a secret that is told of at the top": (
+        {
+            "properties": {"o": {"required": ["a", "b"], "properties": {"a": {"$ref": "#/$defs/s"}, "b": TEXT}}},
+            "$defs": {"s": SECRET},
+        },
+        {
+            "type": "object",
+            "properties": {"o": {"required": ["b"], "properties": {"b": TEXT}}},
+            "$defs": {"s": {"type": "string"}},
+        },
+    ),
     "our marks": (
         {"x-a": 1, "properties": {"b": {"type": "string", "x-c": 1}}},
         {"type": "object", "properties": {"b": TEXT}},
@@ -221,3 +252,4 @@ def test_a_long_name_ends_in_a_digest_of_the_whole(length: int) -> None:
     else:
         assert (len(name), name[:55]) == (NAME_CHARS_MAX, source.replace(".", "_")[:55])
         assert name != tool_name(f"{source}x")
+        assert name != tool_name(source.replace(".", "-")), "what models cannot call alike may be two things"
