@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -227,13 +228,23 @@ def test_turns_of_two_agents_of_a_run_are_each_of_their_own_agent() -> None:
 
 
 def test_references_are_of_runs_and_agents_and_each_is_wanted_once() -> None:
-    refs: list[Any] = [["r", "p/4"], ["r", "p/5"], ["q", "p/5"], ["r", "each[1].s/1"], "x", ["r"], ["r", 1]]
+    refs: list[Any] = [
+        ["r", "p/4"],
+        ["r", "p/5"],
+        ["q", "p/5"],
+        ["r", "each[1].s/1"],
+        "x",
+        ["r"],
+        ["r", 1],
+        ["r", "p/4", "x"],
+    ]
     book = told(("a", replace(BEGAN, remembered=[["z", "z/1"]])), ("b", replace(BEGAN, remembered=[["y", "y/1"]])),
                 ("a", replace(BEGAN, remembered=refs)))  # fmt: skip
     assert wanted(book, "a") == [("r", "p"), ("q", "p"), ("r", "each[1].s"), ("", "")]
     assert wanted(told(("a", BEGAN)), "a") == []
     assert [pair(ref) for ref in refs] == [
         ("r", "p/4"), ("r", "p/5"), ("q", "p/5"), ("r", "each[1].s/1"), ("", ""), ("", ""), ("", ""),
+        ("", ""),
     ]  # fmt: skip
 
 
@@ -465,6 +476,8 @@ def test_an_agent_is_told_of_its_result_and_given_what_is_fixed() -> None:
     words = "Your last answer is nothing but JSON that fits this JSON Schema:"
     assert system == {"role": "system", "content": f"You triage. Say what you changed.\n\n{words}\n{shape}"}
     assert user == {"role": "user", "content": "help"}
+    (anything, _) = beginning(dataclasses.replace(NODE, result={}), SEEN).messages or [{}, {}]
+    assert anything["content"] == f"You triage. Say what you changed.\n\n{words}\n{{}}"
     fixed = '        - {do: probe.effect.apply, with: {name: "${{ trigger.text }}"}}\n'
     node = node_of(text=agent().replace("        - probe.effect.apply\n", fixed))
     assert beginning(node, SEEN).fixed == {APPLY: {"name": "help"}}
