@@ -307,6 +307,14 @@ AT_A_LIMIT: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("bound", "cost", "limit"),
+    [("10", "9", ""), ("10", "9.999", ""), ("10", "10.0", "cost"), ("2.50", "12", "cost"), (None, "99", "")],
+)
+def test_what_an_agent_costs_is_a_number(bound: str | None, cost: str, limit: str) -> None:
+    assert reached(replace(LIMITS, cost=bound), Agent(turn=1, cost=cost)) == limit
+
+
 @pytest.mark.parametrize(("state", "limit"), AT_A_LIMIT)
 def test_an_agent_is_at_a_limit_once_it_has_come_to_it(state: dict[str, Any], limit: str) -> None:
     assert reached(LIMITS, Agent(**state)) == limit
@@ -419,9 +427,9 @@ def test_the_next_turn_begins_with_all_results_and_with_nothing_of_the_turn_befo
 
 
 def test_keys_say_the_agent_the_turn_and_the_call() -> None:
-    keys = ["each[3].triage", "each[3].triage/12", "each[3].triage/12/7"]
+    keys = ["each[3].triage", "each[3].triage/12", "each[3].triage/12/107"]
     assert {agent_of(key) for key in keys} == {keys[0]}
-    assert [number_of(key) for key in keys[1:]] == [(12, 0), (12, 7)]
+    assert [number_of(key) for key in keys[1:]] == [(12, 0), (12, 107)]
     assert [is_turn(key) for key in keys] == [False, True, False]
     assert [came for came in ("", *Came) if not Called("d", came=came).over] == ["", Came.OPEN]
 

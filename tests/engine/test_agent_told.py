@@ -427,16 +427,19 @@ def test_a_story_has_the_sum_of_its_prices_and_none_if_one_is_unknown(costs: lis
 
 
 def test_an_agent_that_begins_anew_keeps_its_turns_and_what_is_misshapen_is_shown_as_nothing() -> None:
-    answer = AgentAnswered(Stage.CALLS, [], said=[{"id": str(n), "tool": "t", "source": "s"} for n in range(2)])
+    given = {"pin": "what the author has fixed"}
+    values: list[dict[str, Any]] = [{"id": str(n), "tool": "t", "source": "s", "input": given} for n in range(3)]
+    answer = AgentAnswered(Stage.CALLS, [], said=values)
     book = told(
         ("a", BEGAN), ("a/1", StepSucceeded([], output="text")), ("a/1", answer),
         ("a", replace(BEGAN, model="n", tools=["s"])),
-        ("a/2", StepSucceeded([], output={"tool_calls": ["?", {"function": "?"}]})), ("a/2", answer),
+        ("a/2", StepSucceeded([], output={"tool_calls": ["?", {"function": "?"}, {"function": {}}]})),
+        ("a/2", answer),
         ("a/3", said(text="?")), ("a/3", AgentAnswered(Stage.MISFIT, [], problem="Why.", result=3)),
         ("a/4", StepCanceled()),
     )  # fmt: skip
     (story,) = storied(book)
-    assert (story["model"], story["tools"], story["calls"]) == ("n", ["s"], 4)
+    assert (story["model"], story["tools"], story["calls"]) == ("n", ["s"], 6)
     assert [(turn["turn"], turn["came"], turn["reason"], turn["says"], turn["result"]) for turn in story["turns"]] == [
         (1, "calls", "", "", None), (2, "calls", "", "", None), (3, "misfit", "Why.", "?", None),
         (4, "canceled", "", "", None),
@@ -729,9 +732,11 @@ def test_a_turn_is_sent_with_the_messages_that_its_run_has_counted() -> None:
     assert found == replace(work, call=replace(work.call, input={
         "model": "script-given", "messages": said_first, "tools": [tool.tool.offer() for tool in NODE.tools.values()],
     }))  # fmt: skip
-    found, _ = turning(Agent(Stage.ASKED, 2, digest="d", limit="turns"), chat, work)
-    assert set(found.call.input) == {"model", "messages"}
-    assert [one["role"] for one in found.call.input["messages"]] == ["system", "user", "user"]
+    for limit in ("turns", "calls"):
+        found, _ = turning(Agent(Stage.ASKED, 2, digest="d", limit=limit), chat, work)
+        assert set(found.call.input) == {"model", "messages"}
+        assert [one["role"] for one in found.call.input["messages"]] == ["system", "user", "user"]
+        assert f"limit of {limit}" in found.call.input["messages"][2]["content"]
     with pytest.raises(Diverged, match="are not those that its run has counted"):
         turning(Agent(Stage.ASKED, 2, digest="e"), chat, work)
 
@@ -751,7 +756,11 @@ def test_policy_judges_a_turn_by_the_number_and_the_digest_of_what_was_said() ->
     graph = load_workflow(agent(), "test.yaml", CATALOG).graph
     run: Any = SimpleNamespace(
         state=State({}, agents={"triage": Agent(Stage.ASKED, 5, first=3, digest="abc")}),
-        spoken={"triage/5/1": Spoken("triage/5/1", "t", {"n": 1}), "triage/5/2": Spoken("triage/5/2", "t")},
+        spoken={
+            "triage": Spoken("triage", input={"t": {"fixed": 1}}),
+            "triage/5/1": Spoken("triage/5/1", "t", {"n": 1}),
+            "triage/5/2": Spoken("triage/5/2", "t"),
+        },
         run_key=b"k" * 32,
     )
     leaf: Any = SimpleNamespace(inputs=SimpleNamespace(references={"agent.given"}))
@@ -759,6 +768,9 @@ def test_policy_judges_a_turn_by_the_number_and_the_digest_of_what_was_said() ->
     given = own_values(run, graph, step("triage/5"), leaf)["agent.given"]
     tools = [tool.tool.offer() for tool in NODE.tools.values()]
     assert given == {"model": "script-given", "tools": tools, "messages": [{"role": "user", "content": words}]}
+    run.state.agents["triage"].limit = "cost"
+    given = own_values(run, graph, step("triage/5"), leaf)["agent.given"]
+    assert given == {"model": "script-given", "messages": [{"role": "user", "content": words}]}
     assert [own_values(run, graph, step(key), leaf) for key in ("triage/5/1", "triage/5/2")] == [
         {"agent.given": {"n": 1}}, {"agent.given": {}},
     ]  # fmt: skip
