@@ -745,11 +745,13 @@ def test_a_turn_reads_its_messages_first_and_is_not_asked_without_those_that_wer
     lost = Chat([], "d", lost=True)
     found, failed = turning(Agent(Stage.ASKED, 2, digest="d"), None, Over())
     assert (found, failed) == (ReadChat(step("triage/2"), "triage", Known()), [])
-    found, failed = turning(Agent(Stage.ASKED, 2, digest="d"), lost, Over())
+    asks: Any = StartRun(step("triage/2"), W1, "other", None, {}, True)
+    found, failed = turning(Agent(Stage.ASKED, 2, digest="d"), lost, asks)
     words = "Turns of an earlier agent are not there any more: they were erased."
     assert (found, failed) == (Over(), [{"class": "consistency", "code": "not_remembered", "message": words}])
-    asks: Any = StartRun(step("triage/2"), W1, "other", None, {}, True)
     assert turning(Agent(Stage.ASKED, 2, digest="other"), Chat([], "d"), asks) == (asks, [])
+    work = Perform(step("triage/2"), cast(Any, None), Call("model.chat.complete", {"x": 1}, "k", 1.0), None)
+    assert turning(None, Chat([], "d"), work) == (work, []), "nobody asks for an agent that is not there"
 
 
 def test_policy_judges_a_turn_by_the_number_and_the_digest_of_what_was_said() -> None:

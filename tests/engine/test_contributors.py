@@ -291,6 +291,9 @@ ENDED = graph_of(
         (WaitKind.TIMER, "person:ana", None),
         (WaitKind.APPROVAL, "person:ana", None),
         (WaitKind.TASK, "", None),
+        (WaitKind.TASK, "person:", None),
+        (WaitKind.SIGNAL, "ana", None),
+        (WaitKind.SIGNAL, "webhook:", None),
     ],
 )
 def test_whoever_ends_a_wait_with_a_value_has_shaped_it_and_our_own_parts_have_not(
@@ -298,7 +301,8 @@ def test_whoever_ends_a_wait_with_a_value_has_shaped_it_and_our_own_parts_have_n
 ) -> None:
     run = unopened(RUN_ID, KEY, ENDED)
     wait = WaitRow(UUID(int=1), UUID(int=2), "t", kind, WaitState.COMPLETED, "n", result={"output": 1, "by": by})
-    run.waits[wait.wait_id] = wait
+    open_ = WaitRow(UUID(int=9), UUID(int=2), "t", kind, WaitState.CANCELED, "n")
+    run.waits = {open_.wait_id: open_, wait.wait_id: wait}
     row = StepRow(UUID(int=2), "t", 0, "task", 0, StepState.SUCCEEDED)
     contributors.settled(run, run.state, [row], ENDED)
     assert run.state.shaped == ({} if wanted is None else {"steps.t": [wanted]})
