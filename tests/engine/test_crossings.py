@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from hashlib import sha256
 from typing import Any
 
@@ -95,6 +96,36 @@ def test_what_a_step_leaves_is_taken_in_once() -> None:
     assert [*found.state.agents] == ["a"]
 
 
+def test_a_ledger_has_what_each_step_wrote_and_not_what_became_of_it() -> None:
+    graph = dataclasses.replace(GRAPH, channels={"m": Channel("m", Reducer.SUM, ledger=True), "n": Channel("n")})
+    rows = [step("a", writes={"m": 2, "n": 1}), step("b", writes={"m": 3})]
+    found = crossed(held(*rows, channels={"m": 10}), graph)
+    assert found.ledger == (LedgerRow("m", 3, "a", 2), LedgerRow("m", 3, "b", 3))
+    assert found.state.channels["m"] == 5
+
+
+def test_in_a_loop_an_output_is_kept_if_it_is_read_and_a_failure_names_the_round() -> None:
+    text = HEAD + (
+        "  - id: each\n    foreach: ${{ trigger.items }}\n    as: item\n    steps:\n"
+        "      - {id: one, do: probe.value.read, with: {name: x}, on_failure:"
+        " [{id: two, do: probe.value.read, with: {name: '${{ error.step }}'}}]}\n"
+        "      - {id: three, do: probe.value.read, with: {name: '${{ steps.one.output.value }}'}}\n"
+    )
+    graph = load_workflow(text, "test.yaml", CATALOG).graph
+    choices = Evaluated(graph, {"trigger": {"items": ["a", "b"]}}, 0)
+    state = begin(unopened(RUN_ID, KEY, graph), graph, choices, State({}), 0).state
+    key = "each[0].one"
+    done = crossed(held(step(key, output={"value": 1}), state=state.copy()), graph)
+    assert done.state.outputs == {key: {"value": 1}}
+    fails = crossed(held(step(key, OVER, last_error=ERROR), state=state.copy()), graph)
+    assert fails.state.failures == {key: Failed("on_failure", {"step": key, **ERROR})}
+
+
+def test_a_reference_of_no_letters_is_one() -> None:
+    found = crossed(held(step("a", writes={"$reference": ""}), step("b"), reference="R"))
+    assert (found.state.reference, found.references) == ("", (("a", ""),))
+
+
 @pytest.mark.parametrize("name", [None, 3, {"a": 1}])
 def test_a_reference_that_is_no_text_names_nothing(name: Any) -> None:
     found = crossed(held(step("a", writes={"$reference": name}), step("b")))
@@ -186,7 +217,7 @@ def test_a_call_of_an_agent_begins_with_the_operation_of_its_tool() -> None:
         "triage": Agent(Stage.CALLS, 2, calls={1: Called("d"), 2: Called("e"), 3: Called("f", after=1)})
     }
     run.spoken = {"triage/2/1": Spoken("triage/2/1", "probe_effect_apply", {"name": "a"}),
-                  "triage/2/2": Spoken("triage/2/2", "ask_desk", {"question": "?"})}  # fmt: skip
+                  "triage/2/2": Spoken("triage/2/2", "ask_desk", {})}  # fmt: skip
     found = crossed(run, AGENTS)
     assert [(row.key, row.operation) for row in found.begun] == [
         ("triage/2/1", "probe.effect.apply"), ("triage/2/2", "task"),

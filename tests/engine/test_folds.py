@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -20,7 +21,7 @@ from runtime.engine.agent_chat import said_of
 from runtime.engine.agent_state import Agent, Called, Came, Spoken, Stage
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, WaitRow, step_id_of, wait_of
 from runtime.engine.fold import fold, of_agents
-from runtime.engine.graph import NO_GRAPH
+from runtime.engine.graph import NO_GRAPH, Channel
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Run
 from runtime.engine.states import RunState, StepState, WaitKind, WaitState
@@ -244,6 +245,10 @@ def test_a_step_that_goes_on_joins_the_next_super_step_and_ends_the_wait_that_is
         "steps.a.status": "ready", "steps.a.superstep": 4, "steps.a.eligible_in": None,
         f"waits.{W}.status": "completed", **reason, **moved,
     }  # fmt: skip
+    for kind in WaitKind:
+        run = run_of(step(status=WAITING), wait(kind=kind), wait(V, kind=kind), executing=1)
+        changes(run, e.StepResumed(f"resume:{W}"))
+        assert [run.waits[number].status for number in (W, V)] == [WaitState.COMPLETED, WaitState.WAITING]
     for ended in (WaitState.COMPLETED, WaitState.TIMED_OUT, WaitState.CANCELED):
         run = run_of(step(status=WAITING), wait(status=ended), executing=1)
         changes(run, e.StepResumed(f"resume:{W}"))
@@ -266,11 +271,12 @@ def test_a_step_that_is_set_back_stays_and_counts() -> None:
 
 
 def test_a_step_that_is_canceled_ends_its_open_waits_and_no_others() -> None:
-    over = wait(UUID(int=8), status=WaitState.COMPLETED)
-    run = run_of(step(lease_owner="w"), wait(due_in=timedelta(1)), wait(V, "b"), over, parked={"a": "x", "b": "y"})
+    over, opened = wait(UUID(int=8), status=WaitState.COMPLETED), wait(UUID(int=9), parked=False)
+    rows = (wait(due_in=timedelta(1)), wait(V, "b"), over, opened)
+    run = run_of(step(lease_owner="w"), *rows, parked={"a": "x", "b": "y"})
     assert changes(run, e.StepCanceled()) == {
         **OUT, "steps.a.status": "canceled", "steps.a.lease_owner": None, "state.parked.a": None,
-        f"waits.{W}.status": "canceled", f"waits.{W}.due_in": None,
+        f"waits.{W}.status": "canceled", f"waits.{W}.due_in": None, f"waits.{opened.wait_id}.status": "canceled",
     }  # fmt: skip
     gone = run_of(step("b"), wait(), parked={"a": "x"})
     assert changes(gone, e.StepCanceled()) == {
@@ -536,8 +542,10 @@ def test_an_answer_moves_its_question_and_rejected_actions_are_counted(
     outcome: str, status: str, kind: ApprovalKind
 ) -> None:
     run = run_of(step(status=ASKS), approval(str(kind)), approval(number=V))
+    run.answers[A] = replace(run.answers[A], escalated=True)
     changes(run, e.ApprovalDecided(A, outcome, "c", "why"))
-    assert run.answers == {A: ApprovalMove(A, status, "c", "why", at=LATER), V: ApprovalMove(V, "requested")}
+    answered = ApprovalMove(A, status, "c", "why", escalated=True, at=LATER)
+    assert run.answers == {A: answered, V: ApprovalMove(V, "requested")}
     assert run.refused == (kind is ApprovalKind.ACTION and outcome == "rejected")
     if outcome == "rejected":
         rested = run_of(step(status=ASKS))
@@ -556,16 +564,19 @@ MOVES: list[tuple[Any, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("event", "moved"), MOVES)
 def test_a_question_moves_as_its_event_says(event: Any, moved: dict[str, Any]) -> None:
-    run = run_of(step(status=ASKS), approval(), approval(number=V), wait())
-    changes(run, event)
-    assert run.answers == {A: replace(ApprovalMove(A, "requested"), **moved), V: ApprovalMove(V, "requested")}
-    assert run.waits == {W: wait()}
+    known = ApprovalMove(A, "requested", "c", "why", consumed=True, escalated=True, at=NOW)
+    for before in (ApprovalMove(A, "requested"), known):
+        run = run_of(step(status=ASKS), approval(), approval(number=V), wait())
+        run.answers[A] = before
+        changes(run, event)
+        assert run.answers == {A: replace(before, **moved), V: ApprovalMove(V, "requested")}
+        assert run.waits == {W: wait()}
 
 
 @pytest.mark.parametrize("kind", [e.ApprovalReminded, e.ApprovalEscalated])
 @pytest.mark.parametrize("context", [None, {"ladder": [1], "next": 0}])
 def test_the_next_rung_of_a_question_is_due_after_its_time(kind: Any, context: Any) -> None:
-    before = wait(context=context)
+    before = wait(context=context, due_in=timedelta(seconds=9))
     run = run_of(step(status=ASKS), approval(), before, wait(V))
     changes(run, kind(A, W, 2, 70))
     after = replace(before, context={**(context or {}), "next": 2}, due_in=timedelta(seconds=70))
@@ -604,21 +615,22 @@ SAID: Any = [
     {"id": "2", "tool": "u", "source": "s", "refused": "No."},
     {"id": "3", "tool": "desk", "source": "s", "input": {"q": 1}, "digest": "d3", "after": 1, "ask": True},
     {"id": "4", "tool": "u", "source": "s", "refused": ""},
+    {"id": "5", "tool": "t", "source": "s", "input": {}, "digest": "d5", "after": 3},
 ]
 
 
 def test_calls_that_a_model_asks_for_are_counted_and_spoken_of() -> None:
-    run = talks(made=2, asks=1, refusals=1)
+    run = talks(made=2, asks=1, refusals=1, repairs=2)
     changes(run, e.AgentAnswered("calls", [], SAID), "a/1")
     refused = [Called("", came=Came.REFUSED, said=said_of(Came.REFUSED, words)) for words in ("No.", "")]
     assert run.state.agents["a"] == Agent(
-        Stage.CALLS, 1, made=4, asks=2, refusals=3,
-        calls={1: Called("d1"), 2: refused[0], 3: Called("d3", 1), 4: refused[1]},
+        Stage.CALLS, 1, made=5, asks=2, refusals=3, repairs=2,
+        calls={1: Called("d1"), 2: refused[0], 3: Called("d3", 1), 4: refused[1], 5: Called("d5", 3)},
     )  # fmt: skip
     assert run.state.agents["b"] == Agent(Stage.ASKED, 1)
     assert run.spoken == {
         "a": Spoken("a", input={"t": {"n": 1}}), "a/1/1": Spoken("a/1/1", "t", {"n": 1}),
-        "a/1/3": Spoken("a/1/3", "desk", {"q": 1}),
+        "a/1/3": Spoken("a/1/3", "desk", {"q": 1}), "a/1/5": Spoken("a/1/5", "t", {}),
     }  # fmt: skip
 
 
@@ -670,6 +682,16 @@ def test_what_a_turn_has_used_counts_however_it_ends(usage: Any, counted: dict[s
             Agent(tokens=1, cost="0.5", **{k: v for k, v in counted.items() if k == "unpriced"}), stage=agent.stage,
             turn=1, digest=agent.digest, **{k: v for k, v in counted.items() if k != "unpriced"},
         )  # fmt: skip
+
+
+def test_what_has_no_price_once_is_unpriced_for_good_and_what_costs_nothing_has_a_price() -> None:
+    run = talks()
+    for usage in ({"cost_usd": "0.2"}, {"cost_usd": None}, {"cost_usd": "0.3"}):
+        of_agents.used(run, "a/1", usage)
+    assert (run.state.agents["a"].unpriced, run.state.agents["a"].cost) == (True, "0.5")
+    run = talks()
+    of_agents.used(run, "a/1", {"cost_usd": "0"})
+    assert (run.state.agents["a"].unpriced, run.state.agents["a"].cost) == (False, "0")
 
 
 def test_a_turn_that_is_done_adds_its_answer_to_what_was_said() -> None:
@@ -766,6 +788,20 @@ def test_a_run_is_opened_with_what_it_was_given() -> None:
     fold(bare, Told(e.RunOpened({"name": "w"}), ANN, LATER, None), NO_GRAPH)
     assert (bare.reference, bare.requested_by, bare.trigger, bare.held_open) == ("kept", "by", {}, False)
     assert (bare.origins, bare.copied, bare.state.shaped) == (None, [], {})
+    copies = unopened(RUN_ID, KEY, NO_GRAPH)
+    fold(copies, Told(e.RunOpened({"name": "w"}, inherited=["n"]), ANN, LATER, None), NO_GRAPH)
+    assert (copies.origins, copies.copied) == (None, ["n"])
+
+
+def test_a_ledger_begins_with_what_its_channel_was_given() -> None:
+    channels = {
+        "m": Channel("m", initial=1, ledger=True), "n": Channel("n", initial=2, ledger=True), "o": Channel("o"),
+    }  # fmt: skip
+    graph = dataclasses.replace(NO_GRAPH, channels=channels)
+    run = unopened(RUN_ID, KEY, graph)
+    fold(run, Told(e.RunOpened({"name": "w"}, channels={"m": 5, "o": 6}), ANN, LATER, None), graph)
+    assert run.state.channels == {"m": 5, "n": 2, "o": 6}
+    assert [(row.channel, row.value) for row in run.ledger] == [("m", 5), ("n", 2)]
 
 
 @pytest.mark.parametrize(("held", "status"), [(False, "running"), (True, "waiting")])

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.events import Actor
-from runtime.engine.events import StepStarted
+from runtime.engine.events import StepSetBack, StepStarted
 from runtime.engine.fold import fold
 from runtime.engine.keeping import pack, unpack
 from runtime.engine.run import RunView
@@ -66,6 +66,10 @@ def test_a_line_before_the_last_one_of_its_step_follows_from_nothing(begun: Any)
     with pytest.raises(ConsistencyError, match="time of b runs back"):
         fold(run, Told(event, WORKER, at, "b"), graph)
     assert fold(run, Told(event, WORKER, at, "a"), graph).times["a"] == at
+    later = fold(run, Told(StepSetBack(1), WORKER, at + 3 * SECOND, "a"), graph)
+    assert later.times == {"a": at + 3 * SECOND, "b": at + SECOND}
+    with pytest.raises(ConsistencyError, match="time of a runs back"):
+        fold(later, Told(StepSetBack(2), WORKER, at + 2 * SECOND, "a"), graph)
 
 
 def test_the_times_of_open_steps_are_kept_and_no_others(begun: Any) -> None:
