@@ -521,10 +521,10 @@ def test_a_question_is_kept_as_it_was_put_and_those_about_actions_are_counted(ki
 
 def test_votes_are_kept_in_their_order_with_their_voter() -> None:
     run = run_of(step(status=ASKS), approval())
-    changes(run, e.ApprovalVoted(A, "reject", "slack", True, reason="No.", groups=["group:owners"]))
+    changes(run, e.ApprovalVoted(A, "reject", "slack", True, reason="No.", groups=["group:b", "group:a"]))
     changes(run, e.ApprovalVoted(A, "approve", "cli", False), actor=Actor("person", "ben"))
     assert [to_builtins(vote) for vote in run.votes] == [
-        {"approval_id": str(A), "person_id": "ann", "choice": "reject", "reason": "No.", "groups": ["group:owners"],
+        {"approval_id": str(A), "person_id": "ann", "choice": "reject", "reason": "No.", "groups": ["group:b", "group:a"],
          "channel": "slack"},
         {"approval_id": str(A), "person_id": "ben", "choice": "approve", "reason": "", "groups": [], "channel": "cli"},
     ]  # fmt: skip
