@@ -179,6 +179,13 @@ def test_people_are_asked_as_often_as_the_limit_says_and_other_calls_go_on(asks:
     assert refused == ["People are asked at most 2 times."] * codes.count("limit")
 
 
+def test_a_question_counts_as_a_call_too() -> None:
+    made = [call(ASK, {"question": f"{n}?"}, f"q{n}") for n in range(2)]
+    found = taken(calls(call(APPLY, A, "a"), *made), node_of("limits: {calls: 2, asks: 2}"))
+    assert [code for _, code in found["calls"]] == ["", "", "limit"]
+    assert found["said"][2]["refused"] == "At most 2 calls are made."
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -268,7 +268,9 @@ def test_each_message_is_sent_as_a_server_takes_it() -> None:
         Shown("tool", "a/1/5", {"code": "x"}, "denied", EFFECT, APPLY, "5"),
         Shown("tool", "a/1/6", None, "canceled", EFFECT, APPLY, "6"),
         Shown("tool", "a/1/7", {"message": "Gone.", "sent": True}, "canceled", EFFECT, APPLY, ""),
-        Shown("assistant", "a/2", {"text": "Hm.", "tool_calls": []}), Shown("assistant", "a/3", "?"),
+        Shown("assistant", "a/2", {"text": "Hm.", "tool_calls": []}),
+        Shown("assistant", "a/2", {"text": "I look.", "tool_calls": [call(APPLY), call(APPLY, {}, "y")]}),
+        Shown("assistant", "a/3", "?"),
         Shown("user", "a/3", "the answer: no", problem="the answer: no"),
     ])  # fmt: skip
     nothing = "Nothing was done."
@@ -292,6 +294,7 @@ def test_each_message_is_sent_as_a_server_takes_it() -> None:
          "content": '{"reason":"Gone.","status":"canceled",'
                     '"what":"It was sent, and may have been done. Look before you call it again."}'},
         {"role": "assistant", "content": "Hm."},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call(APPLY), call(APPLY, {}, "y")]},
         {"role": "assistant", "content": ""},
         {"role": "user", "content": "Your answer is not the result that is wanted. the answer: no Answer again, with "
                                     "nothing but the JSON."},

@@ -524,8 +524,8 @@ def test_votes_are_kept_in_their_order_with_their_voter() -> None:
     changes(run, e.ApprovalVoted(A, "reject", "slack", True, reason="No.", groups=["group:b", "group:a"]))
     changes(run, e.ApprovalVoted(A, "approve", "cli", False), actor=Actor("person", "ben"))
     assert [to_builtins(vote) for vote in run.votes] == [
-        {"approval_id": str(A), "person_id": "ann", "choice": "reject", "reason": "No.", "groups": ["group:b", "group:a"],
-         "channel": "slack"},
+        {"approval_id": str(A), "person_id": "ann", "choice": "reject", "reason": "No.",
+         "groups": ["group:b", "group:a"], "channel": "slack"},
         {"approval_id": str(A), "person_id": "ben", "choice": "approve", "reason": "", "groups": [], "channel": "cli"},
     ]  # fmt: skip
 

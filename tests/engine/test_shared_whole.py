@@ -159,6 +159,38 @@ def test_what_failed_fails_only_for_who_had_joined_it_and_not_if_nothing_was_sen
     assert (work is None, rows["a"].last_error) == (told is None, told)
 
 
+@pytest.mark.parametrize(
+    ("life", "over", "code"),
+    [
+        (EffectState.BEGUN, False, "effect_conflict"),
+        (EffectState.BEGUN, True, "effect_conflict"),
+        (EffectState.INTENDED, True, "effect_conflict"),
+        (EffectState.SUCCEEDED, True, "effect_conflict"),
+        (EffectState.FAILED, False, None),
+        (EffectState.FAILED, True, None),
+    ],
+)
+def test_another_action_is_a_conflict_while_the_first_goes_on_or_is_done_and_none_once_it_failed(
+    life: EffectState, over: bool, code: str | None
+) -> None:
+    row = receipt(101, "intended", run_id=OTHER, action={"input": {"name": "y"}}, target="ticket/y")
+    p = proposal(TICKET, shared=Shared(row, life, over=over))
+    work = share(p, ACTION)
+    rows = {**p.transition.run.steps, **p.transition.run.past}
+    assert (work is None, (rows["a"].last_error or {}).get("code")) == (code is None, code)
+
+
+@pytest.mark.parametrize("life", [EffectState.BEGUN, EffectState.LEFT])
+def test_who_shares_an_effect_waits_for_it_by_its_own_key_whatever_the_step_had_before(life: EffectState) -> None:
+    p = proposal(SHARED_CASE, shared=replace(known_as(begun()), life=life))
+    step = p.transition.run.steps["a"] = replace(p.step, idempotency_key="of an earlier life")
+    p = replace(p, step=step)
+    share(p, build_action(p.operation, {"name": "x"}))
+    (held,) = p.transition.run.waits.values()
+    key = p.known.shared.receipt.idempotency_key
+    assert (held.context["shared"], held.context["operation"]) == (key, "probe.case.share")
+
+
 @pytest.mark.req("X-20")
 def test_what_retention_has_emptied_is_no_conflict_and_has_no_result() -> None:
     done = known_as(governed(TICKET, said=(Done({"n": 1}),)).drive(), erased=True)

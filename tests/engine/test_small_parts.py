@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace as copied
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from msgspec.structs import replace
 
-from core.canonical import digest
+from core.canonical import canonical_bytes, digest
 from core.errors import ConsistencyError
 from core.ids import correlation_id
 from runtime.definition.workflow import load_workflow
@@ -162,6 +164,9 @@ def test_the_values_of_a_line_are_shown_as_it_binds_them() -> None:
     assert shown_values(other, run.lines[at], KEY) is None
     (empty,) = [n for n, told in enumerate(book) if told.event.TYPE == "step.started"]
     assert shown_values(book[empty], run.lines[empty], KEY) is None
+    data = orjson.loads(run.lines[at])["data"]
+    assert {"values", "receipt_digest"} <= {*data}, "the line has what was added to it later"
+    assert sha256(canonical_bytes(shown)).hexdigest() == data["values"]
     names: list[Any] = [commitment[0] for commitment in shown if isinstance(commitment, list)]
     assert [str(name).split("/", 2)[2] for name in names] == ["external_id", "output/value"]
 

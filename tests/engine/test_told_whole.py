@@ -115,7 +115,7 @@ def test_a_fact_of_another_type_makes_no_event(kind: type[Any]) -> None:
     for name, (told, private, _) in fields.items():
         if told not in ("UUID", "RunState", "WaitKind", "Resolution", "LateAnswer"):
             continue
-        for wrong in ("no such thing", 5, [str(ID)]):
+        for wrong in ("no such thing", "", 5, 0, False, [], [str(ID)]):
             facts, values = parts(whole)
             (values if private else facts)[in_line(kind, name)] = wrong
             with pytest.raises(ConsistencyError) as raised:
@@ -219,9 +219,13 @@ def test_what_is_no_line_cannot_be_read(line: bytes) -> None:
         ({"reason": "calm"}, b"x" * 32),
     ],
 )
-def test_a_line_commits_to_all_its_values_and_to_no_others(change: Any, key: bytes) -> None:
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_line_commits_to_all_its_values_and_to_no_others(change: Any, key: bytes, commits: bool) -> None:
     line, values = stored_line()
     assert values == {"reason": "calm"}
+    if not commits:  # then there may be none
+        del line["data"]["values"]
+        change = change or values
     with pytest.raises(Diverged) as raised:
         read_line(orjson.dumps(line), change, key, 4)
     assert (raised.value.message, raised.value.check) == (

@@ -241,6 +241,9 @@ def test_each_name_that_is_there_again_is_told_with_the_first_that_has_it() -> N
     tools = [of_workflow(f"{name}@1", "", None) for name in ("a.b", "c", "a_b", "a-b", "a/b")]
     words = "{} and {} are both called 'a_b_1'; give one of them a name of its own"
     assert [*problems(tools)] == [words.format("a.b@1", "a_b@1"), words.format("a.b@1", "a/b@1")]
+    twice = [of_operation(operation({"required": ["s"], "properties": {"s": SECRET}})) for _ in range(2)]
+    both = "http.thing.send and http.thing.send are both called 'http_thing_send'; give one of them a name of its own"
+    assert [*problems(twice)] == [NEEDS.format("s", "s"), both, NEEDS.format("s", "s")]
 
 
 @pytest.mark.parametrize("length", [NAME_CHARS_MAX - 1, NAME_CHARS_MAX, NAME_CHARS_MAX + 1, 2 * NAME_CHARS_MAX])
