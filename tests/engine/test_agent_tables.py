@@ -429,6 +429,9 @@ def test_the_next_turn_begins_with_all_results_and_with_nothing_of_the_turn_befo
         stage=Stage.ASKED, turn=2, made=2, limit="turns", digest=digest(["before", "s1", "s2"])
     )  # fmt: skip
     assert heard(agent_) == agent_.digest, "where nothing was called, nothing more was heard"
+    ends = {n: Called(str(n), came=came, said=f"s{n}") for n, came in enumerate(Came, start=1)}
+    said = Agent(stage=Stage.CALLS, calls=dict(reversed(ends.items())), digest="before")
+    assert heard(said) == digest(["before", *(f"s{n}" for n in ends)])
     over = Agent(stage=Stage.ANSWER, turn=1).copy()
     assert ([*due(PLAIN, "triage", over)], over.turn) == ([], 1)
 

@@ -217,7 +217,9 @@ def test_marks_are_kept_with_the_state_and_are_never_taken_away() -> None:
     copied = state.copy()
     contributors.within(copied, "form", [marked("Z")])
     assert state.shaped["steps.form"] == [marked("F")]
-    assert copied.shaped["steps.form"] == [marked("F"), marked("Z")]
+    contributors.within(copied, "form", [marked("Y"), marked("A"), marked("F")])
+    assert state.shaped["steps.form"] == [marked("F")]
+    assert copied.shaped["steps.form"] == [marked(letter) for letter in "AFYZ"], "sorted, whoever came first"
     contributors.forget(copied, "each[3].")
     assert "steps.each[3].inner" not in copied.shaped
     assert "steps.each[4].inner" in copied.shaped

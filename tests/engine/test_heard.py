@@ -103,7 +103,7 @@ def test_a_conversation_is_heard_in_its_order_the_earlier_agents_before_the_own_
         Shown("system", "", "I am."),
         Shown("user", "b/1", "Do that.", past=True),
         Shown("assistant", "b/1", {"text": "b"}, past=True),
-        result("safe", "Not without Eve.", "refused", step="b/1/1", past=True, operation="safe.pin.read"),
+        result("other", "Not without Eve.", "refused", step="b/1/1", past=True, operation="x.y.z", secret=True),
         result("safe", PIN, step="b/1/2", past=True, operation="safe.pin.read", secret=True),
         Shown("user", "", "Do it."),
         Shown("assistant", "a/1", {"text": "a"}),

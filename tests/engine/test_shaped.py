@@ -214,6 +214,7 @@ def test_contributors_come_in_the_order_of_their_parts_with_what_they_did_and_wh
         mark(Role.RETRIER, "person:ben"), mark(Role.SIGNAL_SENDER, "desk", "s"), mark(Role.UPDATER, "eve"),
         mark(Role.FORM_FILLER, "person:x", "z"), mark(Role.FORM_FILLER, "person:x", "f"),
         mark(Role.FORM_FILLER, "person:ben", "f"), mark(Role.STEP_ADDER, "person:ben", "n"),
+        mark(Role.FORM_FILLER, "person:a", "y"),
     ]  # fmt: skip
     terms = Terms(Tier.LOW, (GroupQuorum("g"),), allow=(Role.FORM_FILLER, Role.UPDATER))
     nobody = "nobody whom the directory knows"
@@ -223,13 +224,15 @@ def test_contributors_come_in_the_order_of_their_parts_with_what_they_did_and_wh
         ("Ben Ortiz", "added this step (n)", ""),
         ("Ben Ortiz", "filled in a form (f)", "may decide all the same"),
         ("person:x", "filled in a form (f)", nobody),
+        ("person:a", "filled in a form (y)", nobody),
         ("person:x", "filled in a form (z)", nobody),
         ("desk", "sent a signal (s)", nobody),
         ("Ben Ortiz", "went on with the failed run", ""),
     ]
     assert contributors.contributors_of(run, marks) == (
         Contributor(Role.REQUESTER, "rita", None), *(Contributor(role, name, None) for role, name in [
-            (Role.FORM_FILLER, "person:ben"), (Role.FORM_FILLER, "person:x"), (Role.RETRIER, "person:ben"),
+            (Role.FORM_FILLER, "person:a"), (Role.FORM_FILLER, "person:ben"), (Role.FORM_FILLER, "person:x"),
+            (Role.RETRIER, "person:ben"),
             (Role.SIGNAL_SENDER, "desk"), (Role.STEP_ADDER, "person:ben"), (Role.UPDATER, "eve"),
         ]),
     )  # fmt: skip
