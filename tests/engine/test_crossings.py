@@ -15,7 +15,16 @@ from core.errors import ExpressionError, InputError
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_state import Agent, Called, Spoken, Stage
 from runtime.engine.commit import LedgerRow, StepRow, VoteRow, WaitRow, step_id_of
-from runtime.engine.crossing import STATE_BYTES_MAX, Crossing, begin, checkpoint_of, cross, fold_writes, step_order
+from runtime.engine.crossing import (
+    STATE_BYTES_MAX,
+    Crossing,
+    begin,
+    checkpoint_of,
+    cross,
+    fold_writes,
+    initial_values,
+    step_order,
+)
 from runtime.engine.facts import NO_AGENT, call_of, others_of
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Evaluated
@@ -305,6 +314,20 @@ def test_a_state_is_as_large_as_it_may_be_and_no_larger(more: int, fits: bool) -
     assert (raised.value.where, raised.value.message) == (
         "state", f"the run's state is {STATE_BYTES_MAX + 1} bytes long; at most {STATE_BYTES_MAX} are kept",
     )  # fmt: skip
+
+
+def test_a_state_is_measured_in_bytes() -> None:
+    empty = len(canonical_bytes(State({"c": ""}).to_json()))
+    letters = (STATE_BYTES_MAX - empty) // 2
+    assert checkpoint_of(7, State({"c": "é" * letters})).superstep == 7
+    with pytest.raises(InputError, match="bytes long"):
+        checkpoint_of(7, State({"c": "é" * (letters + 1)}))
+
+
+def test_every_channel_has_a_first_value_also_one_that_is_made_later() -> None:
+    start: Any = object()
+    channels = [Channel("a"), Channel("b", initial=0), Channel("c", start=start), Channel("d", initial=[])]
+    assert initial_values({one.name: one for one in channels}) == {"a": None, "b": 0, "c": None, "d": []}
 
 
 WRITES: list[tuple[Reducer, Any, Any, Any]] = [

@@ -128,6 +128,8 @@ def test_a_step_that_begins_has_its_worker_and_starts_a_run_that_was_queued() ->
     assert changes(run_of(row, status=RunState.QUEUED), event, actor=worker) == {**began, "status": "running"}
     with pytest.raises(ConsistencyError, match=r"step\.started is about the step b, which is not open"):
         changes(run_of(row), event, "b")
+    with pytest.raises(ConsistencyError, match="about the step b, which is not open"):
+        changes(run_of(row, past={"b": step("b", READY)}), event, "b")
 
 
 @pytest.mark.parametrize(
@@ -165,13 +167,14 @@ def test_a_step_that_fails_joins_the_super_step_in_which_it_failed(row: StepRow,
 
 
 @pytest.mark.parametrize(("code", "counted"), [("policy_denied", 1), ("rejected", 0), (None, 0)])
+@pytest.mark.parametrize("key", ["a", "each[2].a", "b/1/1"])
 def test_a_step_that_policy_denied_is_counted_and_its_error_is_known_without_its_values(
-    code: str | None, counted: int
+    code: str | None, counted: int, key: str
 ) -> None:
-    run = run_of(step())
-    changes(run, e.StepFailed("authorization", code))
+    run = run_of(step(key))
+    changes(run, e.StepFailed("authorization", code), key)
     lost = "What happened cannot be told: the key of this run is lost."
-    assert (run.refused, run.steps["a"].last_error) == (
+    assert (run.refused, run.steps[key].last_error) == (
         counted,
         {"class": "authorization", "code": code, "message": lost},
     )
@@ -695,8 +698,10 @@ def test_what_has_no_price_once_is_unpriced_for_good_and_what_costs_nothing_has_
 
 
 def test_a_turn_that_is_done_adds_its_answer_to_what_was_said() -> None:
-    run = turned(e.StepSucceeded([], None, DONE))
-    assert run.state.agents["a"] == Agent(Stage.ASKED, 1, digest=digest(["before", DONE]))
+    outputs: tuple[Any, ...] = (DONE, {}, None, "")
+    for output in outputs:
+        run = turned(e.StepSucceeded([], None, output))
+        assert run.state.agents["a"] == Agent(Stage.ASKED, 1, digest=digest(["before", output]))
     assert run.state.agents["b"] == Agent(Stage.ASKED, 1)
 
 
@@ -850,15 +855,19 @@ def test_the_first_who_cancels_and_whoever_pauses_last_are_known() -> None:
     found = changes(run, e.RunCanceled(True, None, "enough"), None)
     assert found == {"canceling.by": "ann", "canceling.reason": "enough"}
     assert changes(run, e.RunCanceled(True, None, "again"), None, Actor("person", "ben")) == {}
-    assert changes(run, e.RunPaused(False), None) == {"paused": True}
-    assert changes(run, e.RunResumed(False), None) == {"paused": False}
+    for event, found in ((e.RunPaused(False), {"paused": True}), (e.RunResumed(False), {"paused": False})):
+        assert changes(run, event, None) == found
+        assert changes(run, event, None) == {}
 
 
 @pytest.mark.parametrize("status", [RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED])
 def test_a_run_ends_as_its_last_line_says(status: RunState) -> None:
-    run = run_of(executing=2)
-    changes(run, e.RunClosed(status, {"code": "x"}, ERROR, {"n": 1}), None)
-    assert (run.status, run.error, run.result, run.finished, run.executing) == (status, ERROR, {"n": 1}, True, 0)
+    results: tuple[Any, ...] = ({"n": 1}, {}, [], 0, "", False, None)
+    for result in results:
+        run = run_of(executing=2)
+        changes(run, e.RunClosed(status, {"code": "x"}, ERROR, result), None)
+        assert (run.status, run.error, run.result, run.finished, run.executing) == (status, ERROR, result, True, 0)
+        assert type(run.result) is type(result)
 
 
 def test_a_run_that_is_retried_begins_the_named_steps_anew_and_forgets_its_end() -> None:

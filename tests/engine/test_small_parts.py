@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from core.canonical import canonical_bytes, digest
 from core.errors import ConsistencyError
+from core.identity import Directory, Entry
 from core.ids import correlation_id
 from runtime.definition.workflow import load_workflow
 from runtime.engine.ask import gate_still_asks
@@ -28,8 +29,8 @@ from runtime.engine.transition import Transition
 from runtime.engine.waits import still_asks
 from runtime.engine.windows import NeedsItems, Window
 from tests.engine.conftest import KEY, RUN_ID
-from tests.engine.governing import ALLOW_ALL, CATALOG, EFFECT, GATE, WRITE, governed
-from tests.engine.test_whole_books import HANDS_OUT, SCENES, TASK, asked, book_of
+from tests.engine.governing import ALLOW_ALL, CATALOG, EFFECT, GATE, WRITE, Governed, governed
+from tests.engine.test_whole_books import HANDS_OUT, SCENES, TASK, asked, book_of, driven
 
 pytestmark = pytest.mark.req("X-3")
 
@@ -150,6 +151,20 @@ def test_a_result_has_origins_if_there_is_one() -> None:
         [["seen"], [["trigger:test"]]],
         [["last"], [["workflow"]]],
     ]
+    text = EFFECT.replace(
+        "steps:", "result: {name: '${{ trigger.who }}', value: '${{ steps.a.output.value }}'}\nsteps:"
+    )
+    made = Governed(load_workflow(text, "test.yaml", CATALOG), {"who": "ann"})
+    made.open()
+    run = driven(made.rule_by(ALLOW_ALL))
+    people = Directory.of("d", [Entry("ann", "Ann"), Entry("bot", "Bot", owner="ann")])
+    for requester, theirs in (("ann", "requester"), ("bot", "trigger:http")):
+        view = run.view()
+        view = replace(view, trigger_type="http", directory=people, run=replace(view.run, requested_by=requester))
+        assert result_origins(view, run.workflow) == [
+            [["name"], [[theirs]]],
+            [["value"], [["field:probe.effect.apply#/value", "tool:probe.effect.apply"]]],
+        ]
     alone = SCENES["effect"]()
     assert result_origins(alone.view(), alone.workflow) == []
 
