@@ -147,6 +147,9 @@ def test_a_step_that_succeeds_has_its_output_its_writes_and_what_it_cost(row: St
         **left, "steps.a.status": "succeeded", "steps.a.output.o": 1, "steps.a.writes.n": 2,
         "steps.a.usage.tokens": 1, "steps.a.last_error": None,
     }  # fmt: skip
+    plain = run_of(row)
+    changes(plain, e.StepSucceeded([]))
+    assert (plain.steps["a"].output, plain.steps["a"].writes, plain.steps["a"].usage) == (None, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -431,6 +434,7 @@ def test_a_wait_may_be_opened_before_its_step_parks() -> None:
     [
         ({"c": 1, "setbacks": 1}, 2, {"c": 1, "setbacks": 2}),
         (None, 2, {"setbacks": 2}),
+        (None, 1, {"setbacks": 1}),
         ({"c": 1, "setbacks": 1}, 0, {"c": 1, "setbacks": 1}),
     ],
 )
@@ -520,6 +524,9 @@ def test_a_question_is_kept_as_it_was_put_and_those_about_actions_are_counted(ki
     assert bare.approvals[A] == ApprovalRow(
         A, S, "a", kind, "", "", "", {}, "", {}, None, timedelta(0), contributors=None
     )
+    called = run_of(step("b/2/1"))
+    changes(called, e.ApprovalRequested(A, None, "#", kind, ""), "b/2/1")
+    assert (called.approvals[A].step_id, called.approvals[A].step_key) == (step_id_of(RUN_ID, "b/2/1"), "b/2/1")
 
 
 def test_votes_are_kept_in_their_order_with_their_voter() -> None:
@@ -676,7 +683,7 @@ USED: list[tuple[Any, dict[str, Any]]] = [
 @pytest.mark.parametrize(("usage", "counted"), USED)
 def test_what_a_turn_has_used_counts_however_it_ends(usage: Any, counted: dict[str, Any]) -> None:
     ends: list[e.Event] = [
-        e.StepSucceeded([], usage, DONE), e.StepFailed("transport", "x", usage, ERROR),
+        e.StepSucceeded([], usage, DONE), e.StepSucceeded([], usage), e.StepFailed("transport", "x", usage, ERROR),
         e.StepRetryScheduled(W, 1, 5, usage, None, ERROR),
     ]  # fmt: skip
     for event in ends:
