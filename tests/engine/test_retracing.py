@@ -22,6 +22,7 @@ from runtime.engine.events import (
     DecisionMade,
     RunExtended,
     RunOpened,
+    StepParked,
     StepSucceeded,
     WaitCompleted,
 )
@@ -178,6 +179,24 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
         {"origins": lambda origins: {**origins, "matcher": 0}},
         "was judged by origins that nobody has found",
     ),
+    "a matcher that is a text": (
+        DecisionMade,
+        CALL,
+        {"origins": lambda origins: {**origins, "matcher": "1"}},
+        "was judged by origins that nobody has found",
+    ),
+    "no matcher": (
+        DecisionMade,
+        CALL,
+        {"origins": lambda origins: {name: one for name, one in origins.items() if name != "matcher"}},
+        "was judged by origins that nobody has found",
+    ),
+    "origins of an argument that there is not": (
+        DecisionMade,
+        CALL,
+        {"facts": lambda facts: {**facts, "origin.nothing": []}},
+        "was judged by other origins than its values have",
+    ),
     "a matcher that is no number": (
         DecisionMade,
         CALL,
@@ -271,6 +290,14 @@ ELSEWHERE: dict[str, tuple[str, type[Any], str | None, dict[str, Any], str]] = {
     "what a channel began with": (
         "loop-of-many", RunOpened, None, {"channels": {"seen": ["w"]}},
         "began with other values than its expressions give",
+    ),
+    "a channel that there is not": (
+        "loop-of-many", RunOpened, None, {"channels": lambda channels: {**(channels or {}), "other": 1}},
+        "began with other values than its expressions give",
+    ),
+    "no write of a step": (
+        "loop-of-many", StepSucceeded, "each[0].one", {"values": None},
+        "wrote something else than its expressions give",
     ),
     "a write of a step": (
         "loop-of-many", StepSucceeded, "each[0].one", {"values": lambda values: {**values, "total": 2}},
@@ -388,6 +415,26 @@ def test_each_barrier_is_planned_anew_with_its_own_number() -> None:
     run = driven(governed(COUNTED))
     assert (run.status, run.state.channels["at"]) == ("succeeded", [0, 1, 2])
     assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+
+
+def test_the_error_of_an_agent_follows_from_its_limits() -> None:
+    run = piloted(agent(more="on_limit: fail\nlimits: {turns: 1}"), calls(apply("a")))
+    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
+    change = {"result": lambda result: {"error": {**result["error"], "message": "Else."}}}
+    with pytest.raises(Divergence, match="ended otherwise than its turns and limits say"):
+        derived(run, altered(run, WaitCompleted, "triage", **change))
+
+
+def test_an_agent_does_not_end_before_its_turns_are_over() -> None:
+    run = SCENES["agent"]()
+    book = book_of(run)
+    (began,) = [at for at, told in enumerate(book) if isinstance(told.event, AgentBegan)]
+    (end,) = [told for told in book if isinstance(told.event, WaitCompleted)]
+    early = replace(end, at=book[began].at, event=replace(end.event, result={"output": None}))
+    (parked,) = [at for at, told in enumerate(book) if isinstance(told.event, StepParked) and told.step == "triage"]
+    with pytest.raises(Divergence) as raised:
+        derived(run, [*book[: max(began, parked) + 1], early])
+    assert raised.value.what == "ended otherwise than its turns and limits say"
 
 
 def test_an_agent_does_not_go_on_before_it_began() -> None:
