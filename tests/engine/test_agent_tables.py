@@ -278,6 +278,12 @@ def test_an_answer_in_a_shape_is_its_value_or_a_problem(text: str, result: Any) 
         assert found["problem"].startswith("the answer")
 
 
+@pytest.mark.parametrize("text", ['{"n": 9007199254740993}', '{"n": 1, "more": "a\\u0000"}'])
+def test_an_answer_that_cannot_be_recorded_is_asked_for_again(text: str) -> None:
+    found = taken(says(text), node_of("result: {type: object}"))
+    assert (set(found), found["came"]) == ({"came", "problem"}, "misfit")
+
+
 @pytest.mark.parametrize(
     "output",
     [None, [], "text", {}, {"text": None}, {"tool_calls": []}, {"tool_calls": "x"}, {"text": "", "tool_calls": None}],

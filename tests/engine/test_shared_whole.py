@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from connectors.port import Done, Parked, Usage
 from connectors.proposal import build_action
-from runtime.engine.events import ActionSucceeded
-from runtime.engine.instructions import Known, Shared
+from runtime.engine.events import ActionRecalled, ActionSucceeded
+from runtime.engine.instructions import Known, Over, Shared
 from runtime.engine.intend import Proposal
 from runtime.engine.lives import performed
 from runtime.engine.sharing import _joined, _same, is_done, share
@@ -189,6 +189,49 @@ def test_who_shares_an_effect_waits_for_it_by_its_own_key_whatever_the_step_had_
     (held,) = p.transition.run.waits.values()
     key = p.known.shared.receipt.idempotency_key
     assert (held.context["shared"], held.context["operation"]) == (key, "probe.case.share")
+
+
+@pytest.mark.parametrize("life", [*EffectState])
+def test_only_what_was_begun_or_done_goes_on_without_the_step_that_began_it(life: EffectState) -> None:
+    shared = replace(known_as(begun()), life=life)
+    p = proposal(SHARED_CASE)
+    mine = replace(shared.receipt, run_id=p.transition.view.run_id, step_key="a")
+    p = replace(p, known=Known(shared=replace(shared, receipt=mine)))
+    goes_on = life in (EffectState.BEGUN, EffectState.LEFT, EffectState.SUCCEEDED)
+    assert (share(p, build_action(p.operation, {"name": "x"})) is not None) == goes_on
+
+
+CAME = wait(9, "completed", "task", result={"output": {"n": 2}, "by": "person:ana"})
+REUSED: dict[str, tuple[dict[str, Any], dict[str, Any], Any, Any, Any]] = {
+    "its own output": ({"output": {"n": 1}}, {}, None, {"n": 1}, None),
+    "what the wait for its end came to": ({"output": {"n": 1}}, {"wait": CAME}, {"by": "person:ana"}, {"n": 2}, None),
+    "an end that nobody is named for": (
+        {}, {"wait": replace(CAME, result={"output": 3})}, {"by": None}, 3, None,
+    ),
+    "an end without an output": (
+        {"output": {"n": 1}}, {"wait": replace(CAME, result={"by": "token:t"})}, {"by": "token:t"}, None, None,
+    ),
+    "an end without a result": ({"output": {"n": 1}}, {"wait": replace(CAME, result=None)}, {"by": None}, None, None),
+    "an error, whatever came later": ({"error": NO}, {"wait": CAME}, {"by": "person:ana"}, None, "422"),
+    "an error, even if it was erased": ({"error": NO}, {"erased": True}, None, None, "422"),
+    "an end, even if it was erased": ({}, {"wait": CAME, "erased": True}, {"by": "person:ana"}, {"n": 2}, None),
+    "nothing that was erased": ({"output": None}, {"erased": True}, None, None, "output_removed"),
+    "nothing that was erased and that people said": (
+        {"output": None, "resolution": "by ana"}, {"erased": True}, None, None, "output_removed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REUSED)
+def test_whoever_reuses_an_effect_is_given(what: str) -> None:
+    row, known, said, output, code = REUSED[what]
+    of = receipt(101, "succeeded", run_id=OTHER, action={"input": {"name": "x"}}, target=ACTION.target, **row)
+    p = proposal(TICKET, shared=Shared(of, EffectState.SUCCEEDED, **known))
+    assert share(p, ACTION) == Over()
+    rows = {**p.transition.run.steps, **p.transition.run.past}
+    told = [one.event for one in p.transition._told if isinstance(one.event, ActionRecalled)]
+    assert told == [ActionRecalled(of.receipt_id, OTHER, said)]
+    assert ((rows["a"].last_error or {}).get("code"), rows["a"].output) == (code, output)
 
 
 @pytest.mark.req("X-20")

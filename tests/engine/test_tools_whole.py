@@ -218,6 +218,11 @@ CLOSED = {"additionalProperties": False, "properties": {"a": TEXT}}
         ({"required": ["o"], "properties": {"o": INNER}}, ["o"], []),
         ({"required": ["o"], "properties": {"o": INNER}}, ["k", "o.k"], [NEEDS.format("o.k", "o")]),
         ({"properties": {"o": INNER}}, [], []),
+        (
+            {"required": ["q"], "properties": {"q": {"required": ["o"], "properties": {"o": INNER}}}},
+            [],
+            [NEEDS.format("q.o.k", "q")],
+        ),
         (CLOSED, ["a"], []),
         (CLOSED, ["c", "a", "b"], [f"http.thing.send: fixes '{name}', which is no input of it" for name in "bc"]),
         ({**CLOSED, "additionalProperties": True}, ["b"], []),
