@@ -64,6 +64,10 @@ def test_siblings_are_no_deeper_than_one_of_them() -> None:
     assert bounded_json.parse(b"[" + b",".join([b'{"a":[1]}'] * 500) + b"]") == [{"a": [1]}] * 500
     quoted = b'["' + b"[{" * 100 + b'", "\\"' + b"[{" * 100 + b'"]'
     assert bounded_json.parse(quoted) == ["[{" * 100, '"' + "[{" * 100]
+    deep = b"[" * canonical.DEPTH_MAX + b"]" * canonical.DEPTH_MAX
+    for body in (b"[%b,[1]]", b"[[1],%b]", b"[1,%b,{}]"):
+        with pytest.raises(InputError, match="nested deeper"):
+            bounded_json.parse(body % deep)
 
 
 def test_a_body_has_so_many_bytes_and_is_an_object_where_one_is_wanted() -> None:

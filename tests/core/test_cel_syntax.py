@@ -68,6 +68,22 @@ def serialized(source: str) -> bytes:
         ("b.map(i, i.upperAscii())", 10, 1, ["i"], 0, False, [], 1),
         ("b.map(i, n > 1 ? i : 'y')", 14, 1, ["i"], 0, False, [], 1),
         ("b.map(i, n)", 9, 1, ["i"], 0, False, [], inf),
+        # What a loop goes over is outside of it; everything else of a loop is inside, however deep it stands.
+        ("(b + b).map(i, i)", 11, 1, ["i"], 0, False, [], 2),
+        ("b.map(i, cel.bind(t, i + 'x', t))", 13, 1, ["i", "t"], 0, True, [], inf),
+        ("b.map(i, [i + 'x'])", 12, 1, ["i"], 0, True, [], 1),
+        ("b.map(i, {'k': i + 'x'})", 13, 1, ["i"], 0, True, [], inf),
+        ("b.map(i, {i + 'x': 1})", 13, 1, ["i"], 0, True, [], inf),
+        ("b.map(i, {'k': i + 'x'}.k)", 14, 1, ["i"], 0, True, [], inf),
+        ("b.map(i, (i + 'x').trim())", 12, 1, ["i"], 0, True, [], 1),
+        ("b.map(i, i).map(j, j).map(k, k)", 25, 3, ["i", "j", "k"], 0, False, [], 1),
+        ("[a, b.map(i, i)[0]]", 13, 1, ["i"], 0, False, [], 2),
+        ("[b.map(i, i)[0], a]", 13, 1, ["i"], 0, False, [], 2),
+        ("{'k': a, 'l': b.map(i, i)[0]}", 15, 1, ["i"], 0, False, [], 2),
+        ("{b.map(i, i)[0]: a, 'l': a}", 15, 1, ["i"], 0, False, [], 3),
+        ("b.map(i, i)[0] == b.map(i, b.map(j, j)[0])[0]", 33, 2, ["i", "j"], 0, False, [], 1),
+        ("has({'k': a}.k) && has({'k': a}.k)", 9, 0, [], 2, False, [], 1),
+        ("a.matches('é+') || 'x'.matches(a) || a.matches('y')", 11, 0, [], 0, False, ["é+", "y"], 1),
     ],
 )
 def test_an_expression_has_so_many_parts_and_grows_so_far(
@@ -137,6 +153,21 @@ def test_what_is_bound_counts_as_often_as_it_is_used() -> None:
         _Growth().of(root_of(serialized("cel.bind(t, a, t)")), {"a": 65.0}, None)
     assert _Growth().of(root_of(serialized("cel.bind(t, a, t)")), {"a": 64.0}, None) == 64
     assert _Growth().of(root_of(serialized("n == 1 ? a : 'x'")), {"a": inf}, None) == inf
+
+
+def test_the_innermost_name_is_the_one_that_is_meant() -> None:
+    def growth(source: str, **known: float) -> float:
+        return _Growth().of(root_of(serialized(source)), known, None)
+
+    assert growth("cel.bind(a, a + 'x', a + a)", a=30.0) == 60
+    assert growth("cel.bind(t, a, t + t)", t=60.0) == 2
+    assert growth("b.map(i, i + i)", i=60.0) == 1
+    assert growth("cel.bind(t, a + a, b.map(t, t + t)[0] + t)") == 3
+    with pytest.raises(ExpressionError, match="grow without bound"):
+        growth("b.map(i, a + a)", a=60.0)
+    for source in ("b.map(i, cel.bind(t, a.trim(), t))", "b.map(i, b.map(j, i.trim())[0])"):
+        with pytest.raises(ExpressionError, match="on something else than its own item"):
+            growth(source)
 
 
 @pytest.mark.parametrize(

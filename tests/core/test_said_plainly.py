@@ -135,7 +135,7 @@ def test_results_that_have_no_place_say_why(value: Any, why: str) -> None:
 
 KINDS: dict[str, str] = {
     "string": "s", "int": "i", "bool": "b", "double": "d", "timestamp": "s", "list": "lLn", "list<string>": "Ln",
-    "list<list<string>>": "n", "map": "mM", "map<string,string>": "M", "dyn": "sibdlLnmM",
+    "list<list<string>>": "n", "map": "mM", "map<string,string>": "M", "dyn": "sibdlLnmM0",
 }  # fmt: skip
 
 
@@ -143,6 +143,7 @@ KINDS: dict[str, str] = {
 def test_values_are_of_their_types_alone(kind: str) -> None:
     values: dict[str, Any] = {
         "s": "x", "i": 1, "b": True, "d": 1.5, "l": ["x", 1], "L": ["x"], "n": [], "m": {"a": 1}, "M": {"a": "x"},
+        "0": None,
     }  # fmt: skip
     assert "".join(name for name, value in values.items() if fits(value, kind)) == KINDS[kind]
     assert fits([["x"]], "list<list<string>>")

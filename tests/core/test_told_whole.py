@@ -105,6 +105,7 @@ def test_bytes_are_canonical_whichever_writer_writes_them() -> None:
     assert canonical_bytes(value) == plain_bytes(value) == '{"a":{},"b":[1,true,null,"ü\\n"]}'.encode()
     assert canonical_bytes({"é": 1.0, "a": -0.0, "z": 1e21}) == '{"a":0,"z":1e+21,"é":1}'.encode()
     assert digest(value) == sha256_hex(canonical_bytes(value))
+    assert [digest(one) for one in ("a", None, 1)] == [sha256_hex(one) for one in (b'"a"', b"null", b"1")]
     assert canonical_bytes([2**53 - 1, -(2**53 - 1)]) == b"[9007199254740991,-9007199254740991]"
     for wrong in (2**53, -(2**53), "\ud800"):
         with pytest.raises(InputError) as caught:
