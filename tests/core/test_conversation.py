@@ -21,7 +21,7 @@ def answer(step: str, *calls: Any, text: str = "") -> Heard:
     return Heard(MODEL, {"text": text, "tool_calls": made}, step, answer=True)
 
 
-ASKED = Heard("requester", "Read INC0010001 for ann@x.example.")
+ASKED = Heard("requester", "Read INC0010001 for ann@x.example, true or false.")
 FOUND = Heard("tool:t.get", {"records": [{"id": "alpha"}]}, "a/1/1", "/records")
 LOOKUP = ["field:t.get#/records/id", "lookup:t.get#/records/id", "tool:t.get"]
 
@@ -63,6 +63,9 @@ def test_what_the_model_said_before_stays_its_own(said: Any, shown: str, wanted:
         ({"q": "INC0010001", "more": "made up"}, [LOOKUP[0], LOOKUP[2]]),
         ({"q": "INC0010001", "more": None}, [LOOKUP[0], LOOKUP[2]]),
         ({}, [LOOKUP[0], LOOKUP[2]]),
+        ({"q": "INC0010001", "all": True}, [LOOKUP[0], LOOKUP[2]]),
+        ({"q": "INC0010001", "all": False}, [LOOKUP[0], LOOKUP[2]]),
+        ({"q": "INC0010001", "to": "ann@x.example"}, LOOKUP),
     ],
 )
 def test_the_only_record_of_a_call_in_the_requesters_words_is_looked_up(arguments: Any, wanted: list[str]) -> None:

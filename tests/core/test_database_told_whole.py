@@ -75,8 +75,13 @@ def test_the_clock_goes_on_from_its_reading(monkeypatch: pytest.MonkeyPatch) -> 
     reading = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     clock, other = DatabaseClock(reading, 100.5), DatabaseClock(reading, 104.0)
     assert (clock.now(), clock.age(), clock.error) == (reading, 0.0, timedelta(seconds=2.5))
-    passed = 110.0
-    assert (clock.now(), clock.age(), clock.error) == (reading + timedelta(seconds=7), 7.0, timedelta(seconds=2.5))
+    for passed in (110.0, 103.75):
+        since = passed - 103.0
+        assert (clock.now(), clock.age(), clock.error) == (
+            reading + timedelta(seconds=since),
+            since,
+            timedelta(seconds=2.5),
+        )
     assert other.error == timedelta(0)
     assert timedelta(seconds=0.25) == db.CLOCK_ERROR_MAX
 

@@ -326,6 +326,9 @@ def test_a_result_that_does_not_fit_is_told_with_its_expression() -> None:
     with pytest.raises(ExpressionError) as caught:
         ENV.compile("trigger.n").test(VALUES)
     assert str(caught.value) == "`trigger.n` gives an int, not bool"
+    for other, kind in ((None, "null"), (0, "an int"), (1, "an int"), ("", "a string"), ([], "a list"), ({}, "a map")):
+        with pytest.raises(ExpressionError, match=f"^`trigger` gives {kind}, not bool$"):
+            ENV.compile("trigger").test({"trigger": other})
     with pytest.raises(ExpressionError) as caught:
         ENV.compile("amount > 1", "bool").test({})
     assert str(caught.value) == "'amount' has no value in `amount > 1`"
@@ -335,6 +338,7 @@ def test_a_result_that_does_not_fit_is_told_with_its_expression() -> None:
 
 
 def test_an_expression_says_what_it_reads_and_calls() -> None:
+    assert ENV.compile(" amount\n").source == " amount\n", "places in it are those of the document"
     told = {}
     for source in (
         "trigger.a.b",
@@ -448,6 +452,41 @@ def test_a_template_that_does_not_compile_is_told_by_its_path(value: Any, told: 
     assert str(caught.value).startswith(told)
 
 
+def test_a_value_of_any_form_is_a_template() -> None:
+    """A list or a text by itself is escaped, and placed, as one inside of a map is."""
+
+    class Everywhere:
+        def at(self, path: Path) -> Language | None:
+            return Language.HTML
+
+        def within(self, path: Path) -> bool:
+            return True
+
+    listed: Any = ["${{ tags }}", {"a": "<i>${{ tags[1] }}</i>"}]
+    assert compile_value(WORKFLOW, listed, languages=Everywhere()).render(VALUES) == [
+        ["x", "&lt;y&gt;"],
+        {"a": "<i>&lt;y&gt;</i>"},
+    ]
+    assert compile_value(WORKFLOW, "${{ tags[1] }}", languages=Everywhere()).render(VALUES) == "&lt;y&gt;"
+    cases: list[tuple[Any, str]] = [("${{ trigger.z.y }}", "result"), (["x", "${{ trigger.z.y }}"], "result[1]")]
+    for value, place in cases:
+        with pytest.raises(TemplateError, match=rf"^{place.replace('[', '.').replace(']', '.')}: ") as caught:
+            compile_value(WORKFLOW, value, "result").render(VALUES)
+        assert caught.value.where == place
+    inner = TemplateError(ExpressionError("is bad", where="run.id", remedy="Mend it."), ("a", 0), "with")
+    assert str(inner) == "with.a[0]: run.id: is bad. Mend it."
+
+
+@pytest.mark.parametrize("leaf", ["x", "${{ run.id }}", 1])
+def test_a_template_is_nested_as_deep_as_data_may_be(leaf: Any) -> None:
+    value, made = leaf, 1 if leaf == 1 else VALUES["run.id"] if "$" in leaf else leaf
+    for _ in range(DEPTH_MAX):
+        value, made = [value], [made]
+    assert compile_value(WORKFLOW, value).render(VALUES) == made
+    with pytest.raises(TemplateError, match=f"is nested deeper than {DEPTH_MAX} levels"):
+        compile_value(WORKFLOW, [value])
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
@@ -503,6 +542,12 @@ def test_a_source_is_taken_apart_into_leaves() -> None:
     assert list(scalars(value)) == [1, "x", None, True]
     assert list(scalars(value, ("n", "t"))) == ["a/b", 1, "c~", "x", None, True, "e", "l"]
     assert [pointed(value, at) for at in ("", "/a~1b", "/t", "/z", "/t/u")] == [value, value["a/b"], True, None, None]
+    nested: Any = {"a~1b": {"~0": {"c": 1}}, "a/b": 2, "l": [3]}
+    places = {"/a~01b/~00/c": 1, "/a~01b/~00": {"c": 1}, "/a~1b": 2, "/a~01b/c": None, "/l/0": None}
+    assert {at: pointed(nested, at) for at in places} == places
+    assert [Leaf(number, "", "").text for number in (1.0, 100.0, 0.1, -0.5, 1e-7, 7, False)] == [
+        *("1", "100", "0.1", "-0.5", "0.0000001", "7", "false"),
+    ]
     told = [
         (leaf.text, leaf.number, leaf.numeral) for leaf in (Leaf(v, "", "") for v in (1.50, 1e21, True, " 7 ", "x"))
     ]
@@ -534,6 +579,12 @@ def test_a_source_is_taken_apart_into_leaves() -> None:
         ("ana", "ana lee", False),
         ("", "", False),
         (" ", "  ", False),
+        ("x", True, False),
+        ("true", True, False),
+        (1, " 1 ", True),
+        (1000, "1,000", True),
+        (100.0, "100", True),
+        (100, "1e2", False),
     ],
 )
 def test_a_whole_leaf_is_the_wanted_value_or_not(leaf: Any, wanted: Any, held: bool) -> None:

@@ -148,11 +148,27 @@ async def test_who_has_gone_is_not_told(fault: Exception | None) -> None:
     await asyncio.sleep(0)
     desk.gate.set()
     assert await asyncio.wait_for(first, 30) == 10
+    assert desk.begun == [1, [2, 3]], "what was to be written is written"
     if fault is None:
         assert await asyncio.wait_for(stays, 30) == 30
     else:
         with pytest.raises(OSError, match="gone"):
             await asyncio.wait_for(stays, 30)
+
+
+async def test_what_a_single_one_left_behind_is_written_alone() -> None:
+    desk = Desk()
+    first = asyncio.create_task(desk.grouping.apply(1))
+    await asyncio.sleep(0)
+    gone = asyncio.create_task(desk.grouping.apply(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    desk.gate.set()
+    assert await asyncio.wait_for(first, 30) == 10
+    assert await asyncio.wait_for(desk.grouping.apply(3), 30) == 30
+    assert sorted(desk.begun) == [1, 2, 3]
+    assert desk.open == 0
 
 
 async def test_so_many_writers_write_at_once() -> None:

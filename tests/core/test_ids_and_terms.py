@@ -45,7 +45,9 @@ def test_a_derived_id_is_the_same_for_the_same_name_and_keeps_the_runs_time() ->
 
 
 def test_other_ids_are_made_of_what_they_name_or_of_nothing() -> None:
-    assert correlation_id(RUN, "a") == uuid5(RUN, "a")
+    named = ("a", "A", " a", "a/1", "")
+    assert [correlation_id(RUN, name) for name in named] == [uuid5(RUN, name) for name in named]
+    assert correlation_id(UUID(int=1), "a") == uuid5(UUID(int=1), "a")
     nonces = {new_nonce() for _ in range(50)}
     assert len(nonces) == 50
     assert {len(one) for one in nonces} == {22}, "128 bits, as URLs take them"
@@ -74,6 +76,9 @@ def test_terms_are_read_back_as_they_were_stored(terms: Terms) -> None:
     assert stored["tier"] == str(terms.tier)
     with pytest.raises(ValueError, match="tier"):
         Terms.from_json({**stored, "tier": "huge"})
+    for name, other in {"fresh_seconds": "5", "two_person": 1, "remind_seconds": [1.5], "approvers": None}.items():
+        with pytest.raises(ValueError, match=name):
+            Terms.from_json({**stored, name: other})
 
 
 def test_a_quorum_has_a_seat_and_names_its_source() -> None:

@@ -86,6 +86,9 @@ async def test_a_rest_ends_by_its_event_or_its_time() -> None:
     woken.set()
     await asyncio.wait_for(rest(asyncio.Event(), 3600.0, woken), 30)
     assert not woken.is_set()
+    woken.set()
+    await asyncio.wait_for(rest(event, 3600.0, woken), 30)
+    assert not woken.is_set(), "whatever has ended the rest"
 
 
 async def test_an_outcome_that_is_not_recorded_is_logged_until_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:

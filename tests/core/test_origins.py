@@ -13,7 +13,7 @@ from core.origins.leaves import pointed
 from core.origins.matching import STEPS_MAX, VALUE_CHARS_MAX, ArgumentKind, Matcher
 from core.origins.words import UNICODE, Words
 
-TEXT, FLAG = ArgumentKind.TEXT, ArgumentKind.FLAG
+VALUE, TEXT, FLAG = ArgumentKind.VALUE, ArgumentKind.TEXT, ArgumentKind.FLAG
 MODEL, REQUESTER = [["model"]], [["requester"]]
 EVIL = "mallory@evil.example"
 READ = "mail.message.get"
@@ -288,6 +288,32 @@ def test_too_much_work_leaves_it_unknown() -> None:
         bounded = Matcher(steps_max=steps_max)
         bounded.given("requester", "ana and raj")
         assert bounded.origins("ana") == origins
+
+
+def test_what_is_not_traced_to_its_end_is_unknown_whatever_was_found_before() -> None:
+    def traced(steps_max: int, value: Any, kind: ArgumentKind) -> tuple[list[list[str]], int]:
+        matcher = Matcher(steps_max=steps_max)
+        matcher.given("requester", "ana@x.example")
+        matcher.shown(READ, {"note": "see ana@x.example, or raj"})
+        return matcher.origins(value, kind), matcher.steps
+
+    for value, kind in (("ana@x.example", VALUE), ("ana@x.example", TEXT), ("ask ana@x.example&#46;", TEXT)):
+        whole, steps = traced(10_000, value, kind)
+        assert ["requester", f"tool:{READ}"] in whole
+        assert traced(steps, value, kind) == (whole, steps)
+        for fewer in range(1, steps):
+            assert ["unknown"] in traced(fewer, value, kind)[0], fewer
+
+
+def test_each_part_of_a_text_is_asked_for_once() -> None:
+    matcher = asked("pay 0 to ana@x.example")
+    assert matcher.origins("to ana@x.example &amp; ana@x.example", TEXT) == [["model", "text"], *REQUESTER]
+    assert matcher.origins(["to raj@x.example", 0, "ana@x.example"], TEXT) == [
+        *(["model", "text"], ["model"]),
+        *REQUESTER * 3,
+    ]
+    assert matcher.origins({"a": "to raj@x.example"}, TEXT, known=("a",)) == [["model", "text"], ["model"]]
+    assert [matcher.origins(nothing) for nothing in (0, 0.0, "0")] == [REQUESTER] * 3
 
 
 HOSTILE = ["a.", "a ", "1,111", "a-", "-", ".aa1", "é", "US13 ", "may 1 ", "@", "https://", "\u200b", "ß", "a@b.c "]

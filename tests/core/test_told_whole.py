@@ -396,7 +396,15 @@ def test_a_text_may_mean_these_principals_and_no_others() -> None:
         *("person:ana", "slack:ANA", "token:ana", "person:ana", "os:ana", "servicenow:ana", "email:ana", "email:ana"),
         "oidc:Ana",
     )
-    assert readings(" ") == ()
+    assert readings("T1:Ana Lee") == tuple(
+        principal(kind, "T1:Ana Lee")
+        for kind in (
+            *(Kind.PERSON, Kind.SLACK, Kind.BEARER, Kind.PERSON, Kind.OS, Kind.SERVICENOW, Kind.EMAIL, Kind.EMAIL),
+            Kind.OIDC,
+        )
+    ), "a colon names no kind"
+    assert readings("email:") == readings("Email: ")
+    assert readings(" ") == readings("") == ()
 
 
 def test_a_directory_knows_whom_a_text_stands_for() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.origins.disguises import disguises, plain
+from core.origins.leaves import leaves
 from core.origins.matching import ArgumentKind, Matcher
 from core.origins.said import Parts, Said
 from core.origins.words import Words, at_clock, moment, number, numeral
@@ -29,6 +30,20 @@ TEXTS: dict[str, tuple[str, set[str], set[Any], set[str], list[str]]] = {
         {("2024", 5, 15), (None, 6, 3), ("2023", 9, 4), (None, 12, 31)},
         set(),
         [],
+    ),
+    "1,234,567.8901 of 1,234,567, 8 or 12,345x 5-1,000 x+2 -a": (
+        "1,234,567.8901 of 1,234,567 , 8 or 12 , 345x 5-1 , 000 x+2 - a",
+        {"1234567.8901", "1234567", "8", "12"},
+        set(),
+        set(),
+        [],
+    ),
+    "_'x@a.example or _ 'y@b.example": (
+        "_'x@a.example or _ ' y@b.example",
+        set(),
+        set(),
+        set(),
+        ["_'x@a.example", "y@b.example"],
     ),
     "may, 2024-05-15t10:00 1999": ("may , 2024-05-15t10:00 1999", {"1999"}, {("2024", 5, 15)}, set(), []),
     "1 of 2 of may and june 31 of 1999": (
@@ -69,6 +84,12 @@ def test_a_text_is_cut_into_its_words(text: str) -> None:
     assert found == words
     assert "".join(cut.lexemes) == cut.folded == text.lower()
     assert cut.numbers == {Decimal(one) for one in words[1]}
+
+
+@pytest.mark.parametrize("around", ["\t", "\n", " \r\n ", "\u00a0", "\u2003"])
+def test_blanks_around_a_text_are_no_part_of_it(around: str) -> None:
+    assert Words.of(f"{around}Ana{around}Lee{around}") == Words("ana lee")
+    assert [leaf.words.folded for leaf in leaves([around, f"{around}x"])] == ["", "x"]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +159,8 @@ def test_a_clock_stands_alone_or_behind_a_date(text: str, stands: bool) -> None:
         ("a&amp;b", ["a&b"], "aampb"),
         ("\\u0041\\x42", ["AB"], "u0041x42"),
         ("QUJDREVGR0g= 4142434445", ["ABCDEFGH", "ABCDE"], "qujdrevgr0g4142434445"),
+        ("Pz8_Pj4-", ["???>>>"], "pz8pj4"),
+        ("Pz8/Pj4+ \\x41", ["Pz8/Pj4+ A", "???>>>"], "pz8pj4x41"),
         ("plain", [], "plain"),
         ("\ufb01go\uff20x\u3002y", ["figo@x.y"], "figoxy"),
         ("ana\u200b lee", ["ana lee"], "analee"),
