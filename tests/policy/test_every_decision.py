@@ -259,6 +259,16 @@ MISTAKES = {
         "applies: {operations: [htp.*, slack.*], connectors: [slak, slack], workflows: [any]}",
         "rules:\n- {id: a, match: {connector: slack}, outcome: deny}",
     ),
+    "applies to the beginnings of names": (
+        "applies: {operations: [slack.*, slack.*, slack.message, htp.*], connectors: [slack, people, slac]}",
+        "rules:\n- {id: a, match: {connector: slack}, outcome: deny}",
+    ),
+    "unknown connector of an operation": (
+        "",
+        "rules:\n- {id: a, match: {connector: slack}, outcome: deny}\n"
+        "- {id: b, match: {connector: slak, operation: slack.*}, outcome: deny}\n"
+        "- {id: c, match: {connector: slack, operation: slack.message.pst}, outcome: deny}",
+    ),
 }
 
 
@@ -278,6 +288,8 @@ SCOPES = {
     "connectors": AppliesDocument(connectors=("servicenow",)),
     "people": AppliesDocument(connectors=("people",)),
     "operations": AppliesDocument(operations=(UPDATE, "slack.*")),
+    "generic": AppliesDocument(operations=(RECORD,)),
+    "narrow": AppliesDocument(operations=(NOTE,)),
     "both": AppliesDocument(connectors=("slack",), operations=("*.message.*",)),
     "neither": AppliesDocument(connectors=("slack",), operations=("http.*",)),
 }
