@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.catalog import load_catalog
+from connectors.catalog import Catalog, load_catalog
 from core.errors import DefinitionError
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_node import AgentNode, Limits
@@ -72,6 +72,20 @@ def test_a_limit_of_cost_needs_a_known_price() -> None:
     assert agent('limits: {cost: "1.00"}').limits.cost == "1.00"
     with pytest.raises(DefinitionError, match="price of 'nobody-knows' is not known"):
         load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % 'limits: {cost: "1.00"}', "w.yaml", CATALOG)
+
+
+def test_without_a_model_to_ask_everything_else_of_an_agent_is_checked_all_the_same() -> None:
+    without = Catalog({name: one for name, one in CATALOG.operations.items() if name != "model.chat.complete"})
+    more = "tools: [no.such.operation]\n      result: {type: nothing}\n      limits: {cost: '1.00'}"
+    with pytest.raises(DefinitionError) as caught:
+        load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % more, "w.yaml", without)
+    found = [(one.line, one.message.partition("'")[0].partition(": ")[0]) for one in caught.value.problems]
+    assert found == [
+        (7, "there is no operation "),
+        (11, "there is no operation "),
+        (12, "This is no JSON Schema that can be used"),
+        (13, "The price of "),
+    ]
 
 
 def test_the_turns_that_are_remembered_bound_the_channel() -> None:

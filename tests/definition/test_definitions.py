@@ -159,6 +159,7 @@ async def test_people_are_those_of_the_tenant_under_the_digest_that_counts(held:
     held.directories["acme"] = second
     assert await found("acme", "d2") is second, "published since"
     assert await found("acme", "d1") is second, "another has taken its place"
+    assert await found("acme", None) is NOBODY, "a run that began before there was any"
     assert held.asked == ["acme", "other", "acme", "acme"]
 
 
@@ -195,6 +196,31 @@ async def test_a_set_is_known_when_each_of_its_policies_is(declared: Any, monkey
         assert await held(p, q) == (["p", "q"], [])
         assert await held(q) == (["q"], [])
     assert asked == [("acme", q)]
+
+
+@pytest.mark.req("U-4")
+async def test_a_policy_that_cannot_be_read_any_more_says_where_and_is_kept(
+    declared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "policy: q\nversion: 7\napplies: {workflows: [w]}\n"
+    text += "rules: [{id: a, match: {operation: gone.*}, outcome: deny}]\n"
+    digest, asked = sha256_hex(text.encode()), list[str]()
+
+    async def policy(connection: Any, tenant: str, digest: str) -> Any:
+        asked.append(tenant)
+        return "q", 7, text
+
+    monkeypatch.setattr(documents, "policy", policy)
+    definitions = Definitions(declared)
+    for tenant in ("acme", "other"):
+        [broken] = (await definitions.policies(NO_CONNECTION, tenant, [digest])).broken
+        assert broken.digest == digest
+        assert broken.message.startswith("q@7:4:25: rule a: no operation matches 'gone.*'.")
+        assert (broken.scope.covers("w", "slack.message.post"), broken.scope.covers("v", "slack.message.post")) == (
+            True,
+            False,
+        )
+    assert asked == ["acme"]
 
 
 async def test_a_tenant_without_policies_has_the_set_without_members(declared: Any) -> None:

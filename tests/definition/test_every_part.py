@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from connectors.catalog import load_catalog
+from connectors.catalog import Source, load_catalog
 from connectors.operation import Operation
 from core.errors import CountersealError, DefinitionError, InputError
 from core.templates import Template
@@ -28,6 +28,7 @@ from runtime.definition.people import load_directory
 from runtime.definition.workflow import extended, load_workflow, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.workflow import Workflow
+from tests.definition.conftest import DECLARATIONS
 from tests.support.whole import as_it_was
 
 pytestmark = pytest.mark.req("X-1")
@@ -238,6 +239,24 @@ FAULTS = {
     "agents": "- {id: a, agent: {model: unknown-model, instructions: '${{ x }}', input: i, tools: [x.y.z, "
     "{do: probe.effect.apply, with: {zz: 1}}], limits: {cost: '1'}, result: {type: x}, remember: {channel: n}}}",
     "turns": "- {id: a, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: m}}, set: {m: 1}}",
+    "what each kind gives": "\n".join(
+        f"- {{{step}, set: {{n: '${{{{ output }}}}', m: '${{{{ signal }}}}'}}, reference: '${{{{ output.x }}}}'}}"
+        for step in (
+            f"id: a, {CALL}",
+            "id: b, do: probe.case.open",
+            "id: c, approve: {summary: s, approvers: {group: g}}",
+            "id: d, task: {title: t, form: {type: object, properties: {x: {type: string}}}, assign: {group: g}}",
+            "id: e, run: other",
+            "id: f, agent: {model: gpt-4o, instructions: i, input: i}",
+            "wait: {for: PT1H}",
+            "wait: {signal: s}",
+            "continue_with: {workflow: other}",
+            "id: z",
+        )
+    ),
+    "foreign keys without a meaning": f"- {{id: a, {CALL}, abandon: false, inherit: [], else: []}}\n"
+    "- {if: '${{ true }}', then: [{set: {n: 1}}], set: {}, timeout: PT1H}",
+    "needs of one line": f"- {{id: a, {CALL}}}\n- {{id: b, needs: [y, a, x, a], {CALL}, set: {{z: 1, y: 2}}}}",
     "turns of nothing": "- {id: a, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: z}}}",
 }
 WHOLES = {
@@ -317,6 +336,61 @@ def test_extensions_are_placed_and_refused_as_they_were(compiled: Callable[[str]
     as_it_was(EXPECTED.with_name("every_extension.json"), found)
 
 
+def test_a_fault_of_an_extension_is_told_by_its_own_place(compiled: Callable[[str], Workflow]) -> None:
+    """However many extensions there were before, and wherever in a branch the fault stands."""
+    good = {"steps": [{"id": "c", "set": {"n": 4}}, {"id": "d", "set": {"n": 5}}]}
+    for before in range(3):
+        rows = [MutationRow(n, "p", good if n == 0 else {"steps": [{"set": {"n": n}}]}, {}, ()) for n in range(before)]
+        for at in range(2):
+            steps = [{"set": {"n": 1}}] * at + [{"if": "${{ true }}", "then": [{"set": {"n": 1}}, {"set": {"z": 1}}]}]
+            with pytest.raises(InputError) as caught:
+                extended(compiled(BASE), [*rows, MutationRow(9, "p", {"steps": steps}, {}, ())])
+            assert caught.value.where == f"steps[{at}].then[1].set.z"
+
+
+def test_an_extended_graph_has_what_its_new_steps_bring(compiled: Callable[[str], Workflow]) -> None:
+    base = compiled(BASE.replace("set: {n: 3}", "set: {n: '${{ size([1]) }}'}, reference: '${{ steps.b.status }}'"))
+    call = {"do": "probe.effect.apply", "with": {"name": "${{ steps.new.output.x.lowerAscii() }}"}}
+    source = {
+        "steps": [{"id": "new", "do": "probe.effect.apply", "with": {"name": "x"}, "on_failure": [call | {"id": "f"}]}]
+    }
+    with pytest.raises(InputError, match="undeclared"):
+        extended(base, [MutationRow(1, "p", source, frozen("probe.effect.apply"), ())])
+    source["steps"].append(call | {"id": "next"})
+    source["steps"][0]["on_failure"] = [{"set": {"n": "${{ error.code }}"}}]
+    found = extended(base, [MutationRow(1, "p", source, frozen("probe.effect.apply"), ())])
+    assert (found.graph.failed, base.graph.failed) == ({"set_4_on_failure_0": "new"}, {})
+    assert (sorted(found.graph.leaves), found.graph.read) == (
+        ["a", "b", "g", "new", "next", "set_3", "set_4_on_failure_0"],
+        base.graph.read | {"new"},
+    )
+    assert ([*found.operations], found.functions) == (["probe.effect.apply"], ("lowerAscii", "size"))
+    assert (found.name, found.digest, found.graph.digest) == (base.name, base.digest, base.graph.digest)
+
+
+def frozen(*names: str) -> dict[str, Any]:
+    known = load_catalog([Source("probe.yaml", DECLARATIONS)]).operations
+    return {name: known[name].model_dump(mode="json", by_alias=True) for name in names}
+
+
+@pytest.mark.parametrize("result", ["0", "false", "{}", "[]", "''"])
+def test_a_result_may_be_nothing_much(compiled: Callable[[str], Workflow], result: str) -> None:
+    head = "workflow: w\nversion: 1\n"
+    found = compiled(f"{head}result: {result}\nsteps: [{{reference: x}}]\n").graph.result
+    assert found is not None
+    assert found.render({}) in (0, False, {}, [], "")
+    assert compiled(f"{head}steps: [{{reference: x}}]\n").graph.result is None
+
+
+def test_steps_that_wait_for_nobody_stand_in_the_order_of_the_document(compiled: Callable[[str], Workflow]) -> None:
+    names = ("z", "b", "a", "y", "c")
+    text = HEAD + "\n".join(f"- {{id: {name}, needs: [], set: {{n: 1}}}}" for name in names)
+    text += "\n- {id: last, needs: [c, z], set: {n: 1}}\n- {id: first, needs: [], set: {n: 1}}\n"
+    nodes = compiled(text).graph.root.nodes
+    assert [node.id for node in nodes] == [*names, "last", "first"]
+    assert [node.needs for node in nodes][-2:] == [("c", "z"), ()]
+
+
 @pytest.mark.parametrize(("more", "fits"), [(8, True), (9, False)])
 def test_a_graph_has_so_many_steps(
     compiled: Callable[[str], Workflow], monkeypatch: pytest.MonkeyPatch, more: int, fits: bool
@@ -368,6 +442,8 @@ WRONG = {
     "strange key": ("name: Cat", "nme: Cat"),
     "person id": ("id: cat", "id: .cat"),
     "machine twice": ("id: bot2", "id: cat"),
+    "account of a person and a machine, twice": ("servicenow: [x, y]", "servicenow: [al, AL]"),
+    "accounts of two kinds": ("name: Cat", "name: Cat, os: [ANN, own], slack: U0ANN"),
 }
 
 
@@ -397,6 +473,9 @@ rules:
    escalate: {after: PT1H, to: {group: kyc}}}
 - {id: f, match: {connector: x}, outcome: deny}
 - {id: g, match: {connector: x}, outcome: allow, in_doubt: {approvers: [{group: owners}]}}
+- {id: h, match: {connector: x}, outcome: allow, in_doubt: {approvers: [{group: leads}, {group: owners, of: 3}]}}
+- {id: i, match: {connector: x}, outcome: needs_approval, approvers: [{group: leads}],
+   in_doubt: {approvers: [{group: no}]}}
 """
 
 

@@ -135,3 +135,23 @@ def test_a_declaration_of_an_installation_opens_no_way_around_the_rules_about_a_
         "servicenow.problem.update": {RECORD: "action.target.startsWith('problem/')"},
         "slack.message.post": {"slack.alert.post": "true", "alerts.alert.post": "true"},
     }
+
+
+def test_targets_are_compared_by_their_forms_and_not_by_what_resembles_them() -> None:
+    """A point is a point, and the beginning of a target is not all of it."""
+    targets = {"dotted": "a.b/{sys_id}", "other": "axb/{sys_id}", "short": "a.b", "deep": "a.b/{sys_id}/c"}
+    declared = [
+        own(f"crm.{name}.update", "servicenow:update", target, connector="servicenow")
+        for name, target in targets.items()
+    ]
+    catalog = load_catalog([Source("own.yaml", json.dumps({"operations": declared}))])
+    found = {name: generics_of(catalog.operations[f"crm.{name}.update"], catalog) for name in targets}
+    assert found == {
+        "dotted": {RECORD: "action.target.startsWith('a.b/')"},
+        "other": {RECORD: "action.target.startsWith('axb/')"},
+        "short": {},
+        "deep": {
+            RECORD: "action.target.startsWith('a.b/')",
+            "crm.dotted.update": "action.target.startsWith('a.b/')",
+        },
+    }

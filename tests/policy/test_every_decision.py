@@ -265,9 +265,11 @@ MISTAKES = {
     ),
     "unknown connector of an operation": (
         "",
-        "rules:\n- {id: a, match: {connector: slack}, outcome: deny}\n"
-        "- {id: b, match: {connector: slak, operation: slack.*}, outcome: deny}\n"
-        "- {id: c, match: {connector: slack, operation: slack.message.pst}, outcome: deny}",
+        (
+            "rules:\n- {id: a, match: {connector: slack}, outcome: deny}\n"
+            "- {id: b, match: {connector: slak, operation: slack.*}, outcome: deny}\n"
+            "- {id: c, match: {connector: slack, operation: slack.message.pst}, outcome: deny}"
+        ),
     ),
 }
 
