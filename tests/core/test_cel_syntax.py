@@ -137,6 +137,39 @@ def test_a_text_grows_by_what_is_put_into_it(source: str, growth: float) -> None
     assert _Growth().of(root_of(serialized(source)), {}, None) == growth
 
 
+@pytest.mark.parametrize(
+    ("result", "own"),
+    [
+        ("i", True),
+        ("a", False),
+        ("[i, 'x', 1]", True),
+        ("[i, a]", False),
+        ("[a, i]", False),
+        ("n > 1 ? i : 'y'", True),
+        ("{'k': true}.k ? i : 'y'", True),
+        ("n > 1 ? a : i", False),
+        ("n > 1 ? i : a", False),
+        ("optional.of(i).orValue('x')", True),
+        ("optional.of(a).orValue(i)", False),
+        ("optional.of(i).orValue(a)", False),
+        ("dyn(i)", True),
+        ("dyn(a)", False),
+        ("a == i", True),
+        ("size(b)", True),
+        ("i.split(',')", True),
+        ("{'k': i}", False),
+        ("{'k': i}.k", False),
+        ("b.map(j, j)", False),
+        ("b.map(j, j)[0]", False),
+        ("b.filter(j, j == i)", False),
+        ("b.exists(j, j == i)", False),
+    ],
+)
+def test_a_loop_over_parts_of_its_items_is_no_longer_than_they_are(result: str, own: bool) -> None:
+    """Anything else is made once for each item: there is no bound by what the expression reads."""
+    assert _Growth().of(root_of(serialized(f"b.map(i, {result})")), {}, None) == (1 if own else inf)
+
+
 @pytest.mark.parametrize("keys", ["1u, 'k'", "1u, 1", "'k', 1u", "1u, 1, 'k'", "1, 'k', true, 1u"])
 def test_an_unsigned_key_stands_beside_no_other_kind(keys: str) -> None:
     source = "{%s}" % ", ".join(f"{key}: a" for key in keys.split(", "))  # noqa: UP031

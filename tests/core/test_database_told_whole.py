@@ -205,6 +205,26 @@ async def test_connections_are_closed_with_their_database(made: Any) -> None:
     async with database.connection():
         pass
     assert made[2][2].heard[-1] == "terminated", "nobody would close it any more"
+    with suppress(Broken):
+        async with Database("postgresql://c/d", "r") as other:
+            async with other.connection():
+                pass
+            raise Broken
+    assert made[3][2].heard[-1] == "closed", "whatever has ended its use"
+
+
+async def test_the_connection_that_was_used_last_is_used_next(made: Any) -> None:
+    """One that has lain idle may have been closed by whoever is between; those beyond the need stay idle."""
+    database = Database("postgresql://c/d", "r")
+    async with database.connection() as first, database.connection() as second, database.connection() as third:
+        assert len({id(first), id(second), id(third)}) == 3
+    for _ in range(3):
+        async with database.connection() as again:
+            assert again is first, "it was given back last"
+    made[0][2].ended = True
+    async with database.connection() as again:
+        assert again is second
+    assert len(made) == 3
 
 
 async def test_connections_that_a_restart_has_closed_are_passed_over(made: Any) -> None:

@@ -314,10 +314,13 @@ def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
 
 
 def test_a_result_that_does_not_fit_is_told_with_its_expression() -> None:
-    bound = ENV.bind(VALUES)
+    bound = ENV.bind(VALUES | {"trigger": {"n": 1, "t": "a^b", "z": None}})
     for source, want, told in (
         ("trigger.n", "string", "`trigger.n` gives an int, not string"),
         ("trigger.t", "bool", "`trigger.t` gives a string, not bool"),
+        ("trigger.z", "int", "`trigger.z` gives null, not int"),
+        ("[trigger.z][0]", "string", "`[trigger.z][0]` gives null, not string"),
+        ("trigger.t == '' ? 1 : trigger.n", "string", "`trigger.t == '' ? 1 : trigger.n` gives an int, not string"),
         ("1.0 / 0.0", None, "`1.0 / 0.0` gives a number that JSON cannot hold"),
     ):
         with pytest.raises(ExpressionError) as caught:

@@ -218,3 +218,4 @@ async def test_a_statement_is_filled_up_with_calls_that_are_not_made(count: int,
 def test_a_call_that_takes_no_lock_in_order_goes_alone() -> None:
     assert can_share(Call("f", (), ("a",)), [])
     assert not can_share(Call("f", ()), [])
+    assert can_share(Call("f", (), ()), [Call("g", (), ("b",))]), "one that takes no lock at all"

@@ -106,3 +106,8 @@ def test_a_contributor_is_read_back_as_written() -> None:
     assert one.to_json() == {"role": "updater", "principal": "servicenow:rquist", "person": None}
     with pytest.raises(ValueError, match="role"):
         Contributor.from_json({"role": "friend", "principal": "x", "person": None})
+    for name, other in {"role": None, "principal": 7, "person": True}.items():
+        with pytest.raises(ValueError, match=name):
+            Contributor.from_json({**one.to_json(), name: other})
+        with pytest.raises(ValueError, match=f"required field `{name}`"):
+            Contributor.from_json({key: value for key, value in one.to_json().items() if key != name})

@@ -76,6 +76,32 @@ async def test_an_answer_comes_if_it_is_there_before_the_stop() -> None:
         await unless(asyncio.Event(), fail())
 
 
+async def test_what_nobody_waits_for_any_more_has_ended_when_the_waiting_ends() -> None:
+    stop, told = asyncio.Event(), list[str]()
+
+    async def ask() -> str:
+        told.append("asked")
+        try:
+            return str(await asyncio.Event().wait())
+        finally:
+            await asyncio.sleep(0)
+            told.append("put away")
+
+    waiting = asyncio.create_task(unless(stop, ask()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    stop.set()
+    assert await asyncio.wait_for(waiting, 30) is None
+    assert told == ["asked", "put away"]
+    waiting = asyncio.create_task(unless(asyncio.Event(), ask()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert told == ["asked", "put away"] * 2
+    assert len(asyncio.all_tasks()) == 1
+
+
 async def test_a_rest_ends_by_its_event_or_its_time() -> None:
     event = asyncio.Event()
     await rest(event, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
 
@@ -103,7 +103,12 @@ def test_long_expressions_are_cut(length: int, shown: int) -> None:
     ("value", "made"),
     [
         (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02T03:00:00Z"),
+        (datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=5))), "2026-01-01T22:00:00Z"),
+        (datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=timezone(-timedelta(hours=1))), "2026-01-02T04:04:05.000600Z"),
         (timedelta(seconds=90), "PT90S"),
+        (timedelta(0), "PT0S"),
+        (timedelta(seconds=-100), "PT-100S"),
+        (timedelta(microseconds=1), "PT0.000001S"),
         (timedelta(milliseconds=1500), "PT1.5S"),
         (True, True),
         (3, 3),
@@ -121,6 +126,10 @@ def test_results_are_plain(value: Any, made: Any) -> None:
     [
         (float("inf"), "a number that JSON cannot hold"),
         ({1: 2}, "a map whose keys are not strings"),
+        ({"a": 1, 2: 3}, "a map whose keys are not strings"),
+        ([{"a": {True: 1}}], "a map whose keys are not strings"),
+        ([float("-inf")], "a number that JSON cannot hold"),
+        (bytearray(b"x"), "bytes"),
         (b"x", "bytes"),
         (UUID(int=0), "a value of type UUID"),
     ],

@@ -162,6 +162,8 @@ def test_a_clock_stands_alone_or_behind_a_date(text: str, stands: bool) -> None:
         ("Pz8_Pj4-", ["???>>>"], "pz8pj4"),
         ("Pz8/Pj4+ \\x41", ["Pz8/Pj4+ A", "???>>>"], "pz8pj4x41"),
         ("plain", [], "plain"),
+        ("\ue000-\u0378 Stra\u00dfe", [], "\ue000\u0378strasse"),
+        ("\u00c5ngstr\u00f6m \u0130 \u2460", ["\u00c5ngstr\u00f6m \u0130 1"], "angstromi1"),
         ("\ufb01go\uff20x\u3002y", ["figo@x.y"], "figoxy"),
         ("ana\u200b lee", ["ana lee"], "analee"),
         ("QUJDREVGR0", ["ABCDEFG"], "qujdrevgr0"),
