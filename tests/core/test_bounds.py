@@ -75,6 +75,12 @@ def test_a_body_has_so_many_bytes_and_is_an_object_where_one_is_wanted() -> None
     with pytest.raises(InputError, match="bytes"):
         bounded_json.parse(b"[12]", bytes_max=3)
     assert bounded_json.parse_object(b'{"a": 1}') == {"a": 1}
+    assert bounded_json.parse_object(b'{"a": 1}', bytes_max=8) == {"a": 1}
+    for read in (bounded_json.parse, bounded_json.parse_object):
+        with pytest.raises(InputError, match=r"^of it: is 8 bytes long; at most 7 are accepted"):
+            read(b'{"a": 1}', bytes_max=7, where="of it")
+        with pytest.raises(InputError, match=r"^of it: is nested deeper"):
+            read(b'{"a": ' + b"[" * 40 + b"]" * 40 + b"}", where="of it")
     for body in (b"[1]", b'"x"', b"1", b"null"):
         with pytest.raises(InputError, match="is not a JSON object"):
             bounded_json.parse_object(body, where="body")

@@ -455,6 +455,27 @@ def test_a_template_that_does_not_compile_is_told_by_its_path(value: Any, told: 
     assert str(caught.value).startswith(told)
 
 
+def test_each_item_of_a_value_is_escaped_as_its_own_place_says() -> None:
+    class ByPlace:
+        def at(self, path: Path) -> Language | None:
+            places = {("a", 1): Language.HTML, ("a", 2, "x"): Language.URL_PART, ("a", 2, "y", 0): Language.MRKDWN}
+            return places.get(path)
+
+        def within(self, path: Path) -> bool:
+            return True
+
+    given = {"trigger": ["<a&'>", "<a&'>", {"x": "<a&'>", "y": ["<a&'>", "<a&'>", 5, True, None]}]}
+    template = compile_value(WORKFLOW, {"a": "${{ trigger }}"}, languages=ByPlace())
+    assert template.render(given) == {
+        "a": ["<a&'>", "&lt;a&amp;&#x27;&gt;", {"x": "%3Ca%26%27%3E", "y": ["&lt;a&amp;'&gt;", "<a&'>", 5, True, None]}]
+    }
+
+
+def test_numbers_stand_in_a_text_as_json_writes_them() -> None:
+    text = "${{ 1 }} ${{ 1.0 }} ${{ -0.5 }} ${{ true }} ${{ 100000000000000000000.0 }} ${{ trigger.n }}"
+    assert compile_template(WORKFLOW, text).render(VALUES | {"trigger": {"n": 2.0}}) == "1 1.0 -0.5 true 1e+20 2.0"
+
+
 def test_a_value_of_any_form_is_a_template() -> None:
     """A list or a text by itself is escaped, and placed, as one inside of a map is."""
 

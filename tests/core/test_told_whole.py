@@ -124,6 +124,10 @@ def test_bytes_are_canonical_whichever_writer_writes_them() -> None:
         (1.0, False),
         ({"a": [1, (2, "x")]}, True),
         ({"ü": 1}, False),
+        ({"a": 1, "ü": 1}, False),
+        ({"a": 1, 2: 1}, False),
+        ([1, "a", 1.5], False),
+        ({"a": 1, "b": [True, 0.5]}, False),
         ({1: 1}, False),
         ({"a": {"b": 1.5}}, False),
         ([[], {}, [None]], True),
@@ -249,6 +253,14 @@ class Outer(BaseModel):
     some: Annotated[tuple[int, ...], Field(min_length=2)] = (1, 2)
 
 
+class Several(BaseModel):
+    d: int
+    b: int
+    e: int
+    a: int
+    c: int
+
+
 def problems(text: str) -> list[str]:
     with pytest.raises(DefinitionError) as caught:
         validate(load_document(text, "f"), Outer)
@@ -277,6 +289,10 @@ def test_problems_of_a_document_come_in_its_order() -> None:
         "f:3:9: inner: unknown key 'nam'. Did you mean 'name'?",
         "f:4:1: if: input should be a valid string.",
     ]
+    missing = [f"f:1:1: the key {name!r} is missing." for name in ("a", "b", "c", "d", "e")]
+    with pytest.raises(DefinitionError) as caught:
+        validate(load_document("{}", "f"), Several)
+    assert [str(problem) for problem in caught.value.problems] == missing, "of one place in the order of their words"
     assert problems("some: [x]") == ["f:1:8: some[0]: input should be a valid integer."], "too short is its echo"
 
 
