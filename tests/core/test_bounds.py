@@ -27,6 +27,10 @@ def test_a_document_has_so_many_bytes() -> None:
     assert documents.load_document(text, "d.yaml").value == {"a": text[3:]}
     with pytest.raises(DefinitionError, match=f"is {documents.TEXT_BYTES_MAX + 1} bytes long"):
         documents.load_document(text + "x", "d.yaml")
+    wide = "a: " + "é" * (documents.TEXT_BYTES_MAX // 2 - 2)
+    assert documents.load_document(wide, "d.yaml").value == {"a": wide[3:]}
+    with pytest.raises(DefinitionError, match=f"is {documents.TEXT_BYTES_MAX + 1} bytes long"):
+        documents.load_document(wide + "é", "d.yaml")
 
 
 @pytest.mark.parametrize("sign", ["", "-"])

@@ -275,6 +275,18 @@ def test_what_is_refused_is_told_with_its_remedy(source: str, want: str | None, 
     assert refused(source, want) == told
 
 
+def test_the_first_part_of_a_name_is_declared_and_stays_so() -> None:
+    variables = {"steps.a.output": "dyn", "l": "list<string>"}
+    own = Environment(variables)
+    for name in ("steps", "l"):
+        with pytest.raises(ExpressionError, match=f"the loop variable '{name}' hides a declared one"):
+            own.compile(f"l.exists({name}, true)")
+    assert own.compile("l.exists(a, a == 'x') || l.exists(output, true)").references == {"l"}
+    variables["more"] = "int"
+    assert own.variables == {"steps.a.output": "dyn", "l": "list<string>"}
+    assert own.bind({"more": 1, "l": ["x"]}).values == {"l": ["x"]}
+
+
 def test_a_value_that_does_not_fit_is_told_with_its_place() -> None:
     told = {}
     cases: list[tuple[str, Any]] = [("amount", 2**63), ("amount", -(2**63) - 1), ("amount", "x"), ("tags", ["x", 1])]
@@ -434,6 +446,9 @@ def test_each_text_has_its_ingredients() -> None:
     ]
     assert list(compile_value(WORKFLOW, value).authored()) == ["see ", " and ", "x"]
     assert compile_template(WORKFLOW, "${{ size(tags) }}").functions == {"size"}
+    parts = "${{ size([1]) }} ${{ 'a'.trim() }} ${{ run.id.lowerAscii() }}"
+    assert compile_template(WORKFLOW, parts).functions == {"size", "trim", "lowerAscii"}
+    assert compile_value(WORKFLOW, {"a": "${{ size([1]) }}"}).functions == {"size"}
     sure = "${{ true || amount > 1 }}"  # it gives a value without the variable that it reads
     failing = compile_value(WORKFLOW, {"a": "x", "b": "${{ amount }}", "c": "${{ 1 + 1 }}", "d": sure})
     assert failing.literals() == {"a": "x", "c": 2}

@@ -54,7 +54,7 @@ def test_a_value_is_kept_to_its_depth_and_no_deeper(of: type[Any]) -> None:
 )
 def test_what_cannot_be_kept_is_said(value: Any, why: str | None) -> None:
     assert unfit(value, "It", bytes_max=10) == why
-    for held in ({"a\0": 1}, {"a": "\0", "b": 1}):
+    for held in ({"a\0": 1}, {"a": "\0", "b": 1}, ("x", "\0"), {"a": ["b", ("\0",)]}, [1.5, {"b": {"\0": 1}}]):
         assert unfit(held, "It") == "It cannot be recorded: it holds the character U+0000."
 
 

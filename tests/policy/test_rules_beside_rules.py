@@ -11,6 +11,7 @@ from core.action import Action
 from core.identity import Role
 from core.terms import GroupQuorum, Tier
 from policy.evaluate import build_facts, evaluate
+from policy.explain import explain
 from policy.facts import FactContext, OperationFacts
 from policy.foresee import Foreseen, Verdict
 from policy.load import Policy, load_policy
@@ -101,6 +102,26 @@ def test_what_can_do_one_of_several_is_restrained_as_that_one_is(
         assert decision.outcome is (Ruling.DENY if held else Ruling.ALLOW)
     alone = evaluate(PolicySet.of(policy(known, narrow)), build_facts(action, FactContext()), RECORD)
     assert alone.outcome is Ruling.DENY
+
+
+def test_an_explanation_shows_what_each_rule_read_and_what_it_lacked(known: Known, update: Any) -> None:
+    traced = {NOTE: OperationFacts({"a": "string", "b": "string", "c": "int"}, arguments=frozenset({"text"}))}
+    conditions = {
+        "lacks": "action.fields.c == 1 && action.fields.b == action.fields.a",
+        "traced": "origin.text.exists(one, 'model' in one) && carries.text.size() == 1",
+    }
+    rules = [
+        f"id: {name}, match: {{operation: '{NOTE}'}}, outcome: {outcome}, when: \"{conditions[name]}\""
+        for name, outcome in (("lacks", "deny"), ("traced", "allow"))
+    ]
+    action = update({"b": "x"}, operation=NOTE)
+    policies = PolicySet.of(policy({**known, **traced}, *rules))
+    origins = {"origin.text": [["model"]], "carries.text": ["mail.get#/text"]}
+    lacks, told = explain(policies, action, FactContext(), origins).rules
+    assert (lacks.facts, lacks.missing) == ({"action.fields.b": "x"}, ("action.fields.a", "action.fields.c"))
+    assert (told.fired, told.error, told.facts, told.missing) == (True, None, origins, ())
+    untold = explain(policies, action, FactContext()).rules[1]
+    assert (untold.fired, untold.missing) == (False, ("carries.text", "origin.text"))
 
 
 def test_foresight_is_told_in_the_order_in_which_it_was_found() -> None:
