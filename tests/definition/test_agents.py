@@ -16,7 +16,8 @@ CATALOG = load_catalog()
 TEXT = """
 workflow: w
 version: 1
-channels: {turns: {reduce: union}, kept: {reduce: union, keep: 3}, plain: {}, begun: {reduce: union, initial: [1]}}
+channels: {turns: {reduce: union}, kept: {reduce: union, keep: 3}, plain: {}, begun: {reduce: union, initial: [1]},
+           empty: {reduce: union, initial: []}}
 steps:
   - id: triage
     agent:
@@ -26,6 +27,7 @@ steps:
       %s
 """
 UPDATE = "servicenow.incident.update"
+ASK = "{name: a, title: t, form: {type: object, properties: {x: {type: string}}}, assign: {group: g}}"
 
 
 def agent(*more: str) -> AgentNode:
@@ -58,6 +60,13 @@ def test_an_agent_has_limits_that_nobody_wrote() -> None:
         ("remember: {channel: kept}", "no `keep` of its own"),
         ("remember: {channel: plain}", "folded by replace"),
         ("remember: {channel: begun}", "an `initial` value"),
+        ("remember: {channel: empty}", "an `initial` value"),
+        (f"tools: [{{ask: {ASK}, name: b}}]", "`with` and `name` belong to a tool"),
+        (f"tools: [{{ask: {ASK}, with: {{x: 1}}}}]", "`with` and `name` belong to a tool"),
+        (f"tools: [{{ask: {ASK}, run: w}}]", "exactly one of do, ask, run"),
+        ("tools: [{name: b}]", "exactly one of do, ask, run"),
+        ("tools: [{ask: " + ASK.replace("title: t", "title: '${{ z }}'") + "}]", "w.yaml:12:31: undeclared"),
+        ("tools: [{ask: " + ASK.replace("type: string", "type: list") + "}]", "w.yaml:12:79: "),
         ("remember: {channel: turns, turns: 0}", "turns"),
     ],
 )
@@ -81,10 +90,10 @@ def test_without_a_model_to_ask_everything_else_of_an_agent_is_checked_all_the_s
         load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % more, "w.yaml", without)
     found = [(one.line, one.message.partition("'")[0].partition(": ")[0]) for one in caught.value.problems]
     assert found == [
-        (7, "there is no operation "),
-        (11, "there is no operation "),
-        (12, "This is no JSON Schema that can be used"),
-        (13, "The price of "),
+        (8, "there is no operation "),
+        (12, "there is no operation "),
+        (13, "This is no JSON Schema that can be used"),
+        (14, "The price of "),
     ]
 
 

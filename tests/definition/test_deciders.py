@@ -92,6 +92,29 @@ def test_without_a_directory_the_first_question_says_that_nothing_was_checked() 
     assert deciders.of_workflow(nothing, "f.yaml", None) == deciders.Findings([], [])
 
 
+def test_a_task_is_for_any_member_and_an_escalation_stands_where_it_is_written() -> None:
+    text = """workflow: flow
+version: 2
+steps:
+  - {id: a, task: {title: t, form: {type: object}, assign: {group: duty}}}
+  - id: b
+    approve:
+      summary: s
+      approvers: {group: leads}
+      escalate: {after: PT1H, to: {group: no-1}}
+  - {id: c, approve: {summary: s, approvers: {group: duty}}}
+  - {id: d, wait: {signal: s}, timeout: PT1H, on_timeout: {escalate: duty}}
+"""
+    found = deciders.of_workflow(text, "f.yaml", GROUPS)
+    assert [(one.line, one.column) for one in found.problems] == [(8, 7)]
+    assert found.problems[0].message.startswith("workflow flow version 2: its escalation: the directory has nobody in")
+    alone = "workflow flow version 2: nobody could decide what dan requested, for want of others."
+    assert [one.partition(": ")[::2] for one in found.warnings] == [
+        ("f.yaml:10:35", f"{alone} Put more people into the groups."),
+        ("f.yaml:11:60", f"{alone} Put more people into the groups."),
+    ]
+
+
 def test_whoever_could_not_be_decided_about_is_named_up_to_five() -> None:
     text = "policy: asks\nversion: 3\nrules:\n" + "".join(
         f"  - {{id: {name}, match: {{connector: probe}}, outcome: {outcome}, {terms}}}\n"

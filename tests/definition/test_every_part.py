@@ -256,6 +256,13 @@ FAULTS = {
     ),
     "foreign keys without a meaning": f"- {{id: a, {CALL}, abandon: false, inherit: [], else: []}}\n"
     "- {if: '${{ true }}', then: [{set: {n: 1}}], set: {}, timeout: PT1H}",
+    "two kinds that need an id": f"- {{{CALL}, run: other}}\n- {{run: other, wait: {{for: PT1H}}}}",
+    "ids inside": f"- {{id: b, {CALL}}}\n- id: a\n  {CALL.replace(', ', chr(10) + '  ')}\n  on_failure:\n"
+    f"  - {{id: c, {CALL}}}\n  - if: '${{{{ true }}}}'\n    then:\n    - {{id: d, set: {{n: 1}}}}\n"
+    f"- {{id: d, {CALL}}}\n- {{id: c, {CALL}}}\n- {{id: c, {CALL}}}",
+    "turns of nothing inside": "- {id: a, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: m}}}\n"
+    "- if: '${{ true }}'\n  then:\n  - {set: {n: 1}}\n  - {set: {n: 1, m: 2}}\n"
+    "  - {id: b, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: z}}}",
     "needs of one line": f"- {{id: a, {CALL}}}\n- {{id: b, needs: [y, a, x, a], {CALL}, set: {{z: 1, y: 2}}}}",
     "turns of nothing": "- {id: a, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: z}}}",
 }
@@ -380,6 +387,56 @@ def test_a_result_may_be_nothing_much(compiled: Callable[[str], Workflow], resul
     assert found is not None
     assert found.render({}) in (0, False, {}, [], "")
     assert compiled(f"{head}steps: [{{reference: x}}]\n").graph.result is None
+
+
+def test_each_step_of_a_branch_is_for_the_leaf_around_it(compiled: Callable[[str], Workflow]) -> None:
+    """A branch may have loops, conditions and branches of its own: then the nearest leaf is the one that failed."""
+    text = (
+        HEAD
+        + f"""- id: a
+  do: probe.case.open
+  on_failure:
+  - {{id: mend, {CALL}, on_failure: [{{id: again, {CALL}}}]}}
+  - {{id: fork, if: "${{{{ true }}}}", then: [{{id: in_fork, {CALL}}}], else: [{{id: else_, set: {{n: 1}}}}]}}
+  - {{id: each, foreach: "${{{{ [1] }}}}", steps: [{{id: in_each, {CALL}, on_failure: [{{id: deep, set: {{n: 1}}}}]}}]}}
+  on_timeout: {{escalate: g, start: {{workflow: other}}}}
+- {{id: b, if: "${{{{ true }}}}", then: [{{id: free, {CALL}}}]}}
+"""
+    )
+    graph = compiled(text).graph
+    assert graph.failed == {
+        **dict.fromkeys(("mend", "fork", "in_fork", "else_", "each", "in_each"), "a"),
+        "again": "mend",
+        "deep": "in_each",
+        **dict.fromkeys(("a_escalation_start", "a_escalation"), "a"),
+    }
+    index = [node.index for node in graph.leaves.values()]
+    assert len({*index}) == len(index)
+
+
+def test_a_durable_call_is_escaped_and_hands_its_token_out(declarations: Callable[..., Any]) -> None:
+    typed = "properties: {t: {type: string, x-language: html}}"
+    catalog = declarations(
+        (
+            'target: "case"\n    in_doubt: ask\n    input_schema: {type: object}',
+            f"""target: "case"
+    in_doubt: ask
+    input_schema: {{type: object, {typed}}}""",
+        )
+    )
+    text = HEAD + '- {id: a, do: probe.case.open, with: {t: "<b>${{ trigger.t }}</b>", u: "${{ trigger.t }}"}}'
+    node: Any = load_workflow(text, "w.yaml", catalog).graph.leaves["a"]
+    assert node.inputs.render({"trigger": {"t": "<i>"}}) == {"t": "<b>&lt;i&gt;</b>", "u": "<i>"}
+
+
+def test_a_fact_of_an_operation_is_its_own_connector(compiled: Callable[[str], Workflow]) -> None:
+    workflow = compiled(WHOLE)
+    operation = workflow.operations["probe.effect.apply"]
+    other = Operation.model_validate({**operation.model_dump(mode="json"), "name": "crm.x.y", "connector": "probe"})
+    told = [fixed_facts(workflow, one, None) for one in (operation, other)]
+    assert [one["action.connector"] for one in told] == ["probe", "probe"]
+    assert [(one["run.workflow"], one["run.version"]) for one in told] == [("whole", 3)] * 2
+    assert all("run.step" not in one for one in told)
 
 
 def test_steps_that_wait_for_nobody_stand_in_the_order_of_the_document(compiled: Callable[[str], Workflow]) -> None:

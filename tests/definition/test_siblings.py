@@ -118,6 +118,7 @@ def test_a_declaration_of_an_installation_opens_no_way_around_the_rules_about_a_
     declared = [
         own("crm.ticket.update", "servicenow:update", "ticket/{sys_id}", connector="servicenow", **table),
         own("servicenow.problem.update", "servicenow:update", "problem/{sys_id}", **table),
+        own("crm.any.update", "servicenow:update", "{sys_id}/{sys_id}", connector="servicenow"),
         own("slack.alert.post", "slack:post", "alert"),
         own("alerts.alert.post", "slack:post", "alert", connector="slack"),
     ]
@@ -126,13 +127,13 @@ def test_a_declaration_of_an_installation_opens_no_way_around_the_rules_about_a_
     incidents = "action.target.startsWith('incident/')"
     notes = f"{incidents} && ('work_notes' in action.present)"
     assert {name: generics for name, generics in found.items() if generics} == {
-        INCIDENT: {RECORD: incidents, "crm.ticket.update": "true"},
-        NOTE: {INCIDENT: notes, RECORD: notes, "crm.ticket.update": "true"},
-        RECORD: {"crm.ticket.update": "true"},
+        INCIDENT: {RECORD: incidents, "crm.ticket.update": "true", "crm.any.update": "true"},
+        NOTE: {INCIDENT: notes, RECORD: notes, "crm.ticket.update": "true", "crm.any.update": "true"},
+        RECORD: {"crm.ticket.update": "true", "crm.any.update": "true"},
         GET: {"servicenow.record.get": incidents},
         "servicenow.incident.query": {"servicenow.record.query": "action.target == 'incident'"},
-        "crm.ticket.update": {RECORD: "action.target.startsWith('ticket/')"},
-        "servicenow.problem.update": {RECORD: "action.target.startsWith('problem/')"},
+        "crm.ticket.update": dict.fromkeys((RECORD, "crm.any.update"), "action.target.startsWith('ticket/')"),
+        "servicenow.problem.update": dict.fromkeys((RECORD, "crm.any.update"), "action.target.startsWith('problem/')"),
         "slack.message.post": {"slack.alert.post": "true", "alerts.alert.post": "true"},
     }
 
