@@ -33,6 +33,21 @@ def test_a_document_has_so_many_bytes() -> None:
         documents.load_document(wide + "é", "d.yaml")
 
 
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ("{a: ", "}")])
+def test_a_document_is_nested_so_deep(opened: str, closed: str) -> None:
+    def text(depth: int) -> str:
+        return f"{opened * depth}1{closed * depth}"
+
+    for depth in (canonical.DEPTH_MAX - 1, canonical.DEPTH_MAX):
+        assert str(documents.load_document(text(depth), "d.yaml").value).count(opened[0]) == depth
+    with pytest.raises(DefinitionError, match=f"is nested deeper than {canonical.DEPTH_MAX} levels"):
+        documents.load_document(text(canonical.DEPTH_MAX + 1), "d.yaml")
+    shared = f"- &x {text(canonical.DEPTH_MAX - 2)}\n- [*x]\n"
+    assert documents.load_document(shared, "d.yaml").value is not None
+    with pytest.raises(DefinitionError, match="is nested deeper"):
+        documents.load_document(shared + "- [[*x]]\n", "d.yaml")
+
+
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_a_number_of_a_document_has_a_place_in_json(sign: str) -> None:
     most = canonical.INTEGER_MAX

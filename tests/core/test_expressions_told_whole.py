@@ -282,6 +282,7 @@ def test_the_first_part_of_a_name_is_declared_and_stays_so() -> None:
         with pytest.raises(ExpressionError, match=f"the loop variable '{name}' hides a declared one"):
             own.compile(f"l.exists({name}, true)")
     assert own.compile("l.exists(a, a == 'x') || l.exists(output, true)").references == {"l"}
+    assert Environment({"a": "dyn"}).bind({"a": Language.HTML}).values == {"a": "html"}
     variables["more"] = "int"
     assert own.variables == {"steps.a.output": "dyn", "l": "list<string>"}
     assert own.bind({"more": 1, "l": ["x"]}).values == {"l": ["x"]}
@@ -446,6 +447,9 @@ def test_each_text_has_its_ingredients() -> None:
     ]
     assert list(compile_value(WORKFLOW, value).authored()) == ["see ", " and ", "x"]
     assert compile_template(WORKFLOW, "${{ size(tags) }}").functions == {"size"}
+    raw = "${{ raw(run.id) }} ${{ raw(host) }} ${{ size(tags) }}"
+    assert compile_value(WORKFLOW, {"q": [raw]}, languages=Spoken()).functions == {"raw", "size"}
+    assert [*compile_value(WORKFLOW, [" ", "", "a ${{ host }} ${{ host }} b", 7]).authored()] == [" ", "", "a ", " b"]
     parts = "${{ size([1]) }} ${{ 'a'.trim() }} ${{ run.id.lowerAscii() }}"
     assert compile_template(WORKFLOW, parts).functions == {"size", "trim", "lowerAscii"}
     assert compile_value(WORKFLOW, {"a": "${{ size([1]) }}"}).functions == {"size"}

@@ -118,7 +118,7 @@ async def test_so_many_go_together() -> None:
     desk = Desk()
     items = range(1, TOGETHER_MAX + 4)
     assert await desk.all(*items) == [item * 10 for item in items]
-    assert [len(each) for each in desk.begun[1:]] == [TOGETHER_MAX, 2]
+    assert desk.begun[1:] == [[*items[1 : TOGETHER_MAX + 1]], [*items[TOGETHER_MAX + 1 :]]], "in their order"
 
 
 async def test_an_error_of_the_database_is_found_out_one_by_one() -> None:
@@ -233,6 +233,15 @@ async def test_calls_are_made_in_the_order_of_locks_in_few_shapes() -> None:
     found = await called(row, [Call("f", (1, "a"), ("z",)), Call("f", (2, "b"), ("a",)), Call("g", (3,), ("b",))])
     assert found == ["c2", "c0", "c1"]
     assert (row.said, row.parameters) == ("SELECT f($1, $2), g($3), f($4, $5)", (2, "b", 3, 1, "a"))
+
+
+async def test_answers_are_those_of_their_places_behind_what_fills_up() -> None:
+    row: Any = Row()
+    calls = [Call("g", (9, "x"), ("z",)), *(Call("f", (n,), (f"{n}",)) for n in (3, 1, 2)), Call("f", (7,), ("zz",))]
+    assert await called(row, calls) == ["c4", "c2", "c0", "c1", "c5"]
+    assert row.parameters == (1, 2, 3, None, 9, "x", 7)
+    fills = ", ".join(f"(SELECT f(${place}) WHERE ${place} IS NOT NULL)" for place in (3, 4))
+    assert row.said == f"SELECT f($1), f($2), {fills}, g($5, $6), f($7)"
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1), (2, 4), (4, 4), (5, 16), (16, 16)])

@@ -111,6 +111,8 @@ def test_accounts_are_those_of_one_kind() -> None:
     entry = Entry("a", "A", principals=("slack:U1", "slack:T1/U2", "os:a", "email:a@x", "slackish:U3", "slack"))
     assert (entry.accounts(Kind.SLACK), entry.accounts(Kind.OS)) == (("U1", "T1/U2"), ("a",))
     assert entry.accounts(Kind.SERVICENOW) == ()
+    urls = Entry("b", "B", principals=("oidc:https://idp.example:8443#X:Y", "os:a:b"))
+    assert (urls.accounts(Kind.OIDC), urls.accounts(Kind.OS)) == (("https://idp.example:8443#X:Y",), ("a:b",))
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,21 @@ async def test_who_listens_hears_every_channel_and_is_told_of_the_end(
             made.ends(made)  # whoever hears of it twice has heard of it
             assert lost.done()
     assert made.heard[len(CODECS) :] == (["terminated"] if ended else ["closed"])
+
+
+async def test_an_end_before_every_channel_is_heard_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ends(Listens):
+        async def add_listener(self, channel: str, heard: Any) -> None:
+            await super().add_listener(channel, heard)
+            self.ended = True
+            self.ends(self)
+
+    made = Ends()
+
+    async def connect(*_: Any, **__: Any) -> Ends:
+        return made
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    async with Database("postgresql://a:b@c/d", "r").listening(("steps", "messages"), lambda *_: None) as lost:
+        assert lost.done()
+    assert made.heard[len(CODECS) :] == ["terminated"]

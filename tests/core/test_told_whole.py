@@ -14,7 +14,7 @@ from core.canonical import canonical_bytes, digest, in_audit_domain, plain_bytes
 from core.changes import Change, ChangeKind, changes
 from core.documents import load_document
 from core.durations import parse_duration
-from core.errors import ConsistencyError, DefinitionError, ExpressionError, InputError, Problem, path_text
+from core.errors import ConsistencyError, DefinitionError, ExpressionError, InputError, Problem, path_text, sentences
 from core.escaping import Language, check_meaning
 from core.identity import NOBODY, Directory, Entry, Kind, Role, claims, normalised, principal, readings
 from core.machine import Machine
@@ -48,6 +48,12 @@ def test_an_error_is_told_with_its_place_and_remedy() -> None:
     assert str(InputError("is bad.", where="a.b", remedy="Mend it.")) == "a.b: is bad. Mend it."
     assert str(InputError("is bad.", remedy="Mend it.")) == "is bad. Mend it."
     assert str(InputError("is bad.")) == "is bad."
+    told = {("Is bad", "Mend it."), ("Is bad.", "Mend it."), ("Is bad:", "a"), ("Is bad?", "b"), ("Is bad!", "c")}
+    told |= {("", "Mend it."), ("Is bad", ""), ("", "")}
+    assert {sentences(*one) for one in told} == {
+        *("Is bad. Mend it.", "Is bad: a", "Is bad? b", "Is bad! c", "Mend it.", "Is bad", ""),
+    }
+    assert str(InputError("", remedy="Mend it.")) == "Mend it."
     first, second = Problem("f.yaml", 3, 7, "is bad.", "Mend it."), Problem("f.yaml", 4, 1, "is worse.")
     assert [str(first), str(second)] == ["f.yaml:3:7: is bad. Mend it.", "f.yaml:4:1: is worse."]
     both = DefinitionError((first, second))
@@ -83,6 +89,9 @@ def test_a_body_names_the_place_of_what_it_cannot_hold() -> None:
     stored = "holds a character that cannot be stored (U+0000 or a lone surrogate)"
     cases = {
         '{"a":{"a":1,"b":2,"a":3}}': "body: has the key 'a' twice in one object",
+        '{"b":1,"a":null,"a":1}': "body: has the key 'a' twice in one object",
+        '{"a":[],"a":0}': "body: has the key 'a' twice in one object",
+        '{"x":{"a":1,"a":1}}': "body: has the key 'a' twice in one object",
         '{"a":{"b":["x","\\u0000"]}}': f"body.a.b: {stored}",
         '{"a":{"b\\u0000":1}}': f"body.a: {stored}",
         "[" * 33 + "]" * 33: "body: is nested deeper than 32 levels",
@@ -194,6 +203,11 @@ TEXT = "Quote it if it is text."
         ("a: !!str b", "f:1:4: the tag tag:yaml.org,2002:str is not accepted. Remove it."),
         ("x: {2: a}", "f:1:5: a key is not a string. Quote it."),
         ("a: &x {}\nb:\n  <<: *x", "f:3:3: merge keys are not part of YAML 1.2. Write the keys out."),
+        ("b:\n  x: 0\n  c: 1\n  d: 2\n  c: 2", "f:5:3: the key 'c' is here twice, first in line 3. Remove one."),
+        ("a: {<<: 1}", "f:1:5: merge keys are not part of YAML 1.2. Write the keys out."),
+        ("a: {b: 1, '<<': 1}", "f:1:11: merge keys are not part of YAML 1.2. Write the keys out."),
+        ("a: {~: 1}", "f:1:5: a key is not a string. Quote it."),
+        ("a: {1: 1}", "f:1:5: a key is not a string. Quote it."),
         ("a: 1\nb:\n      c: 1\n      c: 2", "f:4:7: the key 'c' is here twice, first in line 3. Remove one."),
         ('a: "\\0"', f"f:1:4: {STORED}"),
         ("a: +.INF", f"f:1:4: +.INF is not a number that JSON can hold. {TEXT}"),
@@ -208,6 +222,12 @@ def test_a_document_that_is_not_accepted_says_where_why_and_what_to_do(text: str
     with pytest.raises(DefinitionError) as caught:
         load_document(text, "f")
     assert str(caught.value) == told
+
+
+def test_a_key_that_begins_like_another_is_its_own() -> None:
+    assert load_document("'<<<': 1\n<<x: 2\n'1': 3\n'~': 4\n'': 5\n", "f").value == {
+        "<<<": 1, "<<x": 2, "1": 3, "~": 4, "": 5,
+    }  # fmt: skip
 
 
 def test_scalars_are_those_of_the_core_schema() -> None:
@@ -398,6 +418,11 @@ def test_a_principal_has_one_form() -> None:
         Kind.EMAIL: "email:ána raj x",
         Kind.OIDC: "oidc:Ána Raj X",
     }
+    same = {
+        principal(kind, name) for kind in (Kind.EMAIL, Kind.OS) for name in ("STRASSE", "stra\u00dfe", "Stra\u1e9ee")
+    }
+    assert same == {"email:strasse", "os:strasse"}, "letters that are the same but for their case"
+    assert principal(Kind.OIDC, "stra\u00dfe") != principal(Kind.OIDC, "strasse")
     assert normalised("Slack: t1/u1 ") == "slack:T1/U1"
     assert normalised("other: A  b ") == "other: A b"
     assert [normalised(text) for text in ("os:", "  A  B ")] == ["os:", "A B"]
@@ -443,6 +468,10 @@ def test_a_directory_knows_whom_a_text_stands_for() -> None:
     assert known.entry("svc") == known.entry("token:t1", "servicenow:svc") == bot
     assert known.entry("u1", "svc") is None, "two entries, though of one person"
     assert known.entry() is None
+    twice = Entry("dan", "Dan", principals=("os:dan", "OS: Dan", "person:DAN", "slack:u9"))
+    others = [Entry(name, name, principals=("slack:U9",)) for name in ("e", "f")]
+    crowded = Directory.of("d2", [twice, *others])
+    assert [crowded.resolve(text) for text in ("os:dan", "dan", "slack:u9", "e")] == ["dan", "dan", None, "e"]
     assert (known.resolve("svc"), known.resolve("nobody"), known.digest) == ("Ana", None, "d1")
     assert (NOBODY.digest, NOBODY.resolve("ana")) == ("", None)
     assert [role.value for role in Role] == [
