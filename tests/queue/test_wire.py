@@ -22,6 +22,7 @@ from tests.support.rows import uid
 pytestmark = pytest.mark.req("Q-11")
 
 PLAIN, FIFO = "https://sqs.example/1/steps", "https://sqs.example/1/steps.fifo"
+OF_FIFO = "https://sqs.fifo.example/1/steps"
 
 
 class Client:
@@ -55,7 +56,7 @@ def accepted(arguments: dict[str, Any]) -> Any:
     return {"Successful": [{"Id": each["Id"]} for each in arguments["Entries"]]}
 
 
-@pytest.mark.parametrize(("url", "fifo"), [(PLAIN, False), (FIFO, True)])
+@pytest.mark.parametrize(("url", "fifo"), [(PLAIN, False), (FIFO, True), (OF_FIFO, False)])
 @pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (10, [10]), (11, [10, 1]), (20, [10, 10])])
 async def test_steps_are_sent_in_batches_under_their_own_keys(
     url: str, fifo: bool, count: int, sizes: list[int]
@@ -87,7 +88,7 @@ def came(number: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("count", "most"), [(0, 1), (1, 1), (9, 9), (10, 10), (11, 10)])
-@pytest.mark.parametrize(("wait", "seconds"), [(-1, 0), (0.9, 0), (10, 10), (20, 20), (21, 20)])
+@pytest.mark.parametrize(("wait", "seconds"), [(-1, 0), (0.9, 0), (10, 10), (20, 20), (21, 20), (86_401, 20)])
 async def test_so_many_messages_are_waited_for_so_long(count: int, most: int, wait: float, seconds: int) -> None:
     client = Client(receive_message={"Messages": [came(1), came(2)]})
     found = await SqsQueue(client, PLAIN, wait=timedelta(seconds=wait)).receive(count)
@@ -107,7 +108,14 @@ async def test_a_message_that_is_none_of_ours_is_left_where_it_is(body: str) -> 
     assert client.calls[1] == ("receive_message", asked)
 
 
-@pytest.mark.parametrize(("hours", "seconds"), [(0.01, 36), (11.9, 42_840), (12, 43_200), (13, 43_200)])
+async def test_a_message_without_a_body_is_none_of_ours() -> None:
+    client = Client(receive_message={"Messages": [{"MessageId": "m1", "ReceiptHandle": "h1"}, came(2)]})
+    assert [each.step_id for each in await SqsQueue(client, PLAIN).receive(5)] == [uid(2)]
+    assert (await SqsDeadLetters(client, PLAIN).receive())[0] == DeadLetter("m1", None, "", "h1")
+    assert await SqsQueue(Client(receive_message={}), PLAIN).receive(5) == []
+
+
+@pytest.mark.parametrize(("hours", "seconds"), [(0.01, 36), (11.9, 42_840), (12, 43_200), (13, 43_200), (25, 43_200)])
 async def test_a_message_is_kept_hidden_as_long_as_sqs_lets_it(hours: float, seconds: int) -> None:
     client = Client()
     delivery = SqsDelivery(SqsAddress(client, PLAIN), uid(1), "h1")
@@ -185,18 +193,19 @@ async def test_a_message_that_is_left_to_the_dead_letters_is_named() -> None:
 
 @pytest.mark.req("Q-11")
 async def test_a_worker_gets_a_turn_for_each_wake_up_and_one_when_it_has_idled(monkeypatch: pytest.MonkeyPatch) -> None:
-    rested: list[tuple[bool, float]] = []
+    """After its whole idle time: days and parts of a second count."""
+    rested, idle = list[tuple[bool, float]](), 86_407.5
 
     async def rest(event: asyncio.Event, seconds: float) -> None:
         rested.append((event.is_set(), seconds))
 
     monkeypatch.setattr(postgres, "rest", rest)
-    queue = PostgresQueue(idle=timedelta(seconds=7))
+    queue = PostgresQueue(idle=timedelta(days=1, seconds=7, milliseconds=500))
     turns = [await queue.receive(3), await queue.receive(3)]
     queue.wake()
     queue.wake()
     turns += [await queue.receive(3), await queue.receive(3)]
-    assert rested == [(True, 7.0), (False, 7.0), (True, 7.0), (False, 7.0)]
+    assert rested == [(True, idle), (False, idle), (True, idle), (False, idle)]
     assert [[type(each) for each in turn] for turn in turns] == [[PostgresDelivery]] * 4
     assert (await queue.sent(messages(2)), queue.needs_dispatch, SqsQueue.needs_dispatch) == ([], False, True)
 
@@ -216,8 +225,8 @@ async def test_a_turn_claims_what_is_next_and_a_message_the_step_that_it_names(m
     connection: Any = "the connection"
     given = (connection, "me", timedelta(seconds=30))
     turn, message = PostgresDelivery(), SqsDelivery(SqsAddress(Client(), PLAIN), uid(1), "h1")
-    found: list[Any] = [await turn.claim(*given, 3), await message.claim(*given, 3)]
+    found: list[Any] = [await turn.claim(*given, 11), await message.claim(*given, 11)]
     assert found == [["next"], ["step"]]
-    assert asked == [("next", *given, 3), ("step", *given, uid(1))]
+    assert asked == [("next", *given, 11), ("step", *given, uid(1))]
     await turn.extend(timedelta(seconds=30))
     await turn.done()
