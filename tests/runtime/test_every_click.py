@@ -150,8 +150,9 @@ def judging(asked: Recorded, judged: Any, approval: Approval = APPROVAL, *, stil
     return SimpleNamespace(name="definitions", graphs="graphs", **found)
 
 
+OF_THREE = frozenset({"slack_group:S1", "group:leads", "group:admins"})
 COUNTED = Counted(
-    Vote("ann", "Ann", Choice.APPROVE, "fine", frozenset(), VoteChannel.SLACK, "now", "digest"),
+    Vote("ann", "Ann", Choice.APPROVE, "fine", OF_THREE, VoteChannel.SLACK, "now", "digest"),
     ApprovalEvent.APPROVE,
     Choice.APPROVE,
     "Recorded.",

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from approvals.ports import Membership
-from core.identity import Directory, Entry, Standing
+from core.identity import Directory, Entry
 from core.terms import GroupQuorum, GroupSource
 from evidence.chain import Actor
 from runtime.definition.reserved import POLICY_APPROVERS
 from runtime.requests import directory, twofold
-from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, voter_of
+from runtime.requests.directory import NO_GROUPS, DatabaseDirectory
 from tests.support.recorded import Connected, Recorded
 
 pytestmark = pytest.mark.req("P-12")
@@ -81,27 +81,6 @@ async def test_a_group_of_slack_is_none_of_ours_though_it_has_its_name(monkeypat
     assert await alone.membership("ann", [OF_SLACK]) == Membership(frozenset(), frozenset({OF_SLACK.key}))
     assert await alone.membership("ann", [OF_US]) == Membership(frozenset({OF_US.key}), frozenset())
     assert await alone.membership("ann", []) == NO_GROUPS
-
-
-def test_a_voter_is_the_person_of_an_entry_and_an_actor_the_entry_itself() -> None:
-    slack = Membership(frozenset({"slack_group:S1"}), frozenset({"slack_group:S2"}))
-    ann = voter_of("slack:T1/U1", ANN, slack)
-    assert (ann.person_id, ann.name, ann.standing) == ("ann", "Ann", Standing.PERSON)
-    assert (ann.groups, ann.unresolvable) == ({"group:leads", "slack_group:S1"}, {"slack_group:S2"})
-    bot = voter_of("bot", BOT, slack)
-    assert (bot.person_id, bot.name, bot.standing) == ("ann", "The bot", Standing.MACHINE)
-    assert bot.groups == {"group:bots", "slack_group:S1"}
-    assert voter_of("bob", BOB, NO_GROUPS).groups == frozenset()
-    unknown = voter_of("slack:T9/U9", None, slack)
-    assert (unknown.person_id, unknown.name, unknown.standing) == ("slack:T9/U9", "slack:T9/U9", Standing.UNKNOWN)
-    assert (unknown.groups, unknown.unresolvable) == (frozenset(), frozenset())
-    named = {entry.id: actor_of("a name", entry) for entry in (ANN, BOT, OLD)}
-    assert named == {
-        "ann": Actor("person", "ann"),
-        "bot": Actor("service_account", "bot"),
-        "old": Actor("person", "old"),
-    }
-    assert actor_of("slack:T9/U9", None) == Actor("unresolved", "slack:T9/U9")
 
 
 @pytest.mark.parametrize(
