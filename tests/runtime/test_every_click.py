@@ -389,6 +389,8 @@ def test_a_question_is_judged_by_the_people_of_today() -> None:
     assert [vote.voter for vote in found.votes] == ["ann"]
     assert [(one.principal, one.person) for one in found.contributors] == [("slack:U2", "ann"), ("zoe", None)]
     assert changed(found, votes=(), contributors=()) == APPROVAL
+    without = as_people(changed(APPROVAL, votes=votes, contributors=shaped), Directory.of("d", [OLD]))
+    assert (without.votes, [one.person for one in without.contributors]) == ((), [None, None])
 
 
 class SlackSays:
@@ -449,6 +451,7 @@ async def test_a_task_is_completed_by_who_may_do_it_now(asked: Recorded) -> None
         ("asked anew", leads, {}, [], False),
         ("of no group", nobody, {}, [], True),
         ("of a stranger", None, {}, [], True),
+        ("of one who is in no group at all", frozenset[str](), {}, [], True),
         ("with faults", leads, {}, ["name: is missing", "more: is too much"], True),
         ("over", leads, {"state": TaskState.EXPIRED}, ["name: is missing"], True),
         ("over, of no group", nobody, {"state": TaskState.EXPIRED}, [], True),

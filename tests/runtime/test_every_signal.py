@@ -67,6 +67,7 @@ def heard(
 async def test_what_becomes_of_a_signal_by_what_it_meets(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {}
     named = {"": SIGNAL, " by its token": replace(SIGNAL, token="t"), " by its version": replace(SIGNAL, version=0)}
+    named |= {" by an empty token": replace(SIGNAL, token=""), " by both": replace(SIGNAL, token="t", version=3)}
     for (meets, wait), (how, signal) in product(MEETS.items(), named.items()):
         asked, requests = heard(monkeypatch, wait)
         found[f"{meets}{how}"] = await asked.of(requests.signal(signal))
@@ -79,6 +80,10 @@ async def test_what_becomes_of_a_signal_by_what_it_meets(monkeypatch: pytest.Mon
     asked, requests = heard(monkeypatch, WAIT)
     found["an error"] = await asked.of(requests.signal(failed))
     asked, requests = heard(monkeypatch, WAIT)
+    found["an empty error"] = await asked.of(requests.signal(replace(failed, error={})))
+    asked, requests = heard(monkeypatch, WAIT)
+    found["an output and an error"] = await asked.of(requests.signal(replace(failed, output={"n": 1})))
+    asked, requests = heard(monkeypatch, WAIT)
     found["of no key"] = await asked.of(requests.signal(replace(SIGNAL, correlation_key="")))
     as_it_was(PLACE / "every_signal.json", found)
 
@@ -87,7 +92,7 @@ async def test_what_becomes_of_a_signal_by_what_it_meets(monkeypatch: pytest.Mon
 async def test_the_end_of_a_run_brings_what_its_parent_is_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = Signal("acme", str(uid(7)), str(uid(7)), Actor("run", str(uid(7))), {"n": 1}, source="run")
     found: dict[str, Any] = {}
-    for origins, used in product((None, ["an origin"]), (None, {"calls": 1})):
+    for origins, used in product((None, [], ["an origin"]), (None, {"calls": 1})):
         asked, requests = heard(monkeypatch, replace(WAIT, kind="child"))
         asked.put(signaling, origins_of=origins, used_within=used)
         found[f"origins {origins}, used {used}"] = await asked.of(requests.signal(ends))
@@ -127,6 +132,8 @@ async def test_what_was_kept_is_delivered_or_ended(monkeypatch: pytest.MonkeyPat
     for meets, wait in MEETS.items():
         asked, requests = heard(monkeypatch, wait, read=notice())
         found[f"meets {meets}"] = await asked.of(requests.deliver(kept))
+    asked, requests = heard(monkeypatch, MEETS["one outside that is over"], over=True, read=notice())
+    found["meets one outside whose step is over"] = await asked.of(requests.deliver(kept))
     late = replace(kept, source="run", run_id=None)
     for name, there in {"kept too long": notice(), "of no key": notice(correlation_key=None)}.items():
         asked, requests = heard(monkeypatch, WAIT, read=there)
@@ -141,6 +148,21 @@ async def test_what_was_kept_is_delivered_or_ended(monkeypatch: pytest.MonkeyPat
     as_it_was(PLACE / "every_kept_signal.json", found)
 
 
+@pytest.mark.req("V-10")
+def test_what_was_kept_of_a_signal_is_the_signal() -> None:
+    """A version of zero, an empty token and no output are none of them left out."""
+    for output, error, token, version in (
+        ({"n": 2}, None, "t", 7),
+        (None, {"code": "c"}, "", 0),
+        ([], {}, None, None),
+    ):
+        sent = Signal("acme", "key", "id", Actor("token", "t"), output, error, token, version, "run")
+        actor = {"kind": "token", "id": "t"}
+        kept = notice(payload={**signaling._said(sent), "actor": actor})
+        assert signaling._kept_as("acme", "run", "id", kept) == sent
+        assert signaling._kept_as("acme", "run", "id", replace(kept, correlation_key=None)).correlation_key == ""
+
+
 NUL = "holds a character that cannot be stored (U+0000 or a lone surrogate)"
 
 
@@ -152,6 +174,7 @@ NUL = "holds a character that cannot be stored (U+0000 or a lone surrogate)"
         ({"correlation_key": "k" * 501}, "key: is empty or longer than 500 characters"),
         ({"correlation_key": "k" * 500}, None),
         ({"correlation_key": "k\0"}, f"key: {NUL}"),
+        ({"correlation_key": " "}, None),
         ({"id": "i" * 200}, None),
         ({"id": "i" * 201}, "id: is empty or longer than 200 characters"),
         ({"id": ""}, "id: is empty or longer than 200 characters"),
