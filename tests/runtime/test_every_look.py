@@ -167,7 +167,7 @@ async def test_what_faces_ask_of_a_run_is_read_for_its_tenant(asked: Recorded) -
             found["editions of what is gone"] = (await asked.of(looks.editions("acme", uid(1))))[-1:]
     nothing = book()
     nothing.opened = RunOpened({}, inputs=None)
-    asked.put(looking.books, read=nothing, lines=[b"one", b"two"])
+    asked.put(looking.books, read=nothing, lines=[b"one", b"two", b"three"])
     found["no trigger"] = (await asked.of(looks.trigger("acme", uid(1))))[-1:]
     found["lines"] = await asked.of(looks.lines("acme", uid(1)))
     told = [{"wait": str(uid(8))}, {"wait": str(uid(1))}, {"wait": str(uid(8))}, {"more": {"wait": str(uid(3))}}, {}]
@@ -252,7 +252,7 @@ def decided(*digests: str, rules: Any = (), facts: Any = None) -> DecisionMade:
 @pytest.mark.req("P-9")
 async def test_a_run_is_derived_again_by_what_judged_it(asked: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     one = book()
-    one.told += [SimpleNamespace(event=decided(*digests)) for digests in (("d1",), ("d2", "d3"), ("d1",))]
+    one.told += [SimpleNamespace(event=decided(*digests)) for digests in (("d1",), ("d3", "d2"), ("d1",))]
     asked.put_at_once(replaying, constants_of="constants", unopened="before")
     asked.put(replaying, _origins="origins")
     known = definitions(asked, policies=asked.verb("policies", lambda _, tenant, which: f"set of {which}"))
@@ -261,10 +261,10 @@ async def test_a_run_is_derived_again_by_what_judged_it(asked: Recorded, monkeyp
         "before", one.told, ["graph 1", "graph 2"], "constants", "origins",
     )  # fmt: skip
     judges: Any = found.judge
-    assert judges.args == ({("d1",): "set of ('d1',)", ("d2", "d3"): "set of ('d2', 'd3')"}, "flow")
+    assert judges.args == ({("d1",): "set of ('d1',)", ("d3", "d2"): "set of ('d3', 'd2')"}, "flow")
     assert (judges.func, found.writes) == (replaying._judge, replaying.writes_of)
     policies = sorted(call for call in asked.calls if call.startswith("policies"))
-    assert policies == ["policies(transaction, acme, ['d1'])", "policies(transaction, acme, ['d2', 'd3'])"]
+    assert policies == ["policies(transaction, acme, ['d1'])", "policies(transaction, acme, ['d3', 'd2'])"]
     assert [call for call in asked.calls if call not in policies] == [
         "editions(transaction, book)",
         "replaying.constants_of({'number': 'N1'}, #1, flow, 3, ref, person:ann, 2026-11-01T02:03:04.567890Z)",
@@ -315,11 +315,11 @@ async def test_who_started_a_run_is_judged_by_the_people_of_that_time(
 def test_a_decision_is_made_again_by_its_own_policies_over_its_own_facts(asked: Recorded) -> None:
     one: Any = SimpleNamespace(name="one", broken=(), policies=("p",))
     broken: Any = SimpleNamespace(name="broken", broken=("b",), policies=("p",))
-    rules = [SimpleNamespace(id="r1"), SimpleNamespace(id="r2")]
+    rules = [SimpleNamespace(id="r2"), SimpleNamespace(id="r1")]
     asked.put_at_once(replaying, evaluate=SimpleNamespace(outcome="deny", rules=rules))
     sets: Any = {("d1",): one, ("d2",): broken, ("d3",): PolicySet()}
-    assert replaying._judge(sets, "flow", decided("d1", facts={"f": 1})) == ("deny", ["r1", "r2"])
-    assert replaying._judge(sets, "flow", decided("d1")) == ("deny", ["r1", "r2"])
+    assert replaying._judge(sets, "flow", decided("d1", facts={"f": 1})) == ("deny", ["r2", "r1"])
+    assert replaying._judge(sets, "flow", decided("d1")) == ("deny", ["r2", "r1"])
     for event in (
         decided("d2"),
         decided("d3"),
@@ -344,8 +344,11 @@ async def test_origins_of_a_result_are_handed_over_if_they_are_wanted(
     asked: Recorded, traced: bool, wants: bool, told: bool
 ) -> None:
     asked.put(handing, load=SimpleNamespace(name="view", definition="definition"))
-    asked.put_at_once(handing, result_origins=["an origin"])
     ending: Any = {"run_id": uid(7), "traced": wants}
+    asked.put_at_once(handing, result_origins=[])
+    assert await handing.origins_of(HERE, definitions(asked), ending, traced=traced) == ([] if told else None)
+    asked.calls.clear()
+    asked.put_at_once(handing, result_origins=["an origin"])
     found = await handing.origins_of(HERE, definitions(asked), ending, traced=traced)
     assert found == (["an origin"] if told else None)
     reads = ["handing.load(transaction, #7, graphs)", "of_run(transaction, definition)"]
@@ -402,7 +405,10 @@ def child(name: str, version: int | None, *inherit: str) -> Any:
 async def test_a_child_that_is_known_has_a_channel_for_each_copy(
     asked: Recorded, node: Any, reads: bool, words: str | None
 ) -> None:
-    """The channel ``seen`` is folded alike in both, ``left`` otherwise, and ``sums`` is not in the child."""
+    """The channel ``seen`` is folded alike in both, ``left`` otherwise, and ``sums`` is not in the child.
+
+    Leaves that nothing is known of come before it, and hide nothing.
+    """
 
     def channels(**reducers: str) -> Any:
         return SimpleNamespace(channels={name: SimpleNamespace(reducer=one) for name, one in reducers.items()})
@@ -416,7 +422,8 @@ async def test_a_child_that_is_known_has_a_channel_for_each_copy(
     asked.put(inheriting.documents, startable_workflow=startable)
     known = definitions(asked, compiled=asked.at_once("compiled", within))
     above = channels(seen="append", left="append", sums="sum", none="append")
-    above.leaves = {"n": node}
+    others = [SimpleNamespace(inherit=("none",), version=1), child("b", 1), child("c", None, "none")]
+    above.leaves = dict(enumerate([*others, child("lost", 7, "none"), node]))
     workflow: Any = SimpleNamespace(graph=above)
     checking = inheriting.check_children(HERE, known, "acme", workflow)
     if words is None:
@@ -426,5 +433,6 @@ async def test_a_child_that_is_known_has_a_channel_for_each_copy(
             await checking
         assert (refused.value.message, refused.value.where) == (words, "a.inherit")
         assert refused.value.remedy == "Declare it there, or inherit another."
-    read = [call for call in asked.calls if "startable" in call]
+    first, *read = [call for call in asked.calls if "startable" in call]
+    assert first == "documents.startable_workflow(transaction, acme, w-lost, 7)"
     assert read == ([f"documents.startable_workflow(transaction, acme, {node.workflow}, 1)"] if reads else [])

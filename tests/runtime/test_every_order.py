@@ -64,11 +64,13 @@ THINGS = {
     "the tenant": (Stopped.TENANT, ""),
     "the tenant by its name": (Stopped.TENANT, "acme"),
     "another tenant": (Stopped.TENANT, "other"),
+    "a tenant whose name begins alike": (Stopped.TENANT, "acme2"),
     "a workflow": (Stopped.WORKFLOW, "flow"),
     "a connector": (Stopped.CONNECTOR, "probe"),
     "no connector": (Stopped.CONNECTOR, "prob"),
     "a run": (Stopped.RUN, str(RUN)),
     "a run in capitals": (Stopped.RUN, str(RUN).upper()),
+    "a run without hyphens": (Stopped.RUN, RUN.hex),
     "no id": (Stopped.RUN, "flow"),
 }
 
@@ -94,7 +96,7 @@ async def test_what_is_paused_and_resumed(asked: Recorded) -> None:
         pauses(asked, **how)
         done = verb(database, definitions(asked), "acme", *THINGS[thing_name], "why", BOB)
         found[f"{verb.__name__} {name}"] = await asked.of(done)
-    for reason, verb in product(("", " \n", "\0"), (pausing.pause, pausing.resume)):
+    for reason, verb in product(("", " \n", "\0", " why "), (pausing.pause, pausing.resume)):
         pauses(asked)
         done = verb(database, definitions(asked), "acme", Stopped.TENANT, "", reason, BOB)
         found[f"{verb.__name__} for the reason {reason!r}"] = await asked.of(done)
@@ -122,7 +124,7 @@ async def test_five_hundred_pauses_are_kept_besides_those_of_runs_that_are_over(
 
 async def test_pauses_of_runs_that_are_over_are_not_listed(asked: Recorded) -> None:
     there = kept("tenant", "workflow:flow") + kept("run:1", over=True) + kept("connector:probe")
-    asked.put(pausing.pauses, in_force=there, of_run=["tenant", "connector:probe", "run:1"])
+    asked.put(pausing.pauses, in_force=there, of_run=["run:1", "workflow:other", "tenant", "connector:probe"])
     listed = await pausing.listed(HERE, "acme")
     assert [(one.what, one.name, one.by, one.reason, one.at.day) for one in listed] == [
         (Stopped.TENANT, "", "ann", "why", 1),
@@ -198,10 +200,10 @@ async def test_runs_are_canceled_closed_and_retried(asked: Recorded, monkeypatch
         for how, appended, reason in (("", True, "why"), (", overtaken", False, "why"), (", of no text", True, "\0")):
             Moves(asked, owner, a_run(), appended=appended)
             found[f"{name}{how}"] = await asked.of(verb(HERE, definitions(asked), "acme", RUN, BOB, reason))
-        for reason in ("", " "):
+        for reason in ("", " ", " why "):
             Moves(asked, owner, a_run())
             said = await asked.of(verb(HERE, definitions(asked), "acme", RUN, BOB, reason))
-            found[f"{name} for the reason {reason!r}"] = said[-1:]
+            found[f"{name} for the reason {reason!r}"] = said[-3:]
     views = {
         "within another": a_run(parent=uid(3)),
         "of our own": a_run(workflow="counterseal-policy-change"),
@@ -280,7 +282,7 @@ async def test_outputs_that_only_the_new_steps_read_are_read_back_while_nothing_
     asked: Recorded, executing: int
 ) -> None:
     """Those that no checkpoint has, of steps that are over; in the order of their keys."""
-    state = SimpleNamespace(status={"a": 1, "b": 1, "c": 1, "d": 1}, outputs={"b": 1})
+    state = SimpleNamespace(status={"a": 1, "b": 1, "c": 1, "d": 1}, outputs={"b": {}})
     view: Any = SimpleNamespace(run=SimpleNamespace(state=state, executing=executing), run_id=RUN, tenant_id="acme")
     graphs = [SimpleNamespace(graph=SimpleNamespace(read=frozenset(keys))) for keys in ("d", "edcba", "ed")]
     past = {key: SimpleNamespace(output=f"of {key}") for key in "abd"}
@@ -396,6 +398,7 @@ async def test_a_deadline_is_put_off_by_whoever_may(monkeypatch: pytest.MonkeyPa
         "to nothing": ({}, {}),
         "to both": ({"span": DAY, "until": NOW}, {}),
         "to a time of no zone": ({"until": NOW.replace(tzinfo=None)}, {}),
+        "to a time of no zone, with its token": ({"until": NOW.replace(tzinfo=None), "token": "token"}, {}),
     }
     for name, (given, there) in ways.items():
         asked = Deadline(monkeypatch, **there)

@@ -76,6 +76,7 @@ PASTS = {
     "it is in force": Past((OWN, OTHER), (OTHER, OWN)),
     "it was": Past((LOWER, OWN, OTHER), (OTHER,)),
     "another is": Past((OTHER,), (OTHER,)),
+    "another was": Past((OTHER,), ()),
     "a lower one is": Past((OWN, LOWER), (LOWER,)),
     "a higher one is": Past((LOWER, OWN, HIGHER, OTHER), (OTHER, HIGHER)),
 }
@@ -121,8 +122,19 @@ async def test_what_publishing_activating_and_retiring_a_policy_does(asked: Reco
     as_it_was(PLACE / "every_policy.json", found)
 
 
+@pytest.mark.req("U-4")
+async def test_a_stored_policy_that_cannot_be_read_is_named_with_its_version(
+    asked: Recorded, definitions: Definitions
+) -> None:
+    store(asked, policy_of=("d", POLICY.replace("outcome: allow", "outcome: none"), "zoe"))
+    with pytest.raises(DefinitionError) as refused:
+        await policies.activate_policy(HERE, definitions, "acme", "rules", 2, ANN)
+    assert [str(problem).partition(":")[0] for problem in refused.value.problems] == ["rules@2"]
+    assert asked.calls == ["tenants.lock(transaction, acme)", "documents.policy_of(transaction, acme, rules, 2)"]
+
+
 @pytest.mark.req("Q-16")
-@pytest.mark.parametrize("problems", [[], ["it asks nobody"]])
+@pytest.mark.parametrize("problems", [[], ["it asks nobody"], ["it asks nobody", "and asks one twice"]])
 async def test_a_policy_is_warned_of_for_what_it_trusts_and_whom_it_asks(asked: Recorded, problems: list[Any]) -> None:
     """Problems refuse it, whatever the warnings are."""
     found = Findings(problems, ["few may decide"])
@@ -134,7 +146,7 @@ async def test_a_policy_is_warned_of_for_what_it_trusts_and_whom_it_asks(asked: 
     if problems:
         with pytest.raises(DefinitionError) as refused:
             await warnings
-        assert refused.value.problems == ("it asks nobody",)
+        assert refused.value.problems == tuple(problems)
         return
     assert await warnings == ("it trusts a name", "few may decide")
     assert asked.calls == [
@@ -377,7 +389,11 @@ async def test_what_a_change_leads_to_is_worked_out_workflow_by_workflow_and_que
         unread=8,
         rollback=5,
     )
-    assert asked.calls == [
+    calls = [*asked.calls]
+    for count, unread in ((0, 1), (200, 1), (201, 2)):
+        asked.put(consequences.pauses, open_questions=count)
+        assert (await consequences.foretell(HERE, known, "acme", Change(before, after, ()))).unread == unread
+    assert calls == [
         "pauses.open_questions(transaction, acme)",
         "pauses.questions(transaction, acme, #0, 200)",
         *(f"question {number} of acme by after" for number in (1, 2, 3, 4)),

@@ -16,6 +16,7 @@ from core.identity import Directory
 from evidence.chain import Actor
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
+from runtime.definition.deciders import Findings
 from runtime.definition.people import load_directory
 from runtime.definition.reserved import POLICY_APPROVERS
 from runtime.requests import consequences, publishing, renewing, twofold
@@ -72,6 +73,7 @@ def pasts(text: str, name: str) -> dict[str, Past]:
         "it is in use": Past((own,), (own,)),
         "it was, and nothing is": Past((own,), ()),
         "it was, and a lower one is": Past((own, lower), (lower,)),
+        "it was, and one of another name is": Past((own, another), (another,)),
         "it was, and a higher one is": Past((own, higher), (higher,)),
         "another text of its number": Past((other,), (other,)),
         "another text of its number, away": Past((other,), ()),
@@ -198,6 +200,8 @@ async def test_a_workflow_is_published_once_by_whoever_owns_its_name(asked: Reco
     store(asked)
     found["a new one"] = await asked.of(publish(HERE, definitions, "acme", FLOW, "f.yaml", ANN))
     found["with caps"] = await asked.of(publish(HERE, definitions, "acme", CAPPED, "f.yaml", ANN))
+    one = FLOW.replace("steps", "caps: {max_concurrency: 3}\nsteps")
+    found["with one cap"] = await asked.of(publish(HERE, definitions, "acme", one, "f.yaml", ANN))
     asks = "workflow: w\nversion: 1\nsteps: [{id: g, approve: {summary: s, approvers: {group: leads}}}]\n"
     found["that asks"] = (await asked.of(publish(HERE, definitions, "acme", asks, "f.yaml", ANN)))[-1:]
     for newest in ([], [StoredWorkflow("flow", 2, "d", FLOW, {})]):
@@ -209,6 +213,10 @@ async def test_a_workflow_is_published_once_by_whoever_owns_its_name(asked: Reco
         actor = Actor("person", person)
         published = publish(HERE, definitions, "acme", FLOW, "f.yaml", actor, owned=True)
         found[f"owned by ann, of {person}"] = (await asked.of(published))[:3]
+        first = publish(
+            HERE, definitions, "acme", FLOW.replace("version: 2", "version: 1"), "f.yaml", actor, owned=True
+        )
+        found[f"owned by ann, its first version of {person}"] = (await asked.of(first))[:3]
     as_it_was(PLACE / "every_publication.json", found)
 
 
@@ -255,6 +263,10 @@ async def test_questions_that_nobody_could_decide_are_told_policy_by_policy(aske
         "documents.in_force(transaction, acme)",
         *(f"documents.policy(transaction, acme, {digest})" for digest in texts),
     ]
+    asked.put_at_once(publishing.deciders, of_policy=Findings(["nobody may", "none is left"], ["few may", "one may"]))
+    asked.put(publishing.documents, in_force=("a", "d"))
+    words = ("nobody may", "none is left", "few may", "one may")
+    assert await publishing.undecided(HERE, "acme") == (*words, *words)
 
 
 @pytest.mark.req("Q-12")
@@ -266,6 +278,7 @@ async def test_questions_that_nobody_could_decide_are_told_policy_by_policy(aske
         (True, {"max_concurrency": 3}, ["set_slots(transaction, acme, 3)"]),
         (False, {"max_concurrency": 3}, ["set_slots(transaction, acme, 3)"]),
         (False, {"max_runs_per_min": 4}, ["set_caps(transaction, acme, 4, null, null)"]),
+        (False, {"max_runs_per_min": 0}, ["set_caps(transaction, acme, 0, null, null)"]),
         (False, {"max_writes_per_run": 5}, ["set_caps(transaction, acme, null, 5, null)"]),
         (False, {"weight": 0.5}, ["set_caps(transaction, acme, null, null, 0.5)"]),
         (

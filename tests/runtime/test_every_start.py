@@ -235,7 +235,7 @@ async def test_a_start_asks_for_what_it_does_not_know(asked: Recorded, monkeypat
     monkeypatch.setattr(starting, "within", lambda at, tenant: at.transaction(tenant))
     refusal, gone = InputError("is no number", where="trigger"), NotFoundError("There is no workflow.")
     knows = {"nothing": None, "fresh": (flow, Clock(59.9)), "old": (flow, Clock(60))}
-    for (name, known), version in product(knows.items(), (None, 3)):
+    for (name, known), version in product(knows.items(), (None, 1, 3)):
         for opens in ("a run", "none", "a refusal"):
             if known is None and opens != "a run":
                 continue
@@ -248,6 +248,12 @@ async def test_a_start_asks_for_what_it_does_not_know(asked: Recorded, monkeypat
             database: Any = Connected()
             start = start_named(database, definitions, "flow", version, REQUEST)
             found[f"knows {name}, version {version}, opens {opens}"] = await asked.of(start)
+    recent = SimpleNamespace(known=asked.at_once("known"), put=asked.at_once("put"))
+    definitions = SimpleNamespace(startable=recent, compiled=asked.at_once("compiled", other))
+    asked.put(starting, _opened=(Started(uid(5), False, "N1"), "a clock"))
+    database = Connected()
+    start = start_named(database, definitions, "flow", None, REQUEST)
+    found["knows nothing, and it was started before"] = await asked.of(start)
     for before, error in product((None, STARTED), (refusal, gone)):
         recent = SimpleNamespace(known=asked.at_once("known"), put=asked.at_once("put"))
         definitions = SimpleNamespace(startable=recent, compiled=asked.at_once("compiled", other))
