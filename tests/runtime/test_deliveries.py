@@ -118,17 +118,22 @@ async def raises(error: Exception) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "words", "passes"),
     [
-        (ValueError("no such field"), "ValueError: no such field"),
-        (TransportError("It is away."), "TransportError: It is away."),
-        (TimeoutError(), "It took too long."),
+        (ValueError("no such field"), "ValueError: no such field", False),
+        (TransportError("It is away."), "TransportError: It is away.", True),
+        (TimeoutError(), "It took too long.", True),
     ],
 )
 async def test_a_handler_that_fails_leaves_its_message_for_later(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, words: str, passes: bool
 ) -> None:
+    """Without end, if that passes by itself."""
     kept = Kept(monkeypatch)
+    with capture_logs():
+        await sending(kept)._carry((message(ATTEMPTS_MAX), lambda: raises(error)))
+    assert kept.written == [("pending", words, 900) if passes else ("failed", words, 0)]
+    kept.written.clear()
     with capture_logs() as logs:
         await sending(kept)._carry((message(2), lambda: raises(error)))
     assert kept.written == [("pending", words, 4)]
@@ -159,6 +164,17 @@ async def test_an_end_that_cannot_be_remembered_is_noted_as_such(monkeypatch: py
     assert (logs[0]["event"], logs[0]["command"]) == ("the end of a delivery could not be recorded", str(ID))
 
 
+@pytest.mark.parametrize(("error", "status"), [(OSError("away"), "pending"), (ValueError("no"), "failed")])
+async def test_an_end_is_tried_without_end_if_what_hinders_it_passes(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: str
+) -> None:
+    kept = Kept(monkeypatch)
+    result = Delivered(lambda _: raises(error))
+    with capture_logs():
+        await sending(kept)._carry((message(ATTEMPTS_MAX), lambda: dispatcher.saying(result)))
+    assert [end[:1] for end in kept.written] == [(status,)]
+
+
 @pytest.mark.parametrize("attempts", [1, ATTEMPTS_MAX])
 async def test_a_message_of_an_unknown_kind_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, attempts: int) -> None:
     kept = Kept(monkeypatch)
@@ -179,6 +195,9 @@ async def test_a_message_of_an_unknown_kind_is_given_up_at_once(monkeypatch: pyt
         ({("acme", "card"): 4}, 4, ["acme:card"]),
         ({(f"t{n}", "card"): 1 for n in range(KIND_MAX - 1)}, 4, []),
         ({(f"t{n}", "card"): 1 for n in range(KIND_MAX)}, 4, ["card"]),
+        ({("acme", "card"): KIND_MAX - 1, ("acme", "task"): 1}, 99, []),
+        ({("acme", "card"): KIND_MAX, ("acme", "task"): 1}, 99, ["card"]),
+        ({("acme", "card"): 2, ("beta", "card"): KIND_MAX - 2}, 99, ["card"]),
     ],
 )
 async def test_a_lane_or_a_kind_is_full_when_it_has_its_share(
@@ -283,6 +302,8 @@ async def test_a_message_that_cannot_be_read_is_leased_once_more_to_say_so(
     ]
     told = [(line["event"], line["kind"], line["command"]) for line in logs]
     assert told == [("a message could not be read", "card", str(ID))]
+    assert await made._lease() is None
+    assert outbox.asked[-1] == ("transaction", "d", 60.0, ("acme", "card"), [], None), "another lane comes first"
 
 
 @pytest.mark.parametrize("leased", [False, True])
@@ -349,3 +370,30 @@ async def test_for_tests_everything_due_is_delivered_one_after_the_other(monkeyp
     made = sending(outbox)
     assert await made.work_off() == 2
     assert [status for status, *_ in outbox.written] == ["failed", "failed"]
+
+
+async def test_deliveries_of_one_lane_are_counted_one_by_one_and_a_wake_up_is_heard_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop, counts = asyncio.Event(), list[int]()
+    outbox = Outbox(monkeypatch, *(message(number=number) for number in (1, 2, 3)), None)
+
+    async def card(_: Any, one: Message) -> Any:
+        async def deliver() -> Any:
+            counts.append(made._under_way["acme", "card"])
+            made._woken.clear()
+            made.wake()
+            assert made._woken.is_set()
+            if len(counts) == 3:
+                stop.set()
+            await stop.wait()
+            return Delivered()
+
+        return deliver
+
+    made = sending(outbox, {"card": card}, concurrency=3)
+    async with asyncio.timeout(20):
+        await made.run(stop)
+    assert counts[-1] == 3
+    assert [one[4] for one in outbox.asked[:4]] == [[], [], [], ["acme:card"]]
+    assert (made._under_way.total(), len(outbox.written)) == (0, 3)

@@ -123,7 +123,7 @@ def past(**more: Any) -> Any:
     run |= {"canceling": {"by": "person:ann", "reason": "enough"}} | more
     steps = [
         SimpleNamespace(index=index, key=key, output=output)
-        for index, key, output in ((2, "c", {"n": 3}), (1, "b", None), (1, "a/1", 0), (1, "a", {"n": 1}))
+        for index, key, output in ((2, "c", {"n": 3}), (1, "b", None), (1, "a/1", 0), (1, "a", {"n": 1}), (0, "z", {}))
     ]
     votes = [
         vote(3, uid(4), "ann", "approve", "first"),

@@ -11,12 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from approvals.model import ApprovalStatus
-from approvals.ports import Absent, MessageRef, Posted
+from approvals.ports import Absent, MessageRef, NotPosted, Posted, PostInDoubt, PostRefused
 from core.errors import ExpressionError, InputError
 from core.identity import Directory, Entry
 from core.terms import Escalation, GroupQuorum
 from runtime.keep import messages
-from runtime.keep.dispatcher import Delivered, Later
+from runtime.keep.dispatcher import Delivered, Later, Undeliverable
 from runtime.keep.messages import Messages
 from runtime.requests import triggers
 from runtime.requests.starting import Started
@@ -137,17 +137,61 @@ async def test_a_proposer_whom_nobody_knows_is_named_as_they_were(asked: Recorde
     assert asked.calls[-1].endswith(f", {who}, the change of policy that you proposed was rejected by : .)")
 
 
-@pytest.mark.parametrize(("person", "account", "name"), [("ann", "U1", "Ann A."), ("bob", "", "Bob"), ("zoe", "", "")])
+@pytest.mark.parametrize(
+    ("person", "account", "name"), [("ann", "U1", "Ann A."), ("bob", "", "Bob"), ("zoe", "", ""), ("cid", "U7", "Cid")]
+)
 async def test_whoever_proposed_what_nobody_is_asked_about_hears_it_in_private(
     asked: Recorded, person: str, account: str, name: str
 ) -> None:
     people = [Entry("ann", "Ann A.", principals=("slack:T1/U1", "slack:T1/U2")), Entry("bob", "Bob")]
+    people.append(Entry("cid", "Cid", principals=("email:cid@example.com", "slack:U7")))
     asked.put(messages.tenants, directory=Directory.of("d", people))
     order = message("proposal", person=person, text="nobody can be asked.")
     deliver = await handlers(asked).proposal(HERE, order)
     assert await deliver() == Delivered()
     said = [f"post_ephemeral(C1, {account}, {name}, nobody can be asked.)"] if account else []
     assert asked.calls == ["tenants.directory(transaction, acme)", *said]
+
+
+@pytest.mark.parametrize("status", [one for one in ApprovalStatus if one is not ApprovalStatus.REQUESTED])
+async def test_nobody_is_reminded_of_a_question_that_waits_for_nobody(asked: Recorded, status: ApprovalStatus) -> None:
+    every = handlers(asked)
+    for kind in ("remind", "escalate"):
+        asked.put(messages.approvals, read=stored(status=status))
+        deliver = await every.handlers()[kind](HERE, message(kind, approval=str(uid(4))))
+        assert await deliver() == Delivered()
+    assert [call for call in asked.calls if call.startswith("post")] == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "below", "told"),
+    [
+        (Posted(THERE), Delivered(), Delivered()),
+        (NotPosted("It is busy.", 7.5), Later("It is busy.", 7.5), Later("It is busy.", 7.5)),
+        (PostInDoubt("No answer."), Later("No answer."), Delivered()),
+        (
+            PostRefused("gone", "No such user."),
+            Undeliverable("gone: No such user."),
+            Undeliverable("gone: No such user."),
+        ),
+    ],
+)
+async def test_only_an_answer_to_one_person_is_never_said_twice(
+    asked: Recorded, outcome: Any, below: Any, told: Any
+) -> None:
+    """An answer that may have arrived is not repeated; what is said below a card has a key, and is."""
+    slack: Any = SimpleNamespace(
+        post_thread=asked.verb("post_thread", outcome), post_ephemeral=asked.verb("post_ephemeral", outcome)
+    )
+    every = Messages(slack, "C1", NOTHING)
+    assert await every._below(stored(), message("remind"), "words") == below
+    assert await every._note(("U1", "words")) == told
+    assert await every._note(("U1", "words"), "C7") == told
+    assert asked.calls == [
+        "post_thread({'channel': 'C9', 'ts': '17.5'}, words, #3)",
+        "post_ephemeral(C1, U1, words)",
+        "post_ephemeral(C7, U1, words)",
+    ]
 
 
 async def test_nothing_is_said_below_a_card_that_is_not_there(asked: Recorded) -> None:

@@ -84,6 +84,8 @@ async def test_everything_that_is_due_is_repaired(asked: Recorded, monkeypatch: 
     ("error", "line"),
     [
         (asyncpg.DeadlockDetectedError("dead"), ("info", "run locked by another transaction; retrying on next sweep")),
+        (asyncpg.SerializationError("lost"), ("info", "run locked by another transaction; retrying on next sweep")),
+        (asyncpg.InternalServerError("odd"), ("warning", "repair failed; retrying on next sweep")),
         (TransportError("It is away."), ("warning", "repair failed; retrying on next sweep")),
         (ConsistencyError("It is wrong."), ("error", "repair failed; retrying on next sweep")),
         (ValueError("no"), ("error", "repair failed; retrying on next sweep")),
@@ -98,7 +100,10 @@ async def test_a_repair_that_fails_is_told_of_and_stops_no_other(error: Exceptio
     assert [(one["log_level"], one["event"], one["run"]) for one in logs] == [(*line, str(uid(1)))]
 
 
-@pytest.mark.parametrize(("error", "spared"), [(OSError("away"), True), (ValueError("no"), False)])
+@pytest.mark.parametrize(
+    ("error", "spared"),
+    [(OSError("away"), True), (ValueError("no"), False), (asyncpg.InternalServerError("odd"), False)],
+)
 async def test_leases_are_spared_when_postgresql_was_away(
     monkeypatch: pytest.MonkeyPatch, error: Exception, spared: bool
 ) -> None:
@@ -127,6 +132,7 @@ async def test_leases_are_spared_when_postgresql_was_away(
     with pytest.raises(type(error)):
         await turn()
     assert (before + 5 <= one._spared_until < before + 60) is spared
+    assert spared or one._spared_until == 0.0
 
 
 def change(**more: Any) -> Change:
@@ -180,6 +186,7 @@ async def test_a_lease_is_taken_away_from_whoever_holds_it_still(monkeypatch: py
     found: dict[str, Any] = {}
     for name, owner, step, applied, claim in (
         ("held", "w1", "the step", True, CLAIM),
+        ("held by a worker without a name", "", "the step", True, CLAIM),
         ("held, and overtaken", "w1", "the step", False, CLAIM),
         ("extended meanwhile", None, "the step", True, CLAIM),
         ("of a step that is over", "w1", None, True, CLAIM),
@@ -255,6 +262,7 @@ async def test_a_wait_that_is_due_ends_as_its_kind_says(monkeypatch: pytest.Monk
         (None, None),
         (asyncpg.DeadlockDetectedError("dead"), False),
         (OSError("away"), False),
+        (asyncpg.InternalServerError("odd"), False),
         (ValueError("no"), True),
         (ConsistencyError("It is wrong."), True),
     ],

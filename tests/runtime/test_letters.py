@@ -53,13 +53,15 @@ def row(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.req("Q-12")
+@pytest.mark.parametrize("within", [77, 7])
 @pytest.mark.parametrize(
     ("found", "asked"),
     [([], [10]), ([3], [10, 7]), ([3, 7], [10, 7]), ([10], [10]), ([1, 1, 1], [10, 9, 8, 7])],
 )
 async def test_one_batch_is_admitted_and_those_are_waited_for_that_the_queue_has(
-    monkeypatch: pytest.MonkeyPatch, found: list[int], asked: list[int]
+    monkeypatch: pytest.MonkeyPatch, found: list[int], asked: list[int], within: int
 ) -> None:
+    found = [*found]
     calls: list[Any] = []
     noted: list[Any] = []
     rows = iter(map(row, range(1, 99)))
@@ -76,7 +78,7 @@ async def test_one_batch_is_admitted_and_those_are_waited_for_that_the_queue_has
     count = sum(found)
     queue = Queue(refuses=[str(uid(102))])
     database: Any = Connected()
-    keeper = Scheduler(database, queue, "k1", claimed_within=timedelta(seconds=77))
+    keeper = Scheduler(database, queue, "k1", claimed_within=timedelta(seconds=within))
     accepted = [number for number in range(1, count + 1) if number != 2]
     assert await keeper.admit() == len(accepted)
     assert calls == [("connection", "k1", timedelta(seconds=60), number) for number in asked]
@@ -85,7 +87,7 @@ async def test_one_batch_is_admitted_and_those_are_waited_for_that_the_queue_has
         for number in range(1, count + 1)
     ]
     steps = [(uid(number), f"s{number}") for number in accepted]
-    assert noted == ([(steps, timedelta(seconds=77))] if count else [])
+    assert noted == ([(steps, timedelta(seconds=within))] if count else [])
     assert asked[0] == BATCH
 
 
@@ -112,7 +114,12 @@ async def test_a_queue_s_keeper_rests_until_it_is_woken(monkeypatch: pytest.Monk
     for idle in (timedelta(milliseconds=250), timedelta(days=1, seconds=1.5)):
         await Scheduler(NOTHING, Queue(), "k1", idle=idle).run(NOTHING)
         assert turns.pop()[2] == idle.total_seconds()
-    await Reconciler(NOTHING, NOTHING, NOTHING, "k1").run(NOTHING)
+    woken = keeper._woken
+    keeper.wake()
+    assert keeper._woken is woken, "who rests on it hears it"
+    await Reconciler(NOTHING, NOTHING, NOTHING, "k1", interval=timedelta(seconds=7.5)).run(NOTHING)
+    assert turns.pop()[2] == 7.5
+    await Reconciler(NOTHING, NOTHING, NOTHING, "k1", pause=timedelta(seconds=7)).run(NOTHING)
     assert turns == [(None, "reconcile", 30.0, "the dead letters could not be looked at", None)]
 
 
