@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runtime.engine.commit import Claim
 from runtime.work import worker as module
@@ -82,13 +83,14 @@ async def test_leases_are_extended_three_times_and_soon_again_after_an_error(
         if fails[len(extended) - 1]:
             raise OSError("PostgreSQL is away")
 
-    worker = working(Job((uid(8), MINE)), Job((uid(9), LOST)), lease=timedelta(seconds=lease))
+    within = Claim("c", uid(3), 2)
+    worker = working(Job((uid(8), MINE), (uid(7), within)), Job((uid(9), LOST)), lease=timedelta(seconds=lease))
     monkeypatch.setattr(module, "asyncio", SimpleNamespace(sleep=sleep))
     worker._extend = extend
     with pytest.raises(Enough):
         await worker._beat()
     assert slept == pauses
-    assert extended == [[(uid(8), MINE), (uid(9), LOST)]] * len(fails)
+    assert extended == [[(uid(8), MINE), (uid(7), within), (uid(9), LOST)]] * len(fails)
 
 
 async def test_a_beat_says_of_each_lease_if_it_is_ours_as_of_when_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +107,39 @@ async def test_a_beat_says_of_each_lease_if_it_is_ours_as_of_when_it_was_sent(mo
     assert asked == [("the connection", LEASE, [(uid(8), MINE), (uid(9), LOST)])]
     assert (mine.told, mine.hidden) == ([(MINE, 100.0, True)], [LEASE])
     assert (lost.told, lost.hidden) == ([(LOST, 100.0, False)], [])
+
+
+async def test_each_lease_of_a_run_is_beaten_with_the_time_before_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease that ended by itself is hidden no longer, and is nobody's fault: no call under it is given up."""
+    asked: list[Any] = []
+    clock = [100.0]
+
+    async def heartbeat(_: Any, __: timedelta, held: Any) -> set[Any]:
+        asked.extend(held)
+        clock[0] += 9
+        return {MINE.id, other.id}
+
+    monkeypatch.setattr(module.claims, "heartbeat", heartbeat)
+    monkeypatch.setattr(Lease, "now", staticmethod(lambda: clock[0]))
+    other = Claim("c", uid(3), 1)
+    jobs = [Job((uid(8), claim)) for claim in (MINE, other, LOST)]
+    with capture_logs() as logs:
+        await working()._extend([(uid(8), claim, job) for claim, job in zip((MINE, other, LOST), jobs, strict=True)])
+    assert asked == [(uid(8), MINE), (uid(8), other), (uid(8), LOST)]
+    assert [job.told for job in jobs] == [[(MINE, 100.0, True)], [(other, 100.0, True)], [(LOST, 100.0, False)]]
+    assert ([job.hidden for job in jobs], logs) == ([[LEASE], [LEASE], []], [])
+
+
+async def test_a_call_that_is_given_up_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def heartbeat(*_: Any) -> set[Any]:
+        return set()
+
+    monkeypatch.setattr(module.claims, "heartbeat", heartbeat)
+    lost = Job((uid(9), LOST), given_up=True)
+    with capture_logs() as logs:
+        await working()._extend([(uid(9), LOST, lost)])
+    words = "lease is no longer ours; its call is given up"
+    assert logs == [{"event": words, "run": str(uid(9)), "step": "b", "log_level": "warning"}]
 
 
 @pytest.mark.req("Q-12")

@@ -131,6 +131,36 @@ async def test_an_answer_is_kept_as_far_as_it_can_be_stored(
     assert (one.call._sent, one.call._answered) == (NOON, LATER)
 
 
+async def test_when_it_was_sent_is_known_while_the_call_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease may be lost before there is an answer."""
+    one = One(monkeypatch, Done({}))
+    known: list[Any] = []
+
+    async def perform(_: Any) -> Any:
+        known.append((one.call._sent, one.call._answered))
+        return InDoubt("no answer")
+
+    monkeypatch.setattr(one.connector, "perform", perform)
+    await one.call._send()
+    assert (known, one.call._sent, one.call._answered) == ([(NOON, None)], NOON, LATER)
+
+
+async def test_an_outcome_that_is_built_again_has_the_chance_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a pause before a retry is the same, however often its append is made."""
+    one = One(monkeypatch, NotSent("busy"))
+    chances = iter((0.25, 0.5, 0.75))
+    monkeypatch.setattr(random, "random", lambda: next(chances))
+    monkeypatch.setattr(calling, "performed", one.driving.noted("performed"))
+
+    async def twice(build: Any, *, known: bool) -> Any:
+        assert known
+        return [build(TRANSITION, one.driving.step, "the workflow", "the policy") for _ in range(2)][-1]
+
+    monkeypatch.setattr(one.driving.drive._holding, "commit", twice)
+    assert await one.call.perform() == Over()
+    assert [given[-1]["chance"] for given in one.told] == [0.25, 0.25]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -255,7 +285,7 @@ async def test_only_what_may_have_had_an_effect_is_told(monkeypatch: pytest.Monk
 async def test_it_is_told_until_postgresql_is_back_and_given_up_for_a_fault(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    one, ends = One(monkeypatch, Done({})), [AWAY, AWAY, error]
+    one, ends = One(monkeypatch, Done({})), [*[AWAY] * 9, error]
     one.call._sent = NOON
     monkeypatch.setattr(late, "known_of", lambda *_: LATE)
 
@@ -269,9 +299,7 @@ async def test_it_is_told_until_postgresql_is_back_and_given_up_for_a_fault(
     with structlog.testing.capture_logs() as logs:
         await one.call._tell(None)
     facts = {"step": "the id of a"}
-    assert one.patience.said == [
-        (one.call, 0, AWAY, facts), (one.call, 1, AWAY, facts), (one.call, "told")
-    ]  # fmt: skip
+    assert one.patience.said == [*((one.call, tries, AWAY, facts) for tries in range(9)), (one.call, "told")]
     assert ends == []
     where = {"run": str(RUN), "step": "a", "receipt": str(uid(5))}
     given_up = {"event": "action.late could not be recorded", "log_level": "error", "reason": str(WRONG), **where}
@@ -303,6 +331,7 @@ ME = Actor("worker", "me")
 @pytest.mark.parametrize("told", [False, True])
 async def test_it_is_told_once_in_the_whole_book_of_a_locked_run(monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     one = One(monkeypatch, Done({}))
+    one.call._answered = LATER
     Book(one, monkeypatch, told=told)
     await one.call._append(LATE)
     appends = [("tells", LATE, ME), ("applies", "the transaction", "the commit")]

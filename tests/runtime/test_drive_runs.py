@@ -152,7 +152,10 @@ async def test_a_run_that_is_waited_for_is_driven_at_once_and_looked_at_then(
     driving_: Driving, monkeypatch: pytest.MonkeyPatch, waited: bool, problem: str | None
 ) -> None:
     work = StartRun(step("b"), OTHER, "other", 3, {"n": 1}, waited)
-    started, seen = OtherRun("queued", problem=problem), OtherRun("succeeded")
+    started = OtherRun(
+        "queued", {"n": 7}, {"code": "a"}, shaped=("before",), origins=[1], used={"calls": 1}, problem=problem
+    )
+    seen = OtherRun("succeeded", {"n": 8}, {"code": "b"}, shaped=("then",), origins=[2], used={"calls": 2})
     monkeypatch.setattr(driving, "start_other", driving_.asked("starts", started))
     monkeypatch.setattr(driving, "look", driving_.asked("looks", seen))
     monkeypatch.setattr(driving_.drive, "_drive_within", driving_.asked("drives"))
@@ -242,3 +245,8 @@ def test_a_beat_is_told_to_the_run_within_as_well(driving_: Driving, above: bool
     assert calls == ([0.0] if above else [])
     assert drive.beaten(Claim("other", uid(9), 1), 95.0, ours=True) is within
     assert told[1:] == [((Claim("other", uid(9), 1), 95.0), {"ours": True})]
+    lease, until = drive._holding.lease, drive._holding.lease.until
+    for before in (Claim("b", CLAIM.id, CLAIM.epoch), Claim(CLAIM.key, CLAIM.id, CLAIM.epoch + 1)):
+        assert drive.beaten(before, until + 1, ours=True) is within, "the same lease has gone on to another step"
+        assert drive.beaten(before, until + 1, ours=False) is within
+        assert lease.until == until or above

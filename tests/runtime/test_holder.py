@@ -16,7 +16,7 @@ from core.clock import Patience
 from core.errors import CountersealError
 from runtime.engine.commit import Claim
 from runtime.engine.instructions import Over, Perform
-from runtime.work.lease import HeldStep, Holder, LostLease, Move, Moved, Sent
+from runtime.work.lease import HeldStep, Holder, Lease, LostLease, Move, Moved, Sent
 from tests.support.rows import uid
 
 SPAN = timedelta(seconds=30)
@@ -128,11 +128,65 @@ async def test_a_move_says_whose_it_is_and_if_its_outcome_is_known(known: bool) 
 
 @pytest.mark.req("Q-8")
 async def test_an_append_is_tried_until_postgresql_is_back_and_knows_of_all_tries_before() -> None:
-    holder, append, patience = holding(AWAY, AWAY, moved(Over()))
+    holder, append, patience = holding(AWAY, AWAY, AWAY, AWAY, moved(Over()))
     assert await holder.commit(build, known=True) == Over()
-    assert append.how == [(True, True, 0), (True, True, 1), (True, True, 2)]
+    assert append.how == [(True, True, number) for number in range(5)]
     facts = {"step": str(uid(0))}
-    assert patience.said == [(holder, 0, AWAY, facts), (holder, 1, AWAY, facts), (holder, "told")]
+    assert patience.said == [*((holder, tries, AWAY, facts) for tries in range(4)), (holder, "told")]
+
+
+async def test_an_outcome_that_is_settled_alone_is_known_all_the_same() -> None:
+    """It may be recorded after its lease ran out, with its next step and without."""
+    holder, append, _ = holding(WRONG, AWAY, moved(Over()))
+    assert await holder.commit(build, known=True) == Over()
+    assert append.how == [(True, True, 0), (False, True, 1), (False, True, 2)]
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"),
+    [
+        (timedelta(seconds=30), 30.0),
+        (timedelta(milliseconds=250), 0.25),
+        (timedelta(days=1, milliseconds=1500), 86_401.5),
+    ],
+)
+async def test_a_lease_is_of_its_whole_span_and_nobody_s_before_it_is_held(span: timedelta, seconds: float) -> None:
+    lease = Lease(span)
+    called: list[str] = []
+
+    async def call() -> None:
+        called.append("called")
+
+    assert lease.seconds == seconds
+    with pytest.raises(LostLease):
+        await lease.call(call)
+    assert (called, lease.lost()) == ([], False)
+
+
+def test_a_beat_that_was_sent_before_the_last_append_shortens_nothing() -> None:
+    lease = Lease(SPAN)
+    untils = []
+    for began in (100.0, 90.0, 100.0, 111.5):
+        lease.renewed(began)
+        untils.append(lease.until)
+    assert untils == [130.0, 130.0, 130.0, 141.5]
+    lease.lost()
+    lease.renewed(120.0)
+    assert lease.until == 150.0, "it is ours again"
+
+
+async def test_a_call_is_given_up_once() -> None:
+    holder, _, _ = holding()
+    lease, found = holder.lease, list[bool]()
+    lease.until = lease.now() + 30
+
+    async def call() -> None:
+        found.extend([lease.lost(), lease.lost()])
+        await asyncio.Event().wait()
+
+    with pytest.raises(LostLease):
+        await lease.call(call)
+    assert (found, lease.until) == ([True, False], 0.0)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +276,9 @@ async def test_a_move_notes_the_append_that_it_was_in_and_no_other() -> None:
     append = sent({CLAIM: Over()})
     append.unanswered(moves)
     assert [each.unanswered for each in moves] == [[append], []]
+    again = sent({CLAIM: Over()})
+    again.unanswered(moves)
+    assert [[id(one) for one in each.unanswered] for each in moves] == [[id(append), id(again)], []]
 
 
 async def test_a_move_fails_once_and_not_after_it_was_made() -> None:

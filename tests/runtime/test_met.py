@@ -117,6 +117,8 @@ READY, RUNNING = StepState.READY, StepState.RUNNING
     [
         (3, 7, 1, READY, False, True),
         (4, 7, 1, READY, False, False),
+        (2, 7, 1, READY, False, False),
+        (3, 6, 1, READY, False, False),
         (3, 8, 1, READY, False, False),
         (3, 7, 2, READY, False, False),
         (3, 7, 1, RUNNING, False, False),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -53,10 +55,22 @@ async def probed(**more: Any) -> Probe:
 
 @pytest.mark.parametrize(
     ("named", "kept"),
-    [(None, None), (NAN, None), (INFINITE, None), (-INFINITE, None), (-1, 0), (7.5, 7.5), (DAY, DAY), (1e300, DAY)],
+    [
+        (None, None),
+        (0, 0),
+        (0.0, 0.0),
+        (NAN, None),
+        (INFINITE, None),
+        (-INFINITE, None),
+        (-1, 0),
+        (7.5, 7.5),
+        (DAY, DAY),
+        (1e300, DAY),
+    ],
 )
 async def test_a_delay_from_outside_is_one_that_a_wait_can_have(named: float | None, kept: float | None) -> None:
-    assert (await probed(retry_after_seconds=named)).retry_after_seconds == kept
+    found = (await probed(retry_after_seconds=named)).retry_after_seconds
+    assert (found, found is None) == (kept, kept is None)
     answer = await said(NotSent("busy", named), calling.read_before)
     assert answer == NotSent("busy", kept)
 
@@ -71,7 +85,7 @@ async def test_words_from_outside_are_such_as_can_be_recorded() -> None:
     assert await said(InDoubt(WORDS), calling.read_before) == InDoubt(clean(WORDS))
 
 
-@pytest.mark.parametrize("output", [{"n": NAN}, {"text": "a\x00"}, [1], "done"])
+@pytest.mark.parametrize("output", [{"n": NAN}, {"text": "a\x00"}, [1], "done", None])
 async def test_of_a_result_that_cannot_be_stored_the_rest_is_kept_and_said(output: Any) -> None:
     usage = Usage("p", "m", 1, 2, None)
     probe = await probed(done=Done(output, "e1", usage=usage))
@@ -84,6 +98,9 @@ async def test_an_id_from_outside_is_kept_up_to_its_length() -> None:
         done = (await probed(done=Done({}, "e" * length))).done
         assert done is not None
         assert len(done.external_id or "") == kept
+    for named in ("", None):
+        done = (await probed(done=Done({}, named))).done
+        assert (done and done.external_id) == named
 
 
 FIT = Usage("openai", "gpt", 0, INTEGER_MAX, "0.1")
@@ -108,6 +125,36 @@ async def test_a_target_that_was_read_is_recorded_whole_or_not_at_all(part: dict
     assert await said(fit, calling.read_before) == fit
     answer = await said(replace(fit, **part), calling.read_before)
     assert (type(answer), getattr(answer, "code", None)) == (Refused, UNUSABLE)
+
+
+@pytest.mark.req("X-18")
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 100.0])
+async def test_a_call_has_its_own_time_and_the_grace(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    given: list[float] = []
+
+    @asynccontextmanager
+    async def timeout(span: float) -> AsyncIterator[None]:
+        given.append(span)
+        yield
+
+    monkeypatch.setattr(calling, "asyncio", SimpleNamespace(timeout=timeout))
+    assert await said(Before({}, "1"), calling.read_before, seconds=seconds) == Before({}, "1")
+    assert given == [seconds + calling.GRACE.total_seconds()]
+
+
+@pytest.mark.parametrize("since", [0.0, 0.25, 90.0])
+async def test_a_target_is_told_how_old_the_intent_is(since: float) -> None:
+    told: list[float] = []
+
+    async def probe(_: Any, *, seconds_since_intent: float) -> Probe:
+        told.append(seconds_since_intent)
+        return Probe(ProbeVerdict.NOT_APPLIED, "It is not there.")
+
+    connectors: Any = Connectors({"probe": SimpleNamespace(probe=probe)})
+    call = Call("o", {}, "k", 5.0)
+    work: Any = SimpleNamespace(operation=SimpleNamespace(connector="probe"), call=call, seconds_since_intent=since)
+    await calling.inquire(connectors, work)
+    assert told == [since]
 
 
 @pytest.mark.req("X-18")

@@ -154,8 +154,11 @@ async def test_a_step_that_is_abandoned_stays_on_the_queue(monkeypatch: pytest.M
     assert [each["event"] for each in logs] == ["step abandoned until its lease runs out"]
 
 
-async def test_a_message_that_cannot_be_deleted_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    delivery = Delivery("one", undone=AWAY)
+@pytest.mark.parametrize("error", [AWAY, OSError("no"), RuntimeError("no")])
+async def test_a_message_that_cannot_be_deleted_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    delivery = Delivery("one", undone=error)
     work = Work(monkeypatch, [delivery], [])
     with structlog.testing.capture_logs() as logs:
         assert await work.worker.work_off() == 1
@@ -227,6 +230,32 @@ async def test_no_more_is_asked_for_and_claimed_than_there_are_places(monkeypatc
     assert work.worker._jobs == {}
     assert set(work.slept) == {LEASE.total_seconds() / 3}, "only its heart rests"
     assert [each.told[-1] for each in (first, second, third)] == ["done"] * 3
+
+
+@pytest.mark.req("Q-12")
+async def test_of_several_deliveries_each_may_claim_what_the_others_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = [Delivery("a", "b"), Delivery("c"), Delivery("d")]
+    work = Work(monkeypatch, turn, concurrency=5)
+    work.gates = {name: asyncio.Event() for name in "abcd"}
+    async with at_work(work):
+        await work.until(lambda: len(work.driven) == 4)
+        assert [each.told for each in turn] == [[(*CLAIMED, count)] for count in (5, 3, 2)]
+        assert [began for _, began, _ in work.driven] == [50.0, 50.0, 55.0, 60.0]
+
+
+async def test_what_was_received_when_the_worker_is_stopped_is_not_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message would be hidden from everybody until its time is over."""
+    stop, delivery = asyncio.Event(), Delivery("a")
+    work = Work(monkeypatch, [delivery])
+    receive = work.queue.receive
+
+    async def receives(count: int) -> Any:
+        stop.set()
+        return await receive(count)
+
+    work.queue.receive = receives
+    await asyncio.wait_for(work.worker.run(stop), SOON)
+    assert ([record for record, *_ in work.driven], delivery.told[-1]) == (["a"], "done")
 
 
 async def test_a_worker_that_is_stopped_finishes_what_is_under_way_and_claims_nothing_more(
