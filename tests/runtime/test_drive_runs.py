@@ -85,6 +85,22 @@ async def test_a_step_that_is_over_at_once_is_left_at_once(driving_: Driving, mo
     assert at_rest(driving_)
 
 
+async def test_other_drives_of_the_same_run_are_still_counted(
+    driving_: Driving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their number a pump knows for whom it waits."""
+    during: list[int] = []
+
+    async def begin(*_: Any) -> Any:
+        during.append(driving_.pump.drives)
+        return Over()
+
+    monkeypatch.setattr(driving_.drive, "_begin", begin)
+    driving_.pump.drives = 2
+    await driving_.drive.run(RECORD, 70.0)
+    assert (during, driving_.pump.drives) == ([3], 2)
+
+
 @pytest.mark.parametrize("when", [0, 1])
 async def test_a_record_that_is_refused_fails_the_step_and_nothing_else(
     driving_: Driving, monkeypatch: pytest.MonkeyPatch, when: int

@@ -181,6 +181,27 @@ async def test_a_conversation_that_was_read_is_read_on_and_the_oldest_is_forgott
     assert isinstance(kept._read, OrderedDict)
 
 
+async def test_a_conversation_to_which_nothing_was_added_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    since: list[tuple[int, list[str]]] = [(2, ["one", "two"]), (2, []), (2, []), (3, ["three"])]
+    asked: list[int] = []
+
+    async def of_step(*_: Any, after: int) -> Any:
+        asked.append(after)
+        return since.pop(0)
+
+    async def of_others(*_: Any) -> Any:
+        return ()
+
+    monkeypatch.setattr(journal, "of_step", of_step)
+    monkeypatch.setattr(journal, "of_others", of_others)
+    monkeypatch.setattr(chats, "wanted", lambda told, agent: told)
+    monkeypatch.setattr(chats, "chat_of", lambda told, *_: told)
+    kept = Chats()
+    found: list[Any] = [await kept.read(NOTHING, uid(1), b"k", "a") for _ in range(4)]
+    assert found == [("one", "two")] * 3 + [("one", "two", "three")]
+    assert asked == [0, 2, 2, 2]
+
+
 # -- what goes in one statement --------------------------------------------------------------------------------------
 
 
