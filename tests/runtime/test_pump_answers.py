@@ -6,14 +6,30 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
-from runtime.engine.instructions import Over
+from runtime.definition.workflow import load_workflow
+from runtime.engine.commit import Claim
+from runtime.engine.instructions import Over, Perform
 from runtime.work import pump
 from runtime.work.lease import Move, Moved, Sent
 from runtime.work.pump import Pump
+from tests.engine.conftest import Simulation
 from tests.runtime.test_pump_barriers import last_of_two
-from tests.support.pumping import NOTHING, RUN_ID, SOON, SPAN, met_wide, moved
+from tests.support.pumping import (
+    CATALOG,
+    NOTHING,
+    RUN_ID,
+    SOON,
+    SPAN,
+    Pumping,
+    World,
+    met_wide,
+    moved,
+    settles,
+    wide,
+)
 
 
 async def test_a_settle_is_answered_when_the_barrier_that_it_owed_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +123,41 @@ async def test_each_append_of_a_move_whose_answer_was_lost_is_looked_for(
     assert left == ([other] if any(landed) else [move, other])
     if any(landed):
         assert move.done.result() == Moved(met, Over(), 0.0 if landed[0] else 1.0)
+
+
+async def test_more_than_ten_steps_are_told_in_their_order_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pumping = met_wide(monkeypatch, 12)
+    await moved(pumping, *(pumping.move(f"p{number}") for number in (11, 2, 10, *range(2), *range(3, 10))))
+    (told,) = pumping.world.told
+    ended = [word.partition(".")[0] for word in told.split() if word.endswith(".succeeded")]
+    assert ended == [f"p{number}" for number in range(12)]
+
+
+async def test_a_step_is_told_with_the_epoch_of_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    pumping = met_wide(monkeypatch, 2, leased=1)
+    claims = [pumping.world.lease("p0", 3), pumping.world.lease("p1", 7)]
+    await moved(pumping, *(pumping.move(claim.key, claim=claim) for claim in claims))
+    lines = [orjson.loads(line) for line in pumping.world.run.lines]
+    started = {line["step"]: line["data"]["epoch"] for line in lines if line["type"] == "step.started"}
+    assert (started["p0"], started["p1"]) == (3, 7)
+
+
+async def test_who_goes_on_takes_the_step_after_the_one_that_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = wide(1) + "  - {id: y, do: probe.value.read, with: {name: x}, needs: [z]}\n"
+    run = Simulation(load_workflow(text, "test.yaml", CATALOG), {}).open()
+    run.claim("s")
+    run.succeed("s")
+    pumping = Pumping(World(run), monkeypatch, linger=0.0)
+    claim = pumping.world.lease("p0")
+    pumping.met()
+
+    def begin(transition: Any, step: Any, *_: Any) -> Any:
+        if step.key == "y":
+            return Perform(step, NOTHING, NOTHING, None)
+        return settles()(transition, step, NOTHING, NOTHING)
+
+    monkeypatch.setattr(pump, "begin", begin)
+    (found,) = await moved(pumping, pumping.move("p0", goes_on=True))
+    assert (found.work.step.key, pumping.world.claims) == ("y", {"y": Claim("y", claim.id, 1)})
+    moves = "p0.started p0.succeeded committed z.started z.succeeded committed y.started"
+    assert pumping.world.told == [f"at hand, strict: {moves}, holds p0: version 4, 1 executing"]

@@ -214,6 +214,9 @@ async def test_no_more_is_asked_for_and_claimed_than_there_are_places(monkeypatc
         await work.until(lambda: len(work.driven) == 3)
         # All places are taken. The one that is claimed beyond them waits for its turn, and nothing more is received.
         await work.until(lambda: third.told)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(work.driven) == 3
         assert (first.told, second.told, third.told) == ([(*CLAIMED, 3)], [(*CLAIMED, 1)], [(*CLAIMED, 1)])
         assert work.asked == [3, 1]
         assert len(work.worker._jobs) == 4
@@ -240,6 +243,7 @@ async def test_of_several_deliveries_each_may_claim_what_the_others_have_left(mo
     async with at_work(work):
         await work.until(lambda: len(work.driven) == 4)
         assert [each.told for each in turn] == [[(*CLAIMED, count)] for count in (5, 3, 2)]
+        assert work.wakes == 3, "there may be more of each, however many were free"
         assert [began for _, began, _ in work.driven] == [50.0, 50.0, 55.0, 60.0]
 
 
