@@ -23,14 +23,16 @@ DEFINITIONS: Any = SimpleNamespace(graphs="the graphs")
 
 
 def work(origins: Any) -> StartRun:
-    return StartRun(STEP, uid(2), "other", 3, {}, True, origins=origins)
+    return StartRun(STEP, uid(2), "other", 3, {}, True, shaped=("zoe",), origins=origins)
 
 
+@pytest.mark.parametrize("shaped", [("ann",), ()])
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("status", [*RunState])
 async def test_where_a_result_came_from_is_asked_of_a_run_that_has_one(
-    monkeypatch: pytest.MonkeyPatch, status: RunState, traced: bool
+    monkeypatch: pytest.MonkeyPatch, status: RunState, traced: bool, shaped: tuple[str, ...]
 ) -> None:
+    """Who shaped it are those of the other run, and not those who shaped its input."""
     asked: list[Any] = []
     row = {"status": str(status), "result": {"n": 1}, "error": {"code": "x"}}
 
@@ -42,13 +44,13 @@ async def test_where_a_result_came_from_is_asked_of_a_run_that_has_one(
         return answer_
 
     monkeypatch.setattr(runs, "ending_of", answers("ending", row))
-    monkeypatch.setattr(runs, "shapers_of", answers("shapers", ("ann",)))
+    monkeypatch.setattr(runs, "shapers_of", answers("shapers", shaped))
     monkeypatch.setattr(other_runs, "origins_of", answers("origins", ["its origins"]))
     monkeypatch.setattr(other_runs, "used_within", answers("used", {"turns": 2}))
     found = await other_runs.look(CONNECTION, work({} if traced else None), DEFINITIONS)
     ended = status is RunState.SUCCEEDED
     assert found == OtherRun(
-        str(status), {"n": 1}, {"code": "x"}, shaped=("ann",), origins=["its origins"] if ended else None,
+        str(status), {"n": 1}, {"code": "x"}, shaped=shaped, origins=["its origins"] if ended else None,
         used={"turns": 2},
     )  # fmt: skip
     origins = ("origins", CONNECTION, DEFINITIONS, row, {"traced": traced})

@@ -157,13 +157,6 @@ def bare_drive() -> Drive:
     return Drive(tools)
 
 
-def test_an_older_beat_shortens_no_lease() -> None:
-    drive = bare_drive()
-    drive._holding.lease.renewed(100.0)
-    drive._holding.lease.renewed(90.0)
-    assert drive._holding.lease.until == 130.0
-
-
 @pytest.mark.req("Q-9")
 async def test_a_call_is_given_up_when_its_lease_is_lost_and_none_begins_when_it_may_be_over() -> None:
     lease = Lease(timedelta(seconds=30))
