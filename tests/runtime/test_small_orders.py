@@ -182,10 +182,13 @@ async def test_a_call_is_given_up_when_its_lease_is_lost_and_none_begins_when_it
 
 
 @pytest.mark.req("X-13")
+@pytest.mark.parametrize("origins", [{"trigger": []}, {}, None])
+@pytest.mark.parametrize("version", [3, 1, None])
 @pytest.mark.parametrize(("waits", "again", "ref"), [(True, 0, "a"), (False, 0, "a"), (True, 2, "a#2")])
 async def test_another_run_is_started_with_all_that_the_step_gives_it(
-    monkeypatch: pytest.MonkeyPatch, waits: bool, again: int, ref: str
+    monkeypatch: pytest.MonkeyPatch, waits: bool, again: int, ref: str, version: int | None, origins: Any
 ) -> None:
+    """No origins are wanted if there are none; if they are empty, they are wanted."""
     asked: list[Any] = []
 
     async def start(_: Any, definitions: Any, name: str, version: int | None, request: Any) -> None:
@@ -199,7 +202,7 @@ async def test_another_run_is_started_with_all_that_the_step_gives_it(
     step: Any = SimpleNamespace(key="a", again=again)
     inherited = {"seen": Inherited([1], Reducer.APPEND)}
     shaped = ("form_filler a person:ben",)
-    work = StartRun(step, uid(2), "other", 3, {"who": "x"}, waits, shaped, inherited, {"trigger": []})
+    work = StartRun(step, uid(2), "other", version, {"who": "x"}, waits, shaped, inherited, origins)
     view: Any = SimpleNamespace(
         run_id=uid(1), tenant_id="acme", workspace_id="two", depth=4, run=SimpleNamespace(requested_by="ann")
     )
@@ -219,9 +222,9 @@ async def test_another_run_is_started_with_all_that_the_step_gives_it(
         depth=5,
         shaped=shaped,
         inherited=inherited,
-        origins={"trigger": []},
+        origins=origins,
     )
-    assert asked == [("the definitions", "other", 3, request)]
+    assert asked == [("the definitions", "other", version, request)]
 
 
 @asynccontextmanager
