@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -146,3 +147,17 @@ async def test_a_call_that_is_given_up_is_told_in_the_log(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("jobs", "free"), [(0, 4), (1, 3), (3, 1), (4, 1), (6, 1)])
 async def test_a_worker_has_as_many_places_as_steps_may_be_driven_at_once(jobs: int, free: int) -> None:
     assert await working(*(Job() for _ in range(jobs)))._places() == free
+
+
+async def test_jobs_that_end_one_after_the_other_leave_their_places_together() -> None:
+    """One append may end several of them."""
+    worker = working(*(Job() for _ in range(4)))
+    loop = asyncio.get_running_loop()
+
+    def leaves() -> None:
+        if worker._jobs:
+            worker._jobs.popitem()
+            loop.call_soon(leaves)
+
+    loop.call_soon(leaves)
+    assert await worker._places() == 4
