@@ -76,6 +76,20 @@ async def test_a_backlog_of_one_tenant_leaves_room_for_every_other(runtime: Any)
     assert (uid(2) in [run for run, *_ in found.waits], uid(2) in [run for run, _ in found.leases]) == (True, True)
 
 
+async def test_more_tenants_than_a_sweep_takes_rows_share_it(runtime: Any) -> None:
+    await runtime.tenant("acme")
+    many, last = (
+        "SELECT (jsonb_populate_record(NULL::{0}, to_jsonb(r) || jsonb_build_object({1}))).*",
+        11 * sweeps.BATCH,
+    )
+    every = f"INSERT INTO {{0}} {many} FROM {{0}} r, generate_series(1000, {1000 + last}) n"
+    await put_wait(runtime, "acme", 1, 1, due_at=ago(hours=3))
+    stream = "'tenant_id', 't' || n, 'stream_id', lpad(to_hex(n), 32, '0')"
+    await change(runtime.database, every.format("tenants", stream))
+    await change(runtime.database, every.format("waits", "'tenant_id', 't' || n, 'wait_id', lpad(to_hex(n), 32, '0')"))
+    assert len((await due(runtime)).waits) == sweeps.BATCH
+
+
 async def test_a_tenant_whose_policy_or_pauses_have_changed_is_followed(runtime: Any) -> None:
     for tenant in ("one", "two", "three"):
         await runtime.tenant(tenant)

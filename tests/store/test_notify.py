@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
+from runtime.store import sweeps
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 from tests.store.test_locks import GATE
+from tests.support.rows import ago, put
 
 
-@pytest.mark.req("V-11")
-async def test_a_vote_wakes_workers_and_dispatchers(runtime: Any, database_url: str) -> None:
-    await runtime.tenant()
-    await runtime.policy()
-    await runtime.person("ana", ("leads",))
-    await runtime.publish(GATE)
+@asynccontextmanager
+async def listening_to(url: str) -> AsyncIterator[Callable[[], Awaitable[list[str]]]]:
+    """List the channels on which something was told since the last time; the answer to a question comes behind it."""
     heard: list[str] = []
-    listening = await asyncpg.connect(database_url)
+    listening = await asyncpg.connect(url)
 
     async def told() -> list[str]:
-        """List what was told so far: the answer to a question comes behind it."""
         await listening.execute("SELECT")
         await asyncio.sleep(0)
         said, heard[:] = sorted(set(heard)), []
@@ -31,11 +32,42 @@ async def test_a_vote_wakes_workers_and_dispatchers(runtime: Any, database_url: 
     try:
         for channel in (STEPS_CHANNEL, MESSAGES_CHANNEL):
             await listening.add_listener(channel, lambda _connection, _pid, name, _payload: heard.append(name))
+        yield told
+    finally:
+        await listening.close()
+
+
+@pytest.mark.req("V-11")
+async def test_a_vote_wakes_workers_and_dispatchers(runtime: Any, database_url: str) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.person("ana", ("leads",))
+    await runtime.publish(GATE)
+    async with listening_to(database_url) as told:
         await runtime.start("gate")
         assert await told() == [STEPS_CHANNEL]
         await runtime.worker().work_off()
         assert await told() == [MESSAGES_CHANNEL]  # a card is to be posted, and there is nothing for a worker
         assert (await runtime.vote("ana", "approve")).status == "approved"
         assert await told() == [MESSAGES_CHANNEL, STEPS_CHANNEL]
-    finally:
-        await listening.close()
+
+
+@pytest.mark.tampers  # the rows are of no book
+@pytest.mark.req("O-8")
+async def test_a_sweep_wakes_those_for_whom_it_has_freed_something(runtime: Any, database_url: str) -> None:
+    await runtime.tenant("acme")
+
+    async def swept() -> list[str]:
+        async with runtime.database.connection() as connection:
+            await sweeps.due(connection, timedelta(seconds=30), whole=True)
+        return await told()
+
+    over = {"expires_at": ago(minutes=1), "owner": "d"}
+    async with listening_to(database_url) as told:
+        assert await swept() == []
+        await put(runtime.database, "queue", "acme", run_id=1, status="sent", **over)
+        assert await swept() == [STEPS_CHANNEL]
+        lease = {"lease_owner": "d", "lease_expires_at": ago(minutes=1)}
+        await put(runtime.database, "commands", "acme", command_id=1, run_id=1, status="leased", **lease)
+        assert await swept() == [MESSAGES_CHANNEL]
+        assert await swept() == []
