@@ -136,7 +136,7 @@ async def policy_activate(
     from runtime.requests import policies
 
     name, _, number = version.rpartition("@")
-    if not name or not number.isdecimal():
+    if not name or not number.isdecimal() or len(number) > 9:
         raise InputError(
             f"{version!r} is no version.", where="NAME@VERSION", remedy="Such as ops@7; see `policy list`."
         )

@@ -562,7 +562,8 @@ OF_DOCUMENTS: list[Case] = [
     *((("policy", "activate", "p@7", *more), 0, {"activate_policy": done})
       for more, done in (((), POLICIES[0]), (("--dry-run",), POLICIES[1]), (("--json",), POLICIES[2]))),
     (("policy", "activate", "a@b@12"), 0, {"activate_policy": POLICIES[3]}),
-    *((("policy", "activate", name), 2, {}) for name in ("p", "@1", "p@", "p@x", "p@-1", "p@²")),
+    *((("policy", "activate", name), 2, {}) for name in ("p", "@1", "p@", "p@x", "p@-1", "p@²", "p@1234567890")),
+    (("policy", "activate", "p@123456789"), 0, {"activate_policy": POLICIES[3]}),
     (("schema", "nothing"), 4, {}),
 ]  # fmt: skip
 
