@@ -10,12 +10,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app import adapters, postgres_cluster, storage
+from app import adapters, logins, postgres_cluster, storage
 from app.cli import service
 from app.http import signed
 from app.logins import Logins
 from app.postgres_cluster import Cluster
 from app.settings import load_settings
+from core.db import ENGINE_ROLE, FACES_ROLE
 from core.errors import ConfigurationError, TransportError
 from evidence.s3 import Retention
 from runtime.requests import publishing
@@ -120,3 +121,23 @@ async def test_the_default_tenant_is_founded_in_a_transaction_of_its_own(monkeyp
     founded: Any = database
     await storage.found_default_tenant(founded)
     assert told.calls == ["publishing.ensure_tenant(transaction of default, default)"]
+
+
+@pytest.mark.parametrize(("kind", "role"), [("faces", FACES_ROLE), ("engine", ENGINE_ROLE)])
+async def test_a_login_that_is_more_than_its_role_is_told_with_the_way_out(kind: str, role: str) -> None:
+    asked: list[Any] = []
+    more: str | None = None
+
+    class Connection:
+        async def fetchval(self, sql: str, *given: Any) -> str | None:
+            asked.append((sql, *given))
+            return more
+
+    connection: Any = Connection()
+    await logins.check(connection, kind)
+    more = "a superuser"
+    with pytest.raises(ConfigurationError) as refused:
+        await logins.check(connection, kind)
+    words = f"the database login of the {kind} is also a superuser, so nothing parts it from the rest."
+    assert (refused.value.message, refused.value.remedy) == (words, "Use the logins that `counterseal db setup` makes.")
+    assert asked == [(logins._MORE, role)] * 2
