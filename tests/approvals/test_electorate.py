@@ -186,3 +186,12 @@ def test_an_account_is_any_of_a_persons() -> None:
     for account in ("U1", "T2/U2", "U3"):
         assert unanswerable(terms(S0IT), (), several, {S0IT.key: frozenset({account, "U9"})}) is None
     assert unanswerable(terms(S0IT), (), several, {S0IT.key: frozenset({"U2", "T1/U1"})}) is not None
+
+
+def test_two_people_are_asked_for_by_what_is_asked_first() -> None:
+    escalate = Escalation(60, GroupQuorum("leads", 2), frozenset({"group:other"}))
+    words = said(terms(GroupQuorum("owners", 1), escalate=escalate, two_person=True))
+    assert words == "It asks for 2 different people, a seat each, and 2 of its groups may decide this."
+    assert (
+        said(terms(GroupQuorum("owners", 1), escalate=Escalation(60, GroupQuorum("leads", 2)), two_person=True)) == ""
+    )

@@ -344,6 +344,16 @@ async def test_an_answer_about_an_account_is_kept_for_half_a_minute(seconds: flo
     assert [name for name, _ in web.asked] == ["auth_test"] + ["users_info"] * asked
 
 
+async def test_an_answer_that_is_asked_for_anew_is_kept_from_then_on() -> None:
+    clock, web = [0.0], Web(auth_test={"team_id": "T1"}, users_info={"user": {"id": "U1", "team_id": "T1"}})
+    asking = workspace(web, lambda: clock[0])
+    asked = []
+    for clock[0] in (0.0, 29.0, 31.0, 40.0, 60.0, 62.0):
+        assert await asking.stranger(ANN) is None
+        asked.append(len(web.asked) - 1)
+    assert asked == [1, 1, 2, 2, 2, 3]
+
+
 async def test_a_thousand_accounts_are_kept_and_the_oldest_goes() -> None:
     web = Web(auth_test={"team_id": "T1"}, users_info=refuse("user_not_found"))
     asking = workspace(web)

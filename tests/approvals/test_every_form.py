@@ -51,6 +51,9 @@ FORMS: dict[str, Any] = {
     "one property more": {"type": "object", "properties": dict.fromkeys(options(21), TEXT)},
     "unknown keys": {**of_field(**TEXT), "z": 1, "allOf": [], "default": {}},
     "a text is required": {**of_field(**TEXT), "required": "f"},
+    "nothing is required": {**of_field(**TEXT), "required": []},
+    "null is required": {**of_field(**TEXT), "required": None},
+    "an empty text is required": {**of_field(**TEXT), "required": ""},
     "a number is required": {**of_field(**TEXT), "required": ["f", 5]},
     "strangers are required": {**of_field(**TEXT), "required": ["g", "f", "g", "f"]},
     "title of 200": {**of_field(**TEXT), "title": "t" * 200},
@@ -158,7 +161,7 @@ PERSON: dict[str, Any] = {
     },
 }
 VALUES: dict[str, list[Any]] = {
-    "name": [None, 5, "", "B", "Bo", "Bobb", "Bobby", "x" * 3001, "\x00", "\ud800"],
+    "name": [None, 5, "", "B", "Bo", "Bobb", "Bobby", "x" * 3001, "\x00", "\ud800", "a\x00", "Bo\ud800"],
     "born": [
         "2024-02-29",
         "2023-02-29",

@@ -146,6 +146,8 @@ def submissions() -> dict[str, Any]:
         "an option that was not offered": {"choice": {"choice": {"selected_option": {"value": "maybe"}}}},
         "a reason of text": {**chosen, "reason": "x"},
         "a reason of nothing": {**chosen, "reason": {"reason": {}}},
+        "a reason of no field": {**chosen, "reason": {}},
+        "a reason of no block": {**chosen, "reason": None},
         "a reason of null": {**chosen, "reason": {"reason": {"value": None}}},
         "a reason of a number": {**chosen, "reason": {"reason": {"value": 5}}},
         "a reason of zero": {**chosen, "reason": {"reason": {"value": 0}}},

@@ -127,6 +127,7 @@ def judged(one: Approval) -> dict[str, Any]:
         "no reason to reject": said(ANN, Choice.REJECT, " \n "),
         "no reason in doubt": said(ANN, Choice.FAIL, "", on=doubt),
         "too long a reason": said(ANN, reason="x" * 2001),
+        "the longest reason, with spaces around it": len(said(ANN, reason=f" {'x' * 2000} ")["vote"]["reason"]),
         "said before": said(ANN, on=replace(wide, votes=(vote("ann", "group:leads"),))),
         "said before, now of more groups": said(BOTH, on=replace(wide, votes=(vote("ann", "group:leads"),))),
         "said before, then of more groups": said(ANN, on=replace(wide, votes=(vote("ann", *three),))),
