@@ -348,11 +348,12 @@ async def test_a_declaration_is_the_databases_by_its_connector_and_not_by_its_na
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     owned = declared("delete", params=TABLE) | {"name": "crm.customer.remove", "connector": "sql"}
+    second = owned | {"name": "crm.customer.drop"}
     other = owned | {"name": "sql.customer.remove", "connector": "crm", "handler": "crm:remove"}
-    catalog = catalog_of([Source("crm.yaml", json.dumps({"operations": [owned, other]}))])
+    catalog = catalog_of([Source("crm.yaml", json.dumps({"operations": [owned, second, other]}))])
 
     async def connect(*_: Any, **__: Any) -> Told:
-        return Told("theirs", CUSTOMERS)
+        return Told("theirs", CUSTOMERS, CUSTOMERS)
 
     async def ours() -> str:
         return "ours"
@@ -361,5 +362,5 @@ async def test_a_declaration_is_the_databases_by_its_connector_and_not_by_its_na
     connector = SqlConnector(SqlSettings("postgresql://bot@db.example/crm", ours), catalog)
     assert await connector.check() == (
         True,
-        "reachable as postgresql://db.example/crm as bot; 1 operations fit its tables",
+        "reachable as postgresql://db.example/crm as bot; 2 operations fit its tables",
     )
