@@ -150,6 +150,16 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, str, str]]]] = [
     ("insert", {"input_schema.properties.fields.additionalProperties": True}, [FIELDS_DECLARE]),
     ("update", {"input_schema.properties.fields.additionalProperties": None}, [FIELDS_DECLARE]),
     ("update", {"input_schema.properties.fields.additionalProperties": LEVEL}, [FIELDS_DECLARE]),
+    ("update", {"input_schema.properties.fields.additionalProperties": {}}, [FIELDS_DECLARE]),
+    (
+        "insert",
+        {
+            "params.key": ["id", "part"],
+            "input_schema.properties.part": LEVEL,
+            "input_schema.properties.fields.properties.part": LEVEL,
+        },
+        [("input_schema", "'part' is the key, and `fields` would write it.", "Take it out of `fields`.")],
+    ),
     (
         "insert",
         {"input_schema.properties.fields.properties.id": ID},
