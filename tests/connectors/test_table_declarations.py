@@ -282,6 +282,12 @@ NO_KEY = "is no key of crm.customers. It needs a primary key or a unique constra
             Found("r", ("id", "levels"), frozenset(), (frozenset({"id"}),)),
             ["crm.customers has no column 'level'. Did you mean 'levels'?"],
         ),
+        (
+            "update",
+            {"version": "stamp"},
+            Found("r", ("note",), frozenset(), (frozenset({"id"}),)),
+            [f"crm.customers has no column {name!r}. Known here: note." for name in ("id", "level", "stamp")],
+        ),
         ("update", {}, Found("r", ("id", "level"), frozenset(), ()), [f"(id) {NO_KEY}"]),
         ("update", {}, Found("r", ("id", "level"), frozenset(), (frozenset({"id", "level"}),)), [f"(id) {NO_KEY}"]),
         ("update", {"key": ["id", "stamp"]}, FITTING, []),
