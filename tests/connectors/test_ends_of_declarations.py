@@ -65,6 +65,28 @@ def test_records_are_found_behind_references() -> None:
     assert records_of(schema) is None
 
 
+@pytest.mark.parametrize("place", ["properties", "items", "additionalProperties"])
+def test_whoever_writes_any_part_writes_the_whole(place: str) -> None:
+    """A schema may say something of its members, of its items and of other names at once."""
+    parts: dict[str, Any] = {"items": {}, "additionalProperties": {}, "properties": {"a": {}, "b": {}}}
+    parts[place] = {"a": {}, "b": {"x-written-by": "people"}} if place == "properties" else {"x-written-by": "people"}
+    root: Any = {"x-written-by": "system", "type": "object", "properties": {"r": parts, "other": {}}}
+    assert [writer_at(root, pointer) for pointer in ("", "/r", "/other")] == [
+        Writer.PEOPLE,
+        Writer.PEOPLE,
+        Writer.SYSTEM,
+    ]
+
+
+def test_a_list_of_what_refers_to_itself_is_walked_to_its_end() -> None:
+    node = obj(next={"$ref": "#/$defs/node"}, name=PLAIN, last=SECRET)
+    schema = obj(many={**LIST, "items": {"$ref": "#/$defs/node"}}) | {"$defs": {"node": node}}
+    assert shown(schema, {"many": [1]}) == {"/many": "secret"}
+    del node["properties"]["last"]
+    assert shown(schema, {"many": [1]}) == {"/many": "digest"}
+    assert secret_names(schema, {"many": [1]}) == ()
+
+
 @pytest.mark.parametrize("pointer", ["", "/a"])
 def test_an_input_has_no_records(pointer: str) -> None:
     schema: Any = {"type": "object", "properties": {"a": LIST}, "x-records": pointer}

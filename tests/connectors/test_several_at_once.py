@@ -95,7 +95,7 @@ def test_a_handler_is_that_of_the_connector_and_not_of_the_name(catalog: Catalog
         ("kind", "slack:post is sync.", "Declare `kind: sync`.")
     ]
     assert own(catalog, "slack.own.post", post, connector="crm", handler="crm:post") == []
-    assert own(catalog, "servicenow.own.get", get, kind="durable") == [
+    assert own(catalog, "servicenow.own.get", get, side_effects="none", kind="durable") == [
         ("kind", "servicenow:get is sync.", "Declare `kind: sync`.")
     ]
 
