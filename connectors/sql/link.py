@@ -126,8 +126,9 @@ def _said(error: asyncpg.PostgresError, *, committing: bool) -> Refused | NotSen
         return Refused("unauthorized", words)
     if state.startswith(_REFUSALS):
         return Refused(f"sql_{state}", words)
-    # At COMMIT, class 40 (serialization failure) means rolled back; after any other error the effect is unknown.
-    if committing and not state.startswith("40"):
+    # At COMMIT, class 40 (serialization failure) means rolled back, but for 40003 (statement completion unknown); after
+    # any other error the effect is unknown.
+    if committing and (state == "40003" or not state.startswith("40")):
         return InDoubt(f"{words}, after COMMIT was sent")
     return NotSent(words)
 

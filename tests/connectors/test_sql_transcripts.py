@@ -511,7 +511,7 @@ async def test_a_declaration_is_checked_for_itself_and_for_each_of_its_params(at
         ),
         *(
             (state, NotSent("PostgreSQL says: no"), InDoubt("PostgreSQL says: no, after COMMIT was sent"))
-            for state in ("08006", "25006", "53300", "55P03", "57014", "57P01", "58030", "XX000", "")
+            for state in ("08006", "40003", "25006", "53300", "55P03", "57014", "57P01", "58030", "XX000", "")
         ),
     ],
 )
