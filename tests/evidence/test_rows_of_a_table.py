@@ -181,3 +181,23 @@ def test_the_command_line_says_by_its_code_and_on_which_output_what_it_found(
         assert (bool(told.out), bool(told.err)) == (code != 2, code == 2)
         if code != 2:
             assert (json.loads(told.out)["ok"] if as_json else "no check failed" in told.out) is (code == 0)
+
+
+def test_a_file_is_listed_once_and_with_its_digest_as_it_is_written(workshop: Any) -> None:
+    one = assemble(workshop.tell().content(), workshop.signer.public_key)
+    statement = json.loads(one.statement)
+    first, *rest = statement["subject"]
+    upper, other = ({**first, "digest": {"sha256": each}} for each in (first["digest"]["sha256"].upper(), "0" * 64))
+    differ = "integrity: the files differ from the signed list"
+    for listed, said in (
+        ([*rest, first], None),
+        ([other, first, *rest], "container: statement: lists a file twice or without its SHA-256"),
+        ([first, *rest, other], "container: statement: lists a file twice or without its SHA-256"),
+        ([first, first, *rest], "container: statement: lists a file twice or without its SHA-256"),
+        ([upper, *rest], f"integrity: changed since signing: {first['name']}"),
+        ([other, *rest], f"integrity: changed since signing: {first['name']}"),
+        (rest, f"{differ}: missing none, extra {first['name']}"),
+        ([first, {**other, "name": "more"}, *rest], f"{differ}: missing more, extra none"),
+    ):  # fmt: skip
+        found = verify_unsigned(one.files, canonical_bytes({**statement, "subject": listed}))
+        assert [f"{row.check}: {row.detail}" for row in found.failed][:1] == ([said] if said else [])

@@ -213,3 +213,20 @@ def test_what_is_no_public_key_of_ours_is_named_with_its_place(pem: bytes, words
         assert str(caught.value) == f"{where}: {words}"
     text = b"Any text\n" + public_pem(ec.derive_private_key(7, ec.SECP256R1()))
     assert PublicKey.from_pem(text).algorithm is Algorithm.ECDSA_P256_SHA256
+
+
+def test_an_envelope_names_its_key_whole_and_ends_with_its_last_brace() -> None:
+    signer = FileSigner(Ed25519PrivateKey.from_private_bytes(b"\7" * 32))
+    key_id = signer.public_key.key_id
+    good = seal_envelope(KIND, b"{}", signer)
+    assert open_envelope(good, KIND, signer.public_key) == b"{}"
+    for named in ("", key_id[:8], key_id[:-1], key_id.upper(), f"{key_id} "):
+        with pytest.raises(InputError) as caught:
+            open_envelope(good.replace(key_id.encode(), named.encode()), KIND, signer.public_key)
+        assert str(caught.value) == f"envelope: names the key {named}, not {key_id}"
+    for before, behind in (("", "\n"), (" ", ""), ("", " "), ("\n", "\n")):
+        with pytest.raises(InputError, match="is not spelled canonically"):
+            open_envelope(before.encode() + good + behind.encode(), KIND, signer.public_key)
+    for kind in (KIND[:-1], KIND.upper(), "", f"{KIND} "):
+        with pytest.raises(InputError, match="has the payload type"):
+            open_envelope(seal_envelope(kind, b"{}", signer), KIND, signer.public_key)
