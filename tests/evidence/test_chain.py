@@ -187,6 +187,8 @@ def test_any_changed_byte_is_found(data: st.DataObject) -> None:
         (b'{"x":1}', b'{"x": 1}', "canonical"),
         (b'{"x":1}', b'{"x":1.5}', "audit line holds"),
         (b'{"x":1}', b'{"x":[1.5]}', "audit line holds"),
+        (b'{"x":1}', b'{"x":[1,"a",1.5]}', "audit line holds"),
+        (b'{"x":1}', b'{"w":"a","x":[{"a":1,"b":[null,1.5]}],"y":1}', "audit line holds"),
         (b'{"x":1}', b'{"x":1e+300}', "audit line holds"),
         (b'{"x":1}', b'{"x":1.0}', "audit line holds"),
         (b'{"x":1}', b'{"x":9007199254740992}', "not JSON"),

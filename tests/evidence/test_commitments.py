@@ -142,3 +142,9 @@ def test_a_disclosure_of_another_shape_is_none(told: object) -> None:
     line = base64.urlsafe_b64encode(json.dumps(told).encode()).rstrip(b"=").decode()
     with pytest.raises(InputError):
         open_disclosure(line)
+
+
+@pytest.mark.parametrize("line", ["é", "abc\u0661", "\ud800", "a b", "a\n", "a=", "+/+/", "\0", "=", "abc!"])
+def test_what_is_not_written_in_the_alphabet_is_refused_and_not_raised(line: str) -> None:
+    with pytest.raises(InputError):
+        open_disclosure(line)

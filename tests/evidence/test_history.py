@@ -327,12 +327,15 @@ def test_what_is_deep_is_not_plain() -> None:
 
 
 def test_words_of_a_fault_name_some_and_count_the_rest() -> None:
-    assert [_some([str(n) for n in range(many)]) for many in (0, 5, 7)] == [
+    assert [_some([str(n) for n in range(many)]) for many in (0, 1, 5, 6, 7)] == [
         "none",
+        "0",
         "0, 1, 2, 3, 4",
+        "0, 1, 2, 3, 4 and 1 more",
         "0, 1, 2, 3, 4 and 2 more",
     ]
     assert (_few(["a"]), _few(["a", "b", "c"])) == ("a", "a; b; c")
+    assert _few(["a", "b", "c", "d"]) == "a; b; c (and 1 more)"
     many = _few([str(number) for number in range(9)])
     assert many.startswith("0; 1; 2")
     shown = many.partition(" (and ")[0].count(";") + 1
