@@ -44,7 +44,7 @@ def row_of(run: Simulation, **stored: Any) -> dict[str, Any]:
 
 def simulated(trigger: dict[str, Any] | None = None) -> Simulation:
     """A run with two steps at once, one of them begun."""
-    run = Simulation(load_workflow(wide(2), "test.yaml", CATALOG), trigger or {"n": 1}).open()
+    run = Simulation(load_workflow(wide(2), "test.yaml", CATALOG), {"n": 1} if trigger is None else trigger).open()
     run.claim("s")
     run.succeed("s")
     run.claim("p0")
@@ -160,10 +160,12 @@ async def test_an_earlier_view_is_not_believed_of_a_book_of_its_length_with_anot
 # -- a run that is kept beside its book ------------------------------------------------------------------------------
 
 
-def kept(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, dict[str, Any], int]:
+def kept(
+    monkeypatch: pytest.MonkeyPatch, trigger: dict[str, Any] | None = None
+) -> tuple[Simulation, dict[str, Any], int]:
     """A run that two of its appends have stored beside the book; its row with the last of them, and their number."""
     monkeypatch.setattr(draft, "EVERY", 1)
-    run = simulated()
+    run = simulated(trigger)
     run.succeed("p0")
     run.claim("p1")
     run.succeed("p1")
@@ -175,13 +177,16 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> tuple[Simulation, dict[str, Any], i
 
 
 @pytest.mark.req("V-8")
-async def test_a_kept_run_is_the_run_that_its_book_folds_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, row, _ = kept(monkeypatch)
+@pytest.mark.parametrize("trigger", [{"n": 1}, {}, {"n": None, "m": 0}])
+async def test_a_kept_run_is_the_run_that_its_book_folds_to(
+    monkeypatch: pytest.MonkeyPatch, trigger: dict[str, Any]
+) -> None:
+    run, row, _ = kept(monkeypatch, trigger)
     whole = row_of(run, state_n=row["run"]["state_n"])
     by_state, by_book = await viewed(run, row), await viewed(run, whole)
     assert {**structs.asdict(by_state), "run": 0} == {**structs.asdict(by_book), "run": 0}
     assert (by_state.run.steps, by_state.run.state, by_state.run.trigger, by_state.run.opened_at) == (
-        by_book.run.steps, by_book.run.state, {"n": 1}, NOW
+        by_book.run.steps, by_book.run.state, trigger, NOW
     )  # fmt: skip
 
 
