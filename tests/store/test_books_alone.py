@@ -50,6 +50,7 @@ def row(**more: Any) -> Any:
 @pytest.mark.usefixtures("_unbroken")
 @pytest.mark.parametrize("key", [b"k", b"", None])
 async def test_a_book_whose_values_were_erased_has_no_events_whatever_is_left_of_its_key(key: bytes | None) -> None:
+    assert not Book(row(run_key=key), (), ()).purged
     emptied = await books.checked(row(purged_at="then", run_key=key))
     assert (emptied.told, emptied.appends, emptied.purged) == ((), EVERY, True)
     if key:

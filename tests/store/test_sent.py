@@ -77,10 +77,21 @@ def test_every_part_of_a_commit_is_sent_under_its_own_name() -> None:
     assert dict(zip(names(SENT), sent(COMMIT), strict=True)) == {name: WHOLE[name] for name in names(SENT)}
 
 
+HANDED: Any = [
+    SimpleNamespace(key=k, step_id=uid(n), lease_epoch=epoch) for k, n, epoch in (("b", 41, 0), ("a", 40, 7))
+]
+
+
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
         ({"strict": False}, {"_version": None}),
+        ({"strict": False, "moves_gate": True}, {"_version": None, "_moved": 1}),
+        ({"executing": 0}, {"_executing": 0}),
+        (
+            {"handed": [("e", HANDED[0]), ("d", HANDED[1])]},
+            {"_handed": ["e", "d"], "_next": ["b", "a"], "_next_ids": [uid(41), uid(40)], "_next_epochs": [0, 7]},
+        ),
         ({"stop": None}, {"_stop": None, "_acts_for": None}),
         ({"stop": 0}, {"_stop": 0}),
         ({"writes": 0}, {"_writes": 0, "_writes_max": None}),

@@ -21,6 +21,7 @@ from tests.support.pumping import CATALOG, RUN_ID, wide
 from tests.support.rows import OneRow, uid
 
 NOTHING: Any = None
+LATER = NOW + timedelta(hours=1)
 
 
 def row_of(run: Simulation, **stored: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def row_of(run: Simulation, **stored: Any) -> dict[str, Any]:
     }  # fmt: skip
     tenants = {"policy_digests": ["p", "q"], "directory_digest": "d", "max_writes_per_run": 17, "stop_number": 18}
     return {
-        "run": columns, "run_key": KEY, "state": None, **tenants, "paused": {"tenant": {"by": "ann"}}, "now": NOW,
+        "run": columns, "run_key": KEY, "state": None, **tenants, "paused": {"tenant": {"by": "ann"}}, "now": LATER,
         "firsts": firsts, "lines": [b"\n".join(each) for each in lines],
         "vals": [commit.values for commit in run.commits],
     }  # fmt: skip
@@ -70,7 +71,7 @@ async def test_a_view_has_every_column_in_its_place() -> None:
     assert {name: getattr(found, name) for name in RunView.__struct_fields__ if name != "run"} == {
         "run_id": RUN_ID, "tenant_id": "a tenant", "workspace_id": "a workspace", "workflow": "a workflow",
         "workflow_version": 11, "workflow_digest": "a digest", "trigger_type": "a type", "version": 12, "gate": 13,
-        "head": run.head, "now": NOW, "deadline_at": datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC),
+        "head": run.head, "now": LATER, "deadline_at": datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC),
         "policies": ("p", "q"), "writes_max": 17, "stop": 18, "paused": {"tenant": {"by": "ann"}}, "parent": uid(15),
         "depth": 16, "kept_at": 14, "blind": False, "error": timedelta(0), "directory_digest": "d",
         "directory": NOBODY,
