@@ -206,10 +206,11 @@ async def test_what_retention_left_is_read_with_its_types() -> None:
         {"step_id": str(uid(1)), "key": "2026-01-01", "finished_at": NOON.isoformat(), "attempt": 2, "error": None}
     ]
     receipts = [{"receipt_id": str(uid(2)), "run_id": str(uid(3)), "intended_at": LATER.isoformat(), "late": ["x"]}]
-    connection: Any = Asked(Row(steps=steps, receipts=receipts, extensions=[{"number": 1}]))
+    extensions = [{"number": 1, "at": "2026-01-01", "extended_at": NOON.isoformat(), "run_id": str(uid(4))}]
+    connection: Any = Asked(Row(steps=steps, receipts=receipts, extensions=extensions))
     assert await retention.remains(connection, uid(9)) == (
         [{"step_id": uid(1), "key": "2026-01-01", "finished_at": NOON, "attempt": 2, "error": None}],
         [{"receipt_id": uid(2), "run_id": uid(3), "intended_at": LATER, "late": ["x"]}],
-        [{"number": 1}],
+        [{"number": 1, "at": "2026-01-01", "extended_at": NOON, "run_id": uid(4)}],
     )  # fmt: skip
     assert connection.told == [(retention._REMAINS, uid(9))]

@@ -62,6 +62,17 @@ def test_each_line_is_read_at_its_place_with_its_own_values(monkeypatch: pytest.
     assert told.checked == [(lines[1], b"v", KEY)], "what is stored is compared once, with the last line"
 
 
+@pytest.mark.req("Q-21")
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("stored", [None, b""])
+def test_values_that_are_gone_are_compared_as_those_that_are_there(
+    monkeypatch: pytest.MonkeyPatch, stored: bytes | None, each: bool
+) -> None:
+    told, lines = Told(monkeypatch), [line("step.started"), line("step.succeeded")]
+    assert len([*Append(0, lines, stored).told(KEY, each=each)]) == 2
+    assert told.checked == [(lines[1], stored, KEY)]
+
+
 async def test_events_of_a_type_are_those_of_that_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     Told(monkeypatch)
     lines = b"\n".join([line("run.extended"), line("step.started")])
@@ -115,6 +126,9 @@ async def test_other_agents_are_heard_as_far_as_their_runs_are_above_and_kept(mo
     found: Any = await journal.of_others(connection, RUN, wanted)
     assert found == {(str(uid(1)), "a"): ["told of a"]}
     assert (asked, connection.told) == ([(uid(1), b"one", "a")], [(journal._ABOVE, RUN)])
+    alone: Any = Asked(above)
+    assert await journal.of_others(alone, RUN, wanted[:1]) == {(str(uid(1)), "a"): ["told of a"]}
+    assert await journal.of_others(Asked(above), RUN, wanted[1:2]) == {}  # type: ignore[arg-type]
     nobody: Any = Asked()
     assert (await journal.of_others(nobody, RUN, []), nobody.told) == ({}, [])
 

@@ -100,6 +100,11 @@ class Books:
         (run(receipt(), waits=(LEFT,)), None, OWN, "left", told(EffectState.LEFT, LEFT), 1),
         # Nobody who shared it was left, so it was ended outside.
         (run(receipt(), waits=(LEFT,)), None, OWN, "failed", told(EffectState.FAILED, LEFT), 1),
+        # The row says only where to look: what the book tells of an end or of its going on is believed.
+        (run(receipt(), waits=(DONE,)), None, OWN, "failed", told(SUCCEEDED, DONE), 1),
+        (run(receipt(), waits=(wait(),)), None, OWN, "failed", told(BEGUN, wait()), 1),
+        (run(receipt("intended")), None, OURS, "failed", told(EffectState.INTENDED, status="intended"), 1),
+        (run(receipt(), waits=(FAILED,)), None, OWN, "begun", told(EffectState.FAILED, FAILED), 1),
         # Another run has taken it over, whose own wait tells it.
         (run(receipt(), waits=(LEFT,)), run(waits=(wait(),)), TAKEN, "begun", told(BEGUN, wait()), 2),
         (run(receipt(), finished=True), run(waits=(DONE,)), TAKEN, "succeeded", told(SUCCEEDED, DONE, over=True), 2),

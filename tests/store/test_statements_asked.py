@@ -239,6 +239,7 @@ async def test_a_record_is_asked_for_in_its_tenant(found: bool) -> None:
     [
         ({}, ("", None, 101)),
         ({"after": "k", "where": {"n": 1}, "limit": 2}, ("k", {"n": 1}, 3)),
+        ({"after": "", "where": {}}, ("", {}, 101)),
     ],
 )
 @pytest.mark.parametrize("there", [2, 3])

@@ -158,6 +158,13 @@ async def test_an_earlier_view_is_not_believed_of_a_book_of_its_length_with_anot
         await viewed(run, row_of(run, audit_head="0" * 64), before=before)
 
 
+@pytest.mark.parametrize("key", [None, b""])
+async def test_a_run_whose_key_is_lost_has_an_empty_one(key: bytes | None) -> None:
+    definition, head = views._places(row_of(simulated()) | {"run_key": key})
+    assert definition == Definition(RUN_ID, "a tenant", "a workflow", 11, "a digest", 0, b"")
+    assert head == simulated().head
+
+
 # -- a run that is kept beside its book ------------------------------------------------------------------------------
 
 
