@@ -10,8 +10,8 @@ import pytest
 from approvals.model import ApprovalKind, Choice, Vote, VoteChannel
 from core.errors import NotFoundError
 from runtime.engine.events import ApprovalRequested
-from runtime.store import approvals
-from tests.store.test_questions_read import ASKED, ITEM, LATER, OTHER, TERMS, VOTE, event
+from runtime.store import approvals, journal
+from tests.store.test_questions_read import ABOUT, ASKED, ITEM, LATER, OTHER, TERMS, VOTE, event
 from tests.support.asked import Asked, Row
 
 
@@ -53,3 +53,21 @@ async def test_an_approval_is_read_with_its_card_and_with_whoever_shaped_it(
     with pytest.raises(NotFoundError) as caught:
         await approvals.read(Asked(None), OTHER)  # type: ignore[arg-type]
     assert str(caught.value) == f"There is no approval {OTHER}."
+
+
+def test_what_retention_kept_of_a_question_goes_before_what_its_append_still_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Any] = []
+
+    def read_line(line: bytes, values: Any, *_: Any, **__: Any) -> Any:
+        read.append(values)
+        return SimpleNamespace(event=event())
+
+    monkeypatch.setattr(approvals, "read_line", read_line)
+    monkeypatch.setattr(approvals, "check_stored", lambda *_: None)
+    monkeypatch.setattr(journal, "unpack_values", lambda stored: {0: {"of": "the append"}})
+    for kept, values in ((None, {"of": "the append"}), ({"of": "the rest"}, {"of": "the rest"}), ({}, {})):
+        row = Row(kept=kept, run_key=b"k", asked_at=7, asked=ABOUT, shown=b"stored")
+        assert approvals.question(row, ASKED) == event()
+        assert read.pop() == values

@@ -53,6 +53,9 @@ async def test_a_version_is_read_without_its_text() -> None:
          "Workflow 'w' version 3 is retired, so no run starts with it. New runs can have: 2, 1."),
         (9, [version(3, True), version(2)],
          "There is no workflow 'w' version 9. Published: 3 (retired), 2."),
+        (9, [version(3)], "There is no workflow 'w' version 9. Published: 3."),
+        (1, [version(3, True)], "There is no workflow 'w' version 1. Published: 3 (retired)."),
+        (3, [version(3, True)], "Workflow 'w' version 3 is retired, so no run starts with it. Publish a new version."),
         (99, [version(n) for n in range(12, 0, -1)],
          "There is no workflow 'w' version 99. Published: 12, 11, 10, 9, 8, 7, 6, 5, 4, 3."),
     ],
@@ -107,7 +110,7 @@ async def test_who_proposed_a_text_is_told_since_one_was_put_in_force() -> None:
     def line(kind: str, digest: str, by: str) -> Row:
         return Row(type=kind, line=orjson.dumps({"data": {"digest": digest, "by": by}}))
 
-    rows = [line("proposed", "d", "ann"), line("proposed", "e", "bob"), line("proposed", "d", "cat"),
+    rows = [line("proposed", "e", "bob"), line("proposed", "d", "ann"), line("proposed", "f", "bob"), line("proposed", "d", "cat"),
             line("settled", "d", "dan"), line("proposed", "d", "eve")]  # fmt: skip
     connection: Any = Asked(rows)
     assert await documents.proposers(connection, "acme", "proposed", ("settled", "other"), "d") == ["ann", "cat"]
