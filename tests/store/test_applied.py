@@ -151,6 +151,11 @@ async def test_queues_are_counted_as_they_were_at_one_moment() -> None:
     connection: Any = Asked()
     assert await queues(connection) == []
     assert connection.told[:2] == [(queue_reads._SNAPSHOT,), (queue_reads._TENANTS, None)]
+    nameless: Any = Asked()
+    assert await queues(nameless, "", 0) == []
+    assert nameless.told[1:4] == [
+        (queue_reads._TENANTS, ""), (queue_reads._HELD, []), (queue_reads._PARKED_NEWEST, [], 0)
+    ]  # fmt: skip
 
 
 def test_the_figures_of_a_tenant_are_those_of_all_its_lanes() -> None:

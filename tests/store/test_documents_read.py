@@ -110,8 +110,8 @@ async def test_who_proposed_a_text_is_told_since_one_was_put_in_force() -> None:
     def line(kind: str, digest: str, by: str) -> Row:
         return Row(type=kind, line=orjson.dumps({"data": {"digest": digest, "by": by}}))
 
-    rows = [line("proposed", "e", "bob"), line("proposed", "d", "ann"), line("proposed", "f", "bob"), line("proposed", "d", "cat"),
-            line("settled", "d", "dan"), line("proposed", "d", "eve")]  # fmt: skip
+    rows = [line("proposed", "e", "bob"), line("proposed", "d", "ann"), line("proposed", "f", "bob"),
+            line("proposed", "d", "cat"), line("settled", "d", "dan"), line("proposed", "d", "eve")]  # fmt: skip
     connection: Any = Asked(rows)
     assert await documents.proposers(connection, "acme", "proposed", ("settled", "other"), "d") == ["ann", "cat"]
     assert connection.told == [(documents._PROPOSED, "acme", ["proposed", "settled", "other"])]
@@ -208,12 +208,14 @@ async def test_what_retention_left_is_read_with_its_types() -> None:
     steps = [
         {"step_id": str(uid(1)), "key": "2026-01-01", "finished_at": NOON.isoformat(), "attempt": 2, "error": None}
     ]
-    receipts = [{"receipt_id": str(uid(2)), "run_id": str(uid(3)), "intended_at": LATER.isoformat(), "late": ["x"]}]
+    receipts = [{"receipt_id": str(uid(2)), "run_id": str(uid(3)), "intended_at": LATER.isoformat(), "late": ["x"],
+                 "external_id": "e-1", "idempotency_key": str(uid(5)), "settled_at": None}]  # fmt: skip
     extensions = [{"number": 1, "at": "2026-01-01", "extended_at": NOON.isoformat(), "run_id": str(uid(4))}]
     connection: Any = Asked(Row(steps=steps, receipts=receipts, extensions=extensions))
     assert await retention.remains(connection, uid(9)) == (
         [{"step_id": uid(1), "key": "2026-01-01", "finished_at": NOON, "attempt": 2, "error": None}],
-        [{"receipt_id": uid(2), "run_id": uid(3), "intended_at": LATER, "late": ["x"]}],
+        [{"receipt_id": uid(2), "run_id": uid(3), "intended_at": LATER, "late": ["x"], "external_id": "e-1",
+          "idempotency_key": str(uid(5)), "settled_at": None}],
         [{"number": 1, "at": "2026-01-01", "extended_at": NOON, "run_id": uid(4)}],
     )  # fmt: skip
     assert connection.told == [(retention._REMAINS, uid(9))]

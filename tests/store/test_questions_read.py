@@ -191,6 +191,8 @@ PAGES: list[tuple[Any, tuple[Any, ...], dict[str, Any], Statement, dict[str, Any
       "limit": 5}),
     (read_models.runs_page, (RunFilter(), 5, NOON, uid(9)), {}, read_models._RUNS,
      {"after_at": NOON, "after_id": uid(9), "status": None, "workflow": None, "reference": None, "limit": 5}),
+    (read_models.runs_page, (RunFilter("", "", ""), 5), {}, read_models._RUNS,
+     {"after_at": LAST_TIME, "after_id": LAST_ID, "status": "", "workflow": "", "reference": "", "limit": 5}),
     (read_models.waits_page, ([uid(1)], 5), {}, read_models._WAITS,
      {"ids": [uid(1)], "after_at": FIRST_TIME, "after_id": FIRST_ID, "limit": 5}),
     (read_models.waits_page, ([uid(1)], 5, NOON, uid(9)), {}, read_models._WAITS,
@@ -262,7 +264,10 @@ async def test_a_listed_approval_is_shown_with_what_it_asks(monkeypatch: pytest.
 
 
 @pytest.mark.req("Q-21")
-@pytest.mark.parametrize(("trigger", "inputs"), [("servicenow", {"n": 1}), ("servicenow", None), ("http", {"n": 1})])
+@pytest.mark.parametrize(
+    ("trigger", "inputs"),
+    [("servicenow", {"n": 1}), ("servicenow", None), ("http", {"n": 1}), ("event", {"n": 1}), ("run", None)],
+)
 async def test_what_is_kept_is_written_before_anything_is_removed(
     monkeypatch: pytest.MonkeyPatch, trigger: str, inputs: Any
 ) -> None:

@@ -179,6 +179,10 @@ HERE = Row(id="w", step_key="a", status="waiting")
         ),
         ([Row(id="w", step_key="a", status="over")], "The status of the wait w of a is not what its lines tell."),
         ([HERE], None),
+        ([Row(id="w", step_key="b", status="waiting")], "The step_key of the wait w of a is not what its lines tell."),
+        ([HERE, Row(id="z"), Row(id="x")], "The wait x is stored, and in no line."),
+        ([Row(id="x")], "The wait w is not stored."),
+        ([Row(id="x"), Row(id="w", step_key="a", status="over")], "The status of the wait w of a is not"),
     ],
 )
 async def test_the_first_row_that_differs_is_named(stored: list[Row], said: str | None) -> None:
@@ -198,3 +202,23 @@ async def test_a_row_without_a_step_is_named_by_itself() -> None:
     connection: Any = Asked([Row(id="v", choice="reject")])
     with pytest.raises(Diverged, match=r"The choice of the vote v is not what its lines tell\."):
         await rows.hold(connection, uid(1), ("approvals", "vote"), "the statement", {"v": {"choice": "approve"}})
+
+
+@pytest.mark.parametrize("differs", [None, 0, 3, 5])
+async def test_every_table_is_compared_until_one_differs(monkeypatch: pytest.MonkeyPatch, differs: int | None) -> None:
+    held: list[Any] = []
+
+    async def hold(connection: Any, run_id: Any, called: Any, statement: str, expected: Any) -> None:
+        assert (connection, run_id, expected) == (NOTHING, uid(1), {})
+        held.append((*called, statement))
+        if len(held) - 1 == differs:
+            raise Diverged("It differs.")
+
+    monkeypatch.setattr(rows, "hold", hold)
+    checking = rows.check_rows(NOTHING, run(run_id=uid(1)))
+    if differs is None:
+        await checking
+    else:
+        with pytest.raises(Diverged):
+            await checking
+    assert held == (NAMES if differs is None else NAMES[: differs + 1])

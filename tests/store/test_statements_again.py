@@ -249,3 +249,14 @@ async def test_each_message_that_is_ordered_has_an_id_of_its_own(monkeypatch: py
         ("order_message", RUN, kind, {"to": kind}, "acme", None) for kind in ("note", "bundle")
     ]
     assert len({RUN, *(call.parameters[0] for call in calls)}) == 3
+
+
+async def test_lines_that_were_altered_are_shown_as_they_are_and_as_unreadable() -> None:
+    unreadable = (b"", b"{}", b"5", b"null", b'"type"', b"\xff", b"[]")
+    kinds = dict.fromkeys(unreadable, "unreadable") | {b'{"type":null}': "None", b'{"type":"a","type":"b"}': "b"}
+    connection: Any = Asked([Row(n=4, first_seq=7, lines=b"\n".join(kinds))])
+    found = await read_models.audit_page(connection, "acme", RUN, 20, 6)
+    assert found == [
+        {"seq": 7 + number, "append": 4, "type": kind, "line": line}
+        for number, (line, kind) in enumerate(kinds.items())
+    ]
