@@ -139,7 +139,9 @@ WANTED = [
 @pytest.mark.parametrize("most", [None, 100])
 async def test_queues_are_counted_in_one_snapshot_each_figure_in_its_place(most: int | None) -> None:
     connection: Any = Asked(None, TENANTS, HELD, PARKED, LANES, CAPS, MESSAGES)
-    assert await queues(connection, "acme", most) == WANTED
+    found = await queues(connection, "acme", most)
+    assert found == WANTED
+    assert [*found[0].lanes[0].parked] == ["signal", "timer"], "kinds are in order"
     parked = (queue_reads._PARKED, NAMES) if most is None else (queue_reads._PARKED_NEWEST, NAMES, most)
     assert connection.told == [
         (queue_reads._SNAPSHOT,), (queue_reads._TENANTS, "acme"), (queue_reads._HELD, NAMES), parked,

@@ -71,3 +71,24 @@ def test_what_retention_kept_of_a_question_goes_before_what_its_append_still_hol
         row = Row(kept=kept, run_key=b"k", asked_at=7, asked=ABOUT, shown=b"stored")
         assert approvals.question(row, ASKED) == event()
         assert read.pop() == values
+
+
+@pytest.mark.parametrize("shown", [None, {}, {"the": "card"}])
+@pytest.mark.parametrize("tier", [None, "", "peer"])
+async def test_a_listed_approval_has_the_card_and_the_tier_that_were_told_or_none(
+    monkeypatch: pytest.MonkeyPatch, shown: Any, tier: str | None
+) -> None:
+    given: dict[str, Any] = {name: getattr(event(), name) for name in ApprovalRequested.__struct_fields__}
+    asked = ApprovalRequested(**{**given, "shown": shown, "tier": tier})
+    monkeypatch.setattr(approvals, "question", lambda row, approval: asked)
+    rows = [Row(approval_id=each, status="expired") for each in (OTHER, ASKED)]
+    found = await approvals.approvals_page(Asked(rows), "acme", 5)  # type: ignore[arg-type]
+    told = {
+        "status": "expired",
+        "kind": "action",
+        "tier": tier,
+        "requester": "ann",
+        "card": shown,
+        "action_digest": "d",
+    }
+    assert found == [{"approval_id": each, **told} for each in (OTHER, ASKED)]

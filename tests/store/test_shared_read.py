@@ -105,6 +105,8 @@ class Books:
         (run(receipt(), waits=(wait(),)), None, OWN, "failed", told(BEGUN, wait()), 1),
         (run(receipt("intended")), None, OURS, "failed", told(EffectState.INTENDED, status="intended"), 1),
         (run(receipt(), waits=(FAILED,)), None, OWN, "begun", told(EffectState.FAILED, FAILED), 1),
+        (run(receipt(), waits=(wait(),)), None, {**OWN, "wait_id": None}, "succeeded", told(BEGUN, wait()), 1),
+        (None, None, OURS, "failed", told(SUCCEEDED, over=True, erased=True), 1),
         # Another run has taken it over, whose own wait tells it.
         (run(receipt(), waits=(LEFT,)), run(waits=(wait(),)), TAKEN, "begun", told(BEGUN, wait()), 2),
         (run(receipt(), finished=True), run(waits=(DONE,)), TAKEN, "succeeded", told(SUCCEEDED, DONE, over=True), 2),
