@@ -207,3 +207,6 @@ async def test_what_is_unavailable_is_written_one_by_one_after_what_was() -> Non
         (unavailable._FORGET, "acme"), (unavailable._NOTE, "acme", "p", "k", "n", "r"),
         (unavailable._NOTE, "acme", "q", "l", "", "s"),
     ]  # fmt: skip
+    repaired: Any = Asked()
+    await unavailable.replace(repaired, "acme", [])
+    assert repaired.told == [(unavailable._FORGET, "acme")], "what was repaired is forgotten"
