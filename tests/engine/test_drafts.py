@@ -348,7 +348,9 @@ def test_an_append_moves_the_gate_if_it_changes_what_all_steps_share(name: str, 
 def test_a_run_is_stored_beside_its_book_often_enough(
     kept_at: int, moved: bool, finished: bool, key: bytes, stores: bool
 ) -> None:
-    made = draft(replace(run_of(step()), run_key=key), kept_at=kept_at)
+    asked = replace(approval(), card={"title": "t"}, action={"input": {}})
+    known = run_of(step(), asked, replace(receipt(key="gone"), error=None), past={"gone": step("gone")})
+    made = draft(replace(known, run_key=key), kept_at=kept_at)
     made.tell(e.StepSetBack(1), step="a")
     made.tell(e.RunSealed(True, reason="Enough."))
     if moved:
@@ -362,6 +364,8 @@ def test_a_run_is_stored_beside_its_book_often_enough(
     if rows.state is not None:
         run, head = unpack(rows.state, RUN_ID, key)
         assert (head, run.width, run.canceling) == (made.view.head, 8, {"by": "x", "reason": ""})
+        assert (run.receipts, run.approvals) == ({}, {A: replace(asked, card={}, action=None)})
+        assert made.run.past == {"gone": step("gone")}, "the run itself goes on with all that it has"
         assert data["state"] == digest_of(rows.state, key)
     assert ("stored" in data) is (rows.values is not None)
     after = made.after()

@@ -123,6 +123,20 @@ def test_a_task_has_a_title_of_bounded_length_and_all_of_its_description(length:
     assert context["description"] == "d\N{REPLACEMENT CHARACTER}" * 400
 
 
+ORDERED = TASK.replace(
+    "properties: {x: {type: string}}", "properties: {z: {type: string}, a: {type: string}, m: {type: string}}"
+)
+
+
+@pytest.mark.req("X-9")
+def test_a_form_is_read_in_the_order_in_which_it_was_written() -> None:
+    (wait,) = governed(ORDERED.partition("  - {id: b")[0]).drive().waits.values()
+    context: Any = wait.context
+    assert (context["fields"], context["group"], [*context["form"]["properties"]]) == (
+        ["z", "a", "m"], "owners", ["z", "a", "m"],
+    )  # fmt: skip
+
+
 WAITING = (
     UNTIL.replace("UNTIL", (NOW + timedelta(hours=1)).isoformat()), SIGNAL.replace("CORRELATE", "k"), TASK, CHILD,
     GOES_ON, NAMED.replace("NAME", "R2"),
