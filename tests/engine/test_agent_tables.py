@@ -64,6 +64,9 @@ def test_a_result_is_as_long_as_it_may_be_and_no_longer(more: int, cut: bool) ->
     whole = f'"{"x" * (length - 2)}"'
     note = f"\n[cut: the result has {length} characters, and these are the first]"
     assert said == (f"{whole[:RESULT_CHARS_MAX]}{note}" if cut else whole)
+    whole = whole.replace("x", "é")
+    shown = f"{whole[:RESULT_CHARS_MAX]}{note}" if cut else whole
+    assert told_done({}, "é" * (length - 2)) == shown, "letters count, not bytes"
 
 
 SECRET: Any = {"type": "string", "x-secret": True}
@@ -119,6 +122,19 @@ OF_A = marked("probe.effect.apply", APPLY, A)
 def test_a_model_that_calls_tools_may_say_why(text: str | None) -> None:
     found = taken({**calls(call(READ, {"name": "a"}, "1")), "content": text})
     assert (found["came"], found["calls"], "result" in found) == ("calls", [["probe.value.read", ""]], False)
+
+
+def test_calls_about_one_thing_come_one_after_the_other_and_all_others_at_once() -> None:
+    tickets = "        - probe.ticket.file\n        - probe.ticket.open\n        - probe.value.read\n"
+    node = node_of(text=agent().replace("        - probe.value.read\n", tickets))
+    found = taken(calls(
+        call("probe_ticket_file", {"name": "x"}, "1"), call("probe_ticket_open", {"name": "x"}, "2"),
+        call("probe_ticket_file", {"name": "y"}, "3"), call(READ, {"name": "x"}, "4"),
+        call(ASK, {"question": "Who?"}, "5"), call(ASK, {"question": "Why?"}, "6"),
+        call("probe_ticket_open", {"name": "x"}, "7"), call(ASK, {"question": "Who?"}, "8"),
+    ), node)  # fmt: skip
+    assert {code for _, code in found["calls"]} == {""}
+    assert [one.get("after", 0) for one in found["said"]] == [0, 1, 0, 0, 0, 0, 2, 5]
 
 
 def test_calls_are_taken_apart_as_they_are_and_in_their_order() -> None:
