@@ -122,6 +122,8 @@ def test_messages_are_those_of_one_agent_from_its_last_beginning_on_in_the_order
 def test_a_call_that_nobody_began_was_refused_because_it_was_denied_before() -> None:
     chat = chat_of(told(("a", BEGAN), ("a/1", said(call("t"))), ("a/1", asked("x"))), "a")
     assert row(chat.shown[-1]) == ("tool", "a/1/1", ASKED_BEFORE, "refused", "x")
+    chat = chat_of(told(("a", BEGAN), ("a/1", said(call("t"))), ("a/1", asked("x", refused={"x": ""}))), "a")
+    assert row(chat.shown[-1]) == ("tool", "a/1/1", "", "refused", "x"), "other words were said, if none"
 
 
 def test_a_result_that_is_told_again_is_the_newest() -> None:
