@@ -244,6 +244,7 @@ def test_references_are_of_runs_and_agents_and_each_is_wanted_once() -> None:
                 ("a", replace(BEGAN, remembered=refs)))  # fmt: skip
     assert wanted(book, "a") == [("r", "p"), ("q", "p"), ("r", "each[1].s"), ("", "")]
     assert wanted(told(("a", BEGAN)), "a") == []
+    assert wanted([*book, *told(("a", BEGAN))], "a") == [], "it began anew"
     assert [pair(ref) for ref in refs] == [
         ("r", "p/4"), ("r", "p/5"), ("q", "p/5"), ("r", "each[1].s/1"), ("", ""), ("", ""), ("", ""),
         ("", ""),
@@ -715,6 +716,16 @@ def test_an_agent_that_cannot_end_yet_ends_nothing() -> None:
 def test_an_agent_that_is_over_stops_its_calls() -> None:
     calls = {"second/1/1": step("second/1/1", StepState.WAITING), "first/1/1": step("first/1/1", StepState.WAITING)}
     assert concluding(Stage.OVER, steps=calls) == [("second/1/1", "StepCanceled")]
+    agents = {"first": Agent(Stage.OVER, 1), "second": Agent(Stage.ANSWER, 1)}
+    assert concluding(state=State({}, agents=agents)) == ended_with({"output": {"n": 2}})
+
+
+def test_the_look_ahead_changes_no_agent() -> None:
+    made = {1: Called("d", came="denied"), 2: Called("d", after=1), 3: Called("e", came="open")}
+    agents = {"second": Agent(Stage.CALLS, 1, calls=made, barred=["d"])}
+    before = to_builtins(agents, str_keys=True)
+    assert concluding(state=State({}, agents=agents)) == []
+    assert to_builtins(agents, str_keys=True) == before
 
 
 def turning(agent_: Agent | None, chat: Chat | None, work: Any, key: str = "triage/2") -> tuple[Any, list[Any]]:

@@ -137,6 +137,8 @@ def test_the_result_of_a_run_within_has_the_origins_that_it_told() -> None:
         (result("safe", PIN, "failed"), ()),
         (result("ask", {}, source="ask"), ()),
         (result("none", PIN), ()),
+        (result("check", {"v": 1}, source="check@1"), ()),
+        (result("safe", PIN, past=True), ()),
         (result("other", PIN, past=True, operation="x.y.z"), ("x.y.z",)),
         (result("other", PIN, "denied", past=True, operation="x.y.z"), ()),
         (result("ask", {}, source="ask", past=True), ()),
