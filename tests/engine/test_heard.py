@@ -148,6 +148,11 @@ def test_an_operation_is_read_once_its_result_was_shown(shown: Shown, read: tupl
     assert read_of(agent(), [shown, replace(shown)]) == read
 
 
+def test_what_an_earlier_agent_read_and_what_this_one_read_are_both_read() -> None:
+    past = [result("other", PIN, past=True, operation=name) for name in ("x.y.z", "a.b.c")]
+    assert read_of(agent(), [*past, result("safe", PIN)]) == ("a.b.c", "safe.pin.read", "x.y.z")
+
+
 PEOPLE = Directory.of("d", [Entry("ann", "Ann"), Entry("bot", "Bot", owner="ann"), Entry("bob", "Bob", active=False)])
 
 
