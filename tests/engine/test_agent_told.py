@@ -444,7 +444,7 @@ def test_an_agent_that_begins_anew_keeps_its_turns_and_what_is_misshapen_is_show
         ("a/3", said(text="?")), ("a/3", AgentAnswered(Stage.MISFIT, [], problem="Why.", result=3)),
         ("a/4", StepCanceled()),
     )  # fmt: skip
-    (story,) = storied(book)
+    (story,) = storied(book, agents={"a": Agent(Stage.OVER, 4, first=2)})
     assert (story["model"], story["tools"], story["calls"]) == ("n", ["s"], 6)
     assert [(turn["turn"], turn["came"], turn["reason"], turn["says"], turn["result"]) for turn in story["turns"]] == [
         (1, "calls", "", "", None), (2, "calls", "", "", None), (3, "misfit", "Why.", "?", None),

@@ -156,6 +156,15 @@ def test_of_loops_within_loops_each_round_reads_its_own_steps_and_those_around_i
     assert shaped("outer[2].inner[4].act") == "achi"
 
 
+def test_of_a_gate_in_a_loop_the_reasons_of_its_own_round_are_read() -> None:
+    text = "  - id: each\n    foreach: ${{ trigger.items }}\n    as: one\n    steps:\n"
+    text += "      - {id: vet, approve: {summary: s, approvers: {group: g}}}\n      - "
+    graph = graph_of(text + ACT.format('"${{ steps.vet.output.reason }}"') + "\n")
+    state = state_of(**{"votes.each[3].vet": "X", "votes.each[4].vet": "Y", "votes.vet": "Z"})
+    found = [{parted(one)[2] for one in marks_of(state, graph, f"each[{number}].act")} for number in (3, 4, 5)]
+    assert found == [{"person:X", "person:Z"}, {"person:Y", "person:Z"}, {"person:Z"}]
+
+
 @pytest.mark.parametrize("around", ["", "each[3].", "outer[1].inner[2]."])
 def test_a_step_of_a_loop_is_known_by_its_own_name(around: str) -> None:
     state = state_of(**{"added.extra": "E"})
