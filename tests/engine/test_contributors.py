@@ -19,6 +19,8 @@ from runtime.engine.replaying import unopened
 from runtime.engine.run import State
 from runtime.engine.states import StepState, WaitKind, WaitState
 from tests.engine.conftest import KEY, OPERATIONS, RUN_ID
+from tests.engine.governing import CATALOG
+from tests.support.agents import agent
 
 # Whose mark lies on what, by one letter each.
 SHAPED = {
@@ -212,6 +214,14 @@ def test_of_a_graph_whose_expressions_are_unknown_everything_counts_as_used() ->
 @pytest.mark.parametrize("place", ["", "form"])
 def test_a_mark_is_read_as_it_was_made(principal: str, place: str) -> None:
     assert parted(mark(Role.SIGNAL_SENDER, principal, place)) == (Role.SIGNAL_SENDER, place, principal)
+
+
+@pytest.mark.parametrize("key", ["triage/1", "triage/2/1", "each[3].triage/1/1"])
+def test_a_turn_or_call_of_an_agent_may_use_whatever_anybody_has_said(key: str) -> None:
+    graph = load_workflow(agent(), "test.yaml", CATALOG).graph
+    state = state_of(**SHAPED)
+    assert marks_of(state, graph, key) == everybody(state)
+    assert marks_of(state, graph, "triage") == {marked("R")}
 
 
 def test_where_nobody_else_had_a_part_nothing_is_looked_up() -> None:
