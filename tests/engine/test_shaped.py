@@ -496,7 +496,8 @@ def test_of_a_longer_text_each_piece_has_its_own_source() -> None:
     assert [*map(weakest, ingredients)] == ["unknown", "unknown", "unknown", "tool:a.b"]
 
 
-CONTEXT = FactContext(run_id="r", same_in_run=7)
+CONTEXT = FactContext(run_id="r", same_in_run=7, agent_step="other", agent_turn=9, agent_model="o", agent_read=("o",))
+NO_AGENT: Any = {"agent_step": "", "agent_turn": 0, "agent_model": "", "agent_read": ()}
 
 
 def facts(key: str, *, traces: bool = False, kept: Trace | None = None, talk: Any = None) -> Any:
@@ -536,7 +537,7 @@ def test_the_facts_of_a_step_are_of_no_agent_and_have_origins_only_if_a_rule_rea
         context, traced = further_facts(
             made, run.rows["a"], run.workflow, applying, action(name="x"), CONTEXT, None
         )  # fmt: skip
-        assert context == replace(CONTEXT, same_in_run=same)
+        assert context == replace(CONTEXT, same_in_run=same, **NO_AGENT)
         found: Any = dict(traced)
         assert found.get("origin.name") == ([["workflow"]] if traces else None)
         assert [*made.traces] == (["a"] if traces else [])
@@ -555,6 +556,7 @@ def test_another_run_is_told_the_origins_of_its_input_and_of_its_copies_if_a_rul
     order = StartRun(step("a"), V, "other", None, {"who": "x"}, True, inherited=copies)
     policy: Any = SimpleNamespace(traces=traces)
     found = handed_on(made, order, workflow, policy)
+    assert handed_on(made, order, workflow, policy, chat()) == found, "what a model was shown is no rule"
     told = {
         "trigger": [[["who"], [["requester"]]]], "state.n": [[[], [["workflow"]]]], "state.m": [[[], [["workflow"]]]],
     }  # fmt: skip
