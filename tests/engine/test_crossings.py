@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
 from core.errors import ExpressionError, InputError
+from evidence.chain import Actor
+from evidence.commitments import blind
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_state import Agent, Called, Spoken, Stage
 from runtime.engine.commit import LedgerRow, StepRow, VoteRow, WaitRow, step_id_of
@@ -25,14 +27,18 @@ from runtime.engine.crossing import (
     initial_values,
     step_order,
 )
+from runtime.engine.events import CheckpointCommitted
 from runtime.engine.facts import NO_AGENT, call_of, others_of
+from runtime.engine.fold import fold
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Evaluated
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Failed, Run, State
 from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.told import Told
 from runtime.engine.transition import Transition
-from tests.engine.conftest import KEY, RUN_ID
+from runtime.engine.windows import Window
+from tests.engine.conftest import KEY, NOW, RUN_ID
 from tests.engine.governing import CATALOG, EFFECT, HEAD, governed
 from tests.engine.test_folds import ERROR, READY, RETRIES, A, V, W, approval, run_of
 from tests.support.agents import agent
@@ -297,6 +303,32 @@ def test_who_shaped_a_result_is_followed_if_there_is_anything_to_follow() -> Non
     assert crossed(failing).state.shaped == {"votes.a": ["form_filler a person:ann"]}
     plain = held(step("a"), step("b"), shaped={"run": ["updater  person:x"]})
     assert crossed(plain).state.shaped == {"run": ["updater  person:x"]}
+
+
+def barrier(run: Run, **change: Any) -> Run:
+    """Fold a barrier that has come to what ``cross`` gives, but for what is named."""
+    found = replace(crossed(run), **change)
+    event = CheckpointCommitted(found.checkpoint.superstep, blind(KEY, found.checkpoint.digest))
+    return fold(run, Told(event, Actor("engine", "e"), NOW), GRAPH, found)
+
+
+def test_a_barrier_keeps_the_windows_of_other_loops_and_replaces_its_own() -> None:
+    old, new = Window(0, ("a",)), Window(2, ("b", "c"))
+    run = held(step("a"), step("b"), windows={"x": old, "y": old})
+    assert barrier(run, windows={"y": new, "z": new}).windows == {"x": old, "y": new, "z": new}
+
+
+@pytest.mark.parametrize("canceling", [None, {"by": "x"}])
+def test_a_barrier_leaves_nothing_of_what_was_to_begin_anew_or_of_agents_that_are_over(canceling: Any) -> None:
+    rows = [step("a", writes={"m": 1}), step("b"), step("c", READY, 5)]
+    spoken = {key: Spoken(key, "t", {}) for key in ("x", "x/1/1", "y", "y/1/1", "y/2/1")}
+    agents = {"x": Agent(Stage.OVER, 1), "y": Agent(Stage.CALLS, 2)}
+    run = held(*rows, canceling=canceling, anew={"gone": 3}, spoken=spoken, agents=agents)
+    barrier(run)
+    assert (run.anew, {*run.spoken}) == ({}, {"y", "y/2/1"})
+    assert ([*run.past], run.superstep) == (["a", "b"], 4)
+    assert [row.value for row in run.ledger] == [1]
+    assert run.checkpoints[-1].superstep == 4
 
 
 # -- checkpoints and channels ------------------------------------------------------------------------------------------

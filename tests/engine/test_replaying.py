@@ -233,6 +233,9 @@ CUTS = {
     "an output that its expressions read otherwise": (lambda b: change(b, StepSucceeded, output={"name": 1}), "wrote"),
     "a step that never started": (lambda b: without(b, StepStarted), "step.succeeded"),
     "a checkpoint that is not recorded": (lambda b: without(b, CheckpointCommitted, 0), "p0, which is not open"),
+    "a checkpoint of another number": (
+        lambda b: change(b, CheckpointCommitted, number=5), "checkpoint 5 is not the one that was recorded",
+    ),
     "a checkpoint of another state": (lambda b: change(b, CheckpointCommitted, digest="0" * 64), "not the one"),
     "a step that nobody knows": (
         lambda b: replace(

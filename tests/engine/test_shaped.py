@@ -35,14 +35,14 @@ from runtime.engine.agent_state import OPERATION, Spoken
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.contributors import mark
-from runtime.engine.facts import call_of, further_facts, handed_on
+from runtime.engine.facts import call_of, further_facts, handed_on, trace_of
 from runtime.engine.flow import flow_of
 from runtime.engine.following import starter_of, starters_of
 from runtime.engine.graph import Graph, Reducer
 from runtime.engine.instructions import Known, Over, ReadChat, StartRun
 from runtime.engine.origins import follower_of
 from runtime.engine.plan import variables
-from runtime.engine.run import Run, State
+from runtime.engine.run import Loop, Run, State
 from runtime.engine.states import StepState, WaitKind, WaitState
 from runtime.engine.tools import of_operation, of_workflow
 from runtime.engine.tracing import Trace
@@ -563,6 +563,24 @@ def test_another_run_is_told_the_origins_of_its_input_and_of_its_copies_if_a_rul
     assert found == replace(order, origins=told if traces else None)
     assert handed_on(made, Over(), workflow, policy) == Over()
     assert PolicySet().traces is False
+
+
+def test_what_a_loops_round_hands_on_or_does_comes_from_its_items() -> None:
+    text = HEAD + (
+        "  - id: each\n    foreach: ${{ trigger.items }}\n    as: item\n    steps:\n"
+        "      - {id: kid, run: other, with: {who: '${{ item.x }}'}}\n"
+        "      - {id: act, do: probe.effect.apply, with: {name: '${{ item.x }}', value: v}}\n"
+    )
+    workflow = load_workflow(text, "test.yaml", CATALOG)
+    kid, act = (replace(step(f"each[0].{name}", StepState.RUNNING)) for name in ("kid", "act"))
+    view = replace(governed(EFFECT).view(), run=run_of(kid, act), trigger_type="http")
+    view.run.state.loops = {"each": Loop("item", 1, 1, {0: {"x": "betaic"}})}
+    made = Transition(view, workflow.graph)
+    policy: Any = SimpleNamespace(traces=True)
+    found: Any = handed_on(made, StartRun(kid, V, "other", None, {"who": "x"}, True), workflow, policy)
+    assert found.origins == {"trigger": [[["who"], [["requester"]]]]}
+    traced = trace_of(made, act, workflow, action(name="x", value="v"), None)
+    assert (traced.facts["origin.name"], traced.facts["origin.value"]) == ([["requester"]], [["workflow"]])
 
 
 def test_a_machine_whose_name_somebody_else_has_elsewhere_is_a_machine_all_the_same() -> None:
