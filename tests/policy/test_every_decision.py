@@ -263,6 +263,17 @@ MISTAKES = {
         "applies: {operations: [slack.*, slack.*, slack.message, htp.*], connectors: [slack, people, slac]}",
         "rules:\n- {id: a, match: {connector: slack}, outcome: deny}",
     ),
+    "several after one that asks": (
+        "",
+        (
+            "rules:\n- {id: a, match: {connector: slack}, outcome: needs_approval, approvers: [{group: g}]}\n"
+            "- {id: b, match: {connector: slack}, outcome: deny, tier: low}\n"
+            "- {id: a, match: {connector: slack}, outcome: needs_approval, approvers: [{group: g}], remind: [P99D]}\n"
+            "- {id: c, match: {connector: slack}, outcome: deny, otherwise: needs_approval, approvers: [{group: g}]}\n"
+            "- {id: b, match: {connector: slack}, when: 'true', outcome: deny, otherwise: deny, tier: low}\n"
+            "- {id: d, match: {connector: slack}, when: 'true', outcome: deny, otherwise: allow, in_doubt: {approvers: []}}"
+        ),
+    ),
     "unknown connector of an operation": (
         "",
         (

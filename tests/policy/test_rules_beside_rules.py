@@ -15,8 +15,9 @@ from policy.explain import explain
 from policy.facts import FactContext, OperationFacts
 from policy.foresee import Foreseen, Verdict
 from policy.load import Policy, load_policy
-from policy.model import Ruling
-from policy.sets import PolicySet
+from policy.model import AppliesDocument, Ruling
+from policy.scope import Scope, compile_glob
+from policy.sets import BrokenPolicy, PolicySet
 
 pytestmark = pytest.mark.req("U-4")
 
@@ -73,11 +74,38 @@ def test_a_denial_names_the_version_of_each_policy(known: Known, update: Any) ->
     )
 
 
+def test_of_several_that_cannot_be_read_the_first_is_told(known: Known, update: Any) -> None:
+    good = policy(known, "id: a, match: {operation: '*'}, outcome: allow")
+    broken = [BrokenPolicy(digest, f"It is {digest}.") for digest in ("first", "second", "third")]
+    decision = judged(update, PolicySet.of(broken[0], good, broken[1], broken[2]), UPDATE)
+    assert decision.reasons == ("The policy cannot be read, so nothing is allowed. It is first.",)
+    assert [(one.id, one.outcome) for one in decision.rules] == [("policy:unreadable", Ruling.DENY)]
+
+
 def test_policies_stand_by_their_names_and_then_by_their_versions(known: Known) -> None:
     rule = "id: a, match: {operation: '*'}, outcome: allow"
     every = [policy(known, rule, name=name, version=version) for name, version in (("b", 10), ("a", 2), ("b", 9))]
     for members in (every, every[::-1]):
         assert [str(one.named) for one in PolicySet(members).policies] == ["a@2", "b@9", "b@10"]
+
+
+@pytest.mark.parametrize(
+    ("glob", "names", "others"),
+    [
+        ("tri*", ("tri", "triage", "tri.a.b"), ("atri", "tr", "")),
+        ("*", ("", "a", "a.b"), ()),
+        ("*.get", (".get", "a.get", "a.b.get"), ("get", "a.get.b", "agett")),
+        ("a*b*c", ("abc", "a.b.c", "axbxc", "abbcc"), ("ab", "acb", "xabc", "abcx")),
+        ("a.b", ("a.b",), ("axb", "a.b.c", "A.b")),
+        ("a**", ("a", "ab"), ("b",)),
+    ],
+)
+def test_a_star_stands_for_any_characters_or_for_none(
+    glob: str, names: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    assert [name for name in (*names, *others) if compile_glob(glob).fullmatch(name)] == [*names]
+    scope = Scope.of(AppliesDocument(workflows=(glob, "never")), {})
+    assert [name for name in (*names, *others) if scope.covers(name, "x.y")] == [*names]
 
 
 @pytest.mark.parametrize(
