@@ -271,7 +271,7 @@ MISTAKES = {
             "- {id: a, match: {connector: slack}, outcome: needs_approval, approvers: [{group: g}], remind: [P99D]}\n"
             "- {id: c, match: {connector: slack}, outcome: deny, otherwise: needs_approval, approvers: [{group: g}]}\n"
             "- {id: b, match: {connector: slack}, when: 'true', outcome: deny, otherwise: deny, tier: low}\n"
-            "- {id: d, match: {connector: slack}, when: 'true', outcome: deny, otherwise: allow, in_doubt: {approvers: []}}"
+            "- {id: d, match: {connector: slack}, when: 'true', outcome: deny, in_doubt: {approvers: [{group: g}]}}"
         ),
     ),
     "unknown connector of an operation": (
