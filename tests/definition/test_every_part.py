@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec import Struct, to_builtins
@@ -22,6 +23,7 @@ from policy.load import load_policy
 from policy.sets import PolicySet
 from runtime.definition import deciders, reserved
 from runtime.definition import workflow as workflow_module
+from runtime.definition.compiler import constants_of
 from runtime.definition.edges import edges_of, nodes_of
 from runtime.definition.foresight import fixed_facts, foresee_steps
 from runtime.definition.people import load_directory
@@ -387,6 +389,23 @@ def test_a_result_may_be_nothing_much(compiled: Callable[[str], Workflow], resul
     assert found is not None
     assert found.render({}) in (0, False, {}, [], "")
     assert compiled(f"{head}steps: [{{reference: x}}]\n").graph.result is None
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_what_never_changes_of_a_run_stands_under_its_names(missing: str | None) -> None:
+    """A run without a reference, or that nobody requested, has null there, and not a text."""
+    started = datetime(2026, 1, 2, tzinfo=UTC)
+    assert constants_of({"a": [1]}, UUID(int=7), "w", 3, "INC1", "ann", started) == {
+        "trigger": {"a": [1]},
+        "run.id": "00000000-0000-0000-0000-000000000007",
+        "run.workflow": "w",
+        "run.version": 3,
+        "run.reference": "INC1",
+        "run.requested_by": "ann",
+        "run.started_at": started,
+    }
+    found = constants_of(missing, UUID(int=7), "w", 3, missing, missing, started)
+    assert [found[name] for name in ("trigger", "run.reference", "run.requested_by")] == [missing] * 3
 
 
 def test_each_step_of_a_branch_is_for_the_leaf_around_it(compiled: Callable[[str], Workflow]) -> None:
