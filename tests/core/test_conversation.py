@@ -66,10 +66,20 @@ def test_what_the_model_said_before_stays_its_own(said: Any, shown: str, wanted:
         ({"q": "INC0010001", "all": True}, [LOOKUP[0], LOOKUP[2]]),
         ({"q": "INC0010001", "all": False}, [LOOKUP[0], LOOKUP[2]]),
         ({"q": "INC0010001", "to": "ann@x.example"}, LOOKUP),
+        ({"INC0010001": "made up"}, [LOOKUP[0], LOOKUP[2]]),
+        ({"made up": "INC0010001"}, LOOKUP),
     ],
 )
 def test_the_only_record_of_a_call_in_the_requesters_words_is_looked_up(arguments: Any, wanted: list[str]) -> None:
     assert matcher_of([ASKED, answer("a/1", arguments), FOUND]).origins("alpha") == [wanted]
+
+
+def test_a_call_is_in_the_requesters_words_although_others_have_said_them_too() -> None:
+    other = Heard("tool:t.other", {"note": "INC0010001 is open"}, "a/0/1")
+    for before in ([ASKED, other], [other, ASKED]):
+        assert matcher_of([*before, answer("a/1", {"q": "INC0010001"}), FOUND]).origins("alpha") == [LOOKUP]
+    withheld = matcher_of([ASKED, None, answer("a/1", {"q": "INC0010001"}), FOUND])
+    assert withheld.origins("alpha") == [[LOOKUP[0], LOOKUP[2], "unknown"]]
 
 
 def test_a_result_belongs_to_its_own_call() -> None:
@@ -112,6 +122,11 @@ def test_what_cannot_be_read_may_have_held_anything() -> None:
     assert matcher.origins("gamma") == UNKNOWN
     assert "unknown" in str(matcher.carries("gamma delta"))
     assert matcher_of([ASKED]).carries("gamma delta") == []
+    for heard in ([None, ASKED, FOUND], [ASKED, None, FOUND], [ASKED, FOUND, None]):
+        assert matcher_of(heard).carries("gamma delta") == ["unknown"]
+        assert matcher_of(heard).carries("see alpha") == ["t.get#/records/id", "unknown"]
+        assert matcher_of(heard).carries(["gamma", 7]) == ["unknown"]
+        assert matcher_of(heard).carries([7, None]) == []
 
 
 def test_a_conversation_goes_on_as_if_it_were_heard_at_once() -> None:

@@ -26,6 +26,11 @@ class Inner(Strict):
     length: int = 0
 
 
+class Nest(Strict):
+    within: Inner = Inner()
+    twig: str = ""
+
+
 class Apple(Strict):
     """One whose tag is the name of one of its keys, too."""
 
@@ -41,6 +46,7 @@ class Basket(Strict):
     fruit: Annotated[Annotated[Apple, Tag("apple")] | Annotated[Pear, Tag("pear")], Discriminator(tag_of)] | None = None
     either: tuple[Pear, ...] | dict[str, Inner] | None = None
     named: dict[str, Inner] = {}
+    nested: tuple[Pear, ...] | dict[str, Nest] | None = None
     size: Literal["small", "large"] | None = None
     kind: Annotated[Pear | Inner, Field(union_mode="left_to_right")] | None = None
     many: tuple[Inner, ...] = Field((), min_length=1)
@@ -92,6 +98,13 @@ LONG = "m" * 90
             [
                 "1:8: kind: unknown key 'colr'. Did you mean 'colour'?",
                 "1:8: kind: unknown key 'colr'. Known keys: length, weight.",
+            ],
+        ),
+        (
+            "nested: {a: {within: {wigth: 1}}}",
+            [
+                "1:1: nested: input should be a valid array.",
+                "1:23: nested.a.within: unknown key 'wigth'. Did you mean 'weight'?",
             ],
         ),
         # A name of a map may be that of a key, a tag or a model.
