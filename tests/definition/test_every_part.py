@@ -238,6 +238,8 @@ FAULTS = {
     "several with a quorum": "- {id: a, approve: {summary: s, approvers: [{group: g}], quorum: 2}}",
     "tasks": "- {id: a, task: {title: '${{ x }}', description: '${{ y }}', form: {type: list}, assign: {group: g}}}",
     "escalations": "- {id: a, do: probe.case.open, on_timeout: {escalate: g}}\n- {id: a_escalation, set: {n: 1}}",
+    "escalations and steps inside": "- {id: a, do: probe.case.open, on_timeout: {escalate: g}}\n"
+    "- if: '${{ true }}'\n  then:\n  - {id: a_escalation, set: {n: 1}}\n  - {id: a_escalation_start, set: {n: 1}}",
     "agents": "- {id: a, agent: {model: unknown-model, instructions: '${{ x }}', input: i, tools: [x.y.z, "
     "{do: probe.effect.apply, with: {zz: 1}}], limits: {cost: '1'}, result: {type: x}, remember: {channel: n}}}",
     "turns": "- {id: a, agent: {model: gpt-4o, instructions: i, input: i, remember: {channel: m}}, set: {m: 1}}",
