@@ -27,7 +27,7 @@ ADDRESSES = {
         "isLinkLocalUnicast": ("fe80::", "febf:ffff::1"),
         "isLinkLocalMulticast": ("ff02::1", "ff12::1"),
         "isGlobalUnicast": ("::2", "fe7f::1", "fec0::", "fe02::1", "fc00::1", "2001:db8::1"),
-        "none": ("ff01::1", "ff05::1", "ff00::"),
+        "none": ("ff01::1", "ff05::1", "ff00::", "ff0a::1", "ff0e::1", "ff03::1", "ff06::1", "ff00:2::1"),
     },
 }
 

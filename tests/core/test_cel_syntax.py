@@ -70,6 +70,8 @@ def serialized(source: str) -> bytes:
         ("b.map(i, n)", 9, 1, ["i"], 0, False, [], inf),
         ("[].map(i, i)", 9, 1, ["i"], 0, False, [], 1),
         ("[a].map(i, i)", 10, 1, ["i"], 0, False, [], 1),
+        ("matches(a, 'x+')", 3, 0, [], 0, False, ["x+"], 1),
+        ("matches('x+', a)", 3, 0, [], 0, False, [], 1),
         # What a loop goes over is outside of it; everything else of a loop is inside, however deep it stands.
         ("(b + b).map(i, i)", 11, 1, ["i"], 0, False, [], 2),
         ("b.map(i, cel.bind(t, i + 'x', t))", 13, 1, ["i", "t"], 0, True, [], inf),

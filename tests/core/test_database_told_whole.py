@@ -162,6 +162,43 @@ class Broken(Exception):
     pass
 
 
+@pytest.mark.parametrize("ends", [asyncio.CancelledError(), Broken(), TimeoutError()])
+async def test_a_connection_that_was_not_made_ready_is_not_left_open(
+    monkeypatch: pytest.MonkeyPatch, ends: BaseException
+) -> None:
+    class Unready(Told):
+        async def set_type_codec(self, name: str, **settings: Any) -> None:
+            raise ends
+
+    made = Unready()
+
+    async def connect(*_: Any, **__: Any) -> Unready:
+        return made
+
+    monkeypatch.setattr(asyncpg, "connect", connect)
+    with pytest.raises(TransportError if isinstance(ends, OSError) else type(ends)):
+        await Database("postgresql://c/d", "r").connect()
+    assert made.heard == ["terminated"]
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+async def test_no_more_connections_are_used_at_once_than_were_said(made: Any, many: int) -> None:
+    database, end, inside = Database("postgresql://c/d", "r", connections=many), asyncio.Event(), list[int]()
+
+    async def use(number: int) -> None:
+        async with database.connection():
+            inside.append(number)
+            await end.wait()
+
+    tasks = [asyncio.create_task(use(number)) for number in range(many + 2)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert inside == [*range(many)]
+    end.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), 30)
+    assert (inside, len(made)) == ([*range(many + 2)], many)
+
+
 @pytest.mark.parametrize(
     ("ends", "again", "told"),
     [

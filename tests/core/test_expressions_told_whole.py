@@ -239,6 +239,24 @@ def test_a_path_beyond_a_value_gives_no_value(source: str, value: Any) -> None:
             expression.value(WORKFLOW.bind(VALUES | {"trigger": value}))
 
 
+def test_elements_that_only_a_run_knows_are_checked_by_their_values() -> None:
+    for source, want, good, bad in (
+        ("[trigger.x]", "list<string>", "a", 1),
+        ("[[trigger.x]]", "list<list<string>>", "a", 1),
+        ("{'k': trigger.x}", "map<string,string>", "a", None),
+        ("[]", "list<string>", None, None),
+        ("trigger.x", "list<string>", ["a"], ["a", 1]),
+    ):
+        expression = ENV.compile(source, want)
+        made = expression.value(ENV.bind({"trigger": {"x": good}}))
+        assert str(good) in str(made) or made == []
+        if source != "[]":
+            with pytest.raises(ExpressionError, match=f", not {want}$"):
+                expression.value(ENV.bind({"trigger": {"x": bad}}))
+    for source in ("tags", "['a', trigger.x]"):
+        assert ENV.compile(source, "list").want == "list"
+
+
 KINDS = "bool, double, dyn, int, list, list<list<string>>, list<string>, map, map<string,string>, string, timestamp"
 
 
