@@ -104,8 +104,8 @@ def question(number: int, **more: Any) -> Any:
 def past(**more: Any) -> Any:
     """A run with three questions: an action, a gate, and a doubt; and receipts and steps out of their order."""
     questions = {
-        uid(6): question(6, kind="in_doubt", card={"title": "D"}),
-        uid(4): question(4, card={"title": "T", "sensitive": True}),
+        uid(6): question(6, kind="in_doubt", card={"title": "D", "sensitive": []}),
+        uid(4): question(4, card={"title": "T", "sensitive": ["/name"]}),
         uid(5): question(5, kind="gate", contributors=[{"role": "updater"}]),
         uid(7): question(7, kind="in_doubt"),
     }

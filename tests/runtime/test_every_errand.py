@@ -115,6 +115,9 @@ CHILD = {"class": "consistency", "code": "child_canceled", "message": "The run w
     [
         ({}, {"output": {"n": 1}}),
         ({"result": None}, {"output": None}),
+        ({"result": {}}, {"output": {}}),
+        ({"result": 0}, {"output": 0}),
+        ({"result": ""}, {"output": ""}),
         ({"status": "canceled", "result": None}, {"error": CHILD}),
     ],
 )
