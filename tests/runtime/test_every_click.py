@@ -139,7 +139,7 @@ def judging(asked: Recorded, judged: Any, approval: Approval = APPROVAL, *, stil
     run = SimpleNamespace(steps={"s": SimpleNamespace(name="step")})
     view = SimpleNamespace(name="view", run=run, definition="definition")
     asked.put(voting.approvals, read_to_decide=(stored(approval), view))
-    people = Directory.of("d", [Entry("ann", "Ann", principals=("slack:U1",))])
+    people = Directory.of("d", [Entry("ann", "Ann", principals=("slack:U1",)), OLD, EVE])
     asked.put_at_once(voting, as_people=SimpleNamespace(name="the question today"))
     asked.put_at_once(voting, consider=judged, refusal=no, wait_of="the wait", count="approved", following="then")
     asked.put_at_once(voting, Transition="transition", _ask_anew="ask anew", _decided="decided")
@@ -172,6 +172,8 @@ async def test_a_vote_is_judged_on_the_question_as_it_is_by_the_people_as_they_a
         "by a stranger": (COUNTED, APPROVAL, changed(REQUEST, person_id="zoe"), None, True, None),
         "not counted": (REFUSED, APPROVAL, REQUEST, None, True, None),
         "not counted, of a stranger": (REFUSED, APPROVAL, changed(REQUEST, person_id="zoe"), None, True, None),
+        "not counted, of one who left": (REFUSED, APPROVAL, changed(REQUEST, person_id="old"), None, True, None),
+        "not counted, of a machine": (REFUSED, APPROVAL, changed(REQUEST, person_id="eve"), None, True, None),
         "refused for its policy": (COUNTED, APPROVAL, REQUEST, None, True, no),
         "a gate": (COUNTED, gate, REQUEST, None, True, None),
         "a gate that asks something else": (COUNTED, gate, REQUEST, None, False, None),

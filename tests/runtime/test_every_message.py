@@ -125,7 +125,9 @@ def test_there_is_a_handler_for_each_kind(asked: Recorded) -> None:
     }
 
 
-@pytest.mark.parametrize(("requester", "who"), [("ann", "Ann A."), ("zoe", "zoe")])
+@pytest.mark.parametrize(
+    ("requester", "who"), [("ann", "Ann A."), ("person:ann", "Ann A."), ("zoe", "zoe"), ("person:zoe", "person:zoe")]
+)
 async def test_a_proposer_whom_nobody_knows_is_named_as_they_were(asked: Recorded, requester: str, who: str) -> None:
     one = stored(status=ApprovalStatus.REJECTED)
     one.approval.requester = requester

@@ -63,6 +63,14 @@ async def test_a_continuation_is_as_deep_as_it_was_asked_for_though_nobody_waits
         assert (view.parent, view.depth, view.run_id) == (parent, 4, WHOLE.run_id)
 
 
+@pytest.mark.req("P-8")
+async def test_a_run_inherits_if_channels_are_given_to_it_whoever_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for parent in (None, WHOLE.parent):
+        for inherited in (WHOLE.inherited, {}):
+            row, _ = await opened(monkeypatch, replace(WHOLE, parent=parent, inherited=inherited))
+            assert row.inherits is bool(inherited)
+
+
 @pytest.mark.req("Q-12")
 @pytest.mark.parametrize("created", [True, False])
 @pytest.mark.parametrize(("most", "concurrent"), [(7, None), (7, 2), (None, 2), (None, None)])
