@@ -281,6 +281,18 @@ async def test_only_what_may_have_had_an_effect_is_told(monkeypatch: pytest.Monk
     assert (one.driving.drive._holding.hold is None) is (missing is None)
 
 
+@pytest.mark.parametrize("answered", [None, LATER])
+async def test_when_it_was_answered_is_told_although_nobody_has_the_answer(
+    monkeypatch: pytest.MonkeyPatch, answered: datetime | None
+) -> None:
+    """The lease may be lost between the answer and its use."""
+    one = One(monkeypatch, Done({}))
+    one.call._sent, one.call._answered = NOON, answered
+    monkeypatch.setattr(late, "known_of", one.driving.noted("knows"))
+    await one.call._tell(None)
+    assert one.told == [("knows", RECEIPT, 1, NOON, answered, None)]
+
+
 @pytest.mark.parametrize("error", [WRONG, None])
 async def test_it_is_told_until_postgresql_is_back_and_given_up_for_a_fault(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None

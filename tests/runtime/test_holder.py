@@ -262,10 +262,14 @@ async def test_each_move_that_is_in_an_append_is_given_its_own_result() -> None:
     other, third = Claim("b", uid(2), 1), Claim("c", uid(3), 1)
     moves = [move(CLAIM), move(other), move(third), move(Claim("a", uid(9), 4))]
     moves[1].done.cancel()
+    failed = move(other)
+    failed.fail(LostLease())
+    moves.append(failed)
     works: dict[Claim, Any] = {CLAIM: Over(), other: "other", third: "third"}
     given: Any = "met"
     sent(works).settle(moves, given)
-    assert [each.done.done() for each in moves] == [True, True, True, False]
+    assert [each.done.done() for each in moves] == [True, True, True, False, True]
+    assert type(failed.done.exception()) is LostLease
     assert moves[0].done.result() == Moved(given, Over(), 50.0)
     assert moves[1].done.cancelled()
     assert moves[2].done.result() == Moved(given, works[third], 50.0)
