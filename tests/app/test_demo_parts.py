@@ -188,6 +188,7 @@ def test_the_words_of_the_demo_name_where_to_look(
     ):
         assert said.count(words) == 1, words
     asks = "Press Approve on the card of INC0 and Reject on that of INC1"
+    assert ("Raj has asked an agent to look after INC3, where" in said) is not auto
     assert (asks in said, f"{command} approval list\n" in said) == (not auto, not auto)
     assert ("logs are in a b/demo. Ctrl-C ends it." in said) is not auto
     view.farewell(replace(world, environment={**world.environment, "COUNTERSEAL_S3_BUCKET": "b"}), TOLD)

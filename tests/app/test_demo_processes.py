@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from app.demo import view, world
 from app.demo.people import IncidentRun
 from app.demo.view import View
 from app.demo.world import World
-from core.errors import DeadlineError, TransportError
+from core.errors import ConfigurationError, DeadlineError, TransportError
 from tests.app.test_demo_alone import INCIDENTS
 
 # -- the processes ---------------------------------------------------------------------------------------------------
@@ -95,6 +96,84 @@ async def test_a_demo_starts_the_stand_ins_then_counterseal_with_settings_of_its
             ("process 2", app, logs / "counterseal.log"),
         ]
     assert did[4:] == [("ended", "counterseal.log"), *(["moto ended"] if aws else []), ("ended", "sandbox.log")]
+
+
+def test_moto_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "moto.server", None)
+    with pytest.raises(ConfigurationError) as refused, world._aws():
+        raise AssertionError
+    assert refused.value.message == "The demo against AWS needs moto."
+    assert refused.value.remedy == "Use `make demo AWS=moto`, which installs it."
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_moto_has_a_queue_its_dead_letters_and_a_locked_bucket(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    did: list[Any] = []
+
+    class Server:
+        def __init__(self, **given: Any) -> None:
+            did.append(given)
+
+        def start(self) -> None:
+            did.append("start")
+
+        def stop(self) -> None:
+            did.append("stop")
+
+        def get_host_and_port(self) -> tuple[str, int]:
+            return "127.0.0.1", 5005
+
+    class Client:
+        def __init__(self, name: str, **given: Any) -> None:
+            did.append((name, given, os.environ["AWS_ACCESS_KEY_ID"]))
+
+        def create_queue(self, **given: Any) -> dict[str, str]:
+            did.append(given)
+            return {"QueueUrl": f"http://{given['QueueName']}"}
+
+        def get_queue_attributes(self, **given: Any) -> Any:
+            assert given["AttributeNames"] == ["QueueArn"]
+            return {"Attributes": {"QueueArn": f"arn of {given['QueueUrl']}"}}
+
+        def create_bucket(self, **given: Any) -> None:
+            did.append(given)
+            if fails:
+                raise ValueError("no bucket")
+
+    monkeypatch.setitem(sys.modules, "moto", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "moto.server", SimpleNamespace(ThreadedMotoServer=Server))
+    monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=Client))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    place = "http://127.0.0.1:5005"
+    session = {"endpoint_url": place, "region_name": "us-east-1"}
+    redrive = '{"deadLetterTargetArn": "arn of http://counterseal-dead-letters", "maxReceiveCount": "5"}'
+    began = [
+        {"ip_address": "127.0.0.1", "port": 0, "verbose": False},
+        "start",
+        *((name, session, "demo") for name in ("sqs", "s3")),
+        {"QueueName": "counterseal-dead-letters"},
+        {"QueueName": "counterseal-steps", "Attributes": {"RedrivePolicy": redrive}},
+        {"Bucket": "counterseal-evidence", "ObjectLockEnabledForBucket": True},
+    ]
+    if fails:
+        with pytest.raises(ValueError, match="no bucket"), world._aws():
+            raise AssertionError
+    else:
+        with world._aws() as found:
+            assert found == {
+                "AWS_ACCESS_KEY_ID": "demo",
+                "AWS_SECRET_ACCESS_KEY": "demo",
+                "AWS_DEFAULT_REGION": "us-east-1",
+                "COUNTERSEAL_AWS_ENDPOINT_URL": place,
+                "COUNTERSEAL_AWS_REGION": "us-east-1",
+                "COUNTERSEAL_SQS_QUEUE_URL": "http://counterseal-steps",
+                "COUNTERSEAL_SQS_DLQ_URL": "http://counterseal-dead-letters",
+                "COUNTERSEAL_S3_BUCKET": "counterseal-evidence",
+                "COUNTERSEAL_S3_OBJECT_LOCK_MODE": "COMPLIANCE",
+                "COUNTERSEAL_S3_OBJECT_LOCK_DAYS": "1",
+            }
+            assert did == began
+    assert did == [*began, "stop"]
 
 
 class Process:

@@ -59,9 +59,11 @@ def test_a_server_lives_in_one_folder_however_that_is_written(
     "error",
     [OSError("no room"), PermissionError("no room"), subprocess.SubprocessError("no room")],
 )
-@pytest.mark.parametrize("verb", ["start", "stop", "ensure_running"])
+@pytest.mark.parametrize(
+    ("verb", "looks"), [("start", False), ("stop", False), ("ensure_running", False), ("ensure_running", True)]
+)
 def test_whatever_the_system_refuses_is_told_with_a_remedy_and_leaves_nothing_locked(
-    root: Path, error: Exception, verb: str
+    root: Path, error: Exception, verb: str, looks: bool
 ) -> None:
     server = EmbeddedPostgres(root)
     server.start()
@@ -70,7 +72,7 @@ def test_whatever_the_system_refuses_is_told_with_a_remedy_and_leaves_nothing_lo
     def refuse(*_: Any) -> None:
         raise error
 
-    for name in ("launch", "stop", "dsn"):
+    for name in ("launch", "stop", "dsn", *(["is_alive"] if looks else [])):
         setattr(stand_in(server), name, refuse)
     files = psutil.Process().num_fds()
     with pytest.raises(ConfigurationError) as refused:

@@ -404,6 +404,35 @@ async def test_a_check_tells_what_is_missing_refused_or_not_compared_here(monkey
     assert len(closed) == 3, "whatever came of it"
 
 
+@pytest.mark.parametrize(
+    ("connector", "literal", "fixed", "asked"),
+    [
+        ("http", {"url": "l"}, {}, "l"),
+        ("http", {}, {"url": "p"}, "p"),
+        ("http", {"url": "l"}, {"url": "p"}, "p"),
+        ("http", {}, {}, None),
+        ("other", {"url": "l"}, {"url": "p"}, None),
+    ],
+)
+def test_an_address_is_the_one_that_will_be_called(
+    monkeypatch: pytest.MonkeyPatch, connector: str, literal: Any, fixed: Any, asked: str | None
+) -> None:
+    """What a declaration fixes stands in the place of what a step gives."""
+    calls = [("step 'a'", "x.y.z", {"n": 1, **literal}), ("step 'b'", "x.y.z", {"n": 2, **literal})]
+    monkeypatch.setattr(checking, "_calls", lambda _: calls)
+    workflow: Any = SimpleNamespace(operations={"x.y.z": SimpleNamespace(connector=connector, name="z", params=fixed)})
+    looked: list[Any] = []
+
+    def ready(*given: Any) -> Any:
+        looked.append(given)
+        return SimpleNamespace(message="It may not.") if given[2]["n"] == 2 else None
+
+    connectors: Any = SimpleNamespace(ready=ready)
+    told = [*checking._refused_hosts(workflow, connectors)]
+    assert told == ([] if asked is None else ["step 'b': It may not."])
+    assert looked == ([] if asked is None else [("http", "z", {"n": number, "url": asked}) for number in (1, 2)])
+
+
 async def test_the_state_of_each_connector_is_told_in_the_order_of_names(clean_environment: pytest.MonkeyPatch) -> None:
     closed: list[Any] = []
 
@@ -505,6 +534,11 @@ def test_the_doctor_tells_of_the_signing_key(tmp_path: Path) -> None:
     path.unlink()
     key = FileSigner.load_or_create(path).public_key.key_id
     assert doctor._key(settings) == Check("signing key", State.OK, f"{path} (mode 0600), key {key[:16]}")
+    path.chmod(0o644)
+    with pytest.raises(ConfigurationError) as refused:
+        FileSigner.load(path)
+    assert refused.value.remedy
+    assert doctor._key(settings) == Check("signing key", State.BROKEN, str(refused.value))
 
 
 async def test_the_doctor_tells_of_every_connector(monkeypatch: pytest.MonkeyPatch) -> None:

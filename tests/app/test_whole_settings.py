@@ -383,11 +383,11 @@ def test_each_setting_of_aws_reaches_its_client(clean_environment: pytest.Monkey
 
 
 async def test_slack_s_client_has_its_token_and_never_retries(clean_environment: pytest.MonkeyPatch) -> None:
-    settings = load_settings(slack_bot_token="xoxb", slack_api_url="https://slack.example/api/")
+    settings = load_settings(slack_bot_token="xoxb", slack_api_url="https://slack.example/Proxy/api/")
     assert settings.slack_bot_token is not None
     async with adapters.slack_client_of(settings.slack_bot_token, settings.slack_api_url) as client:
         told = (client.token, client.base_url, client.retry_handlers)
-    assert told == ("xoxb", "https://slack.example/api/", [])
+    assert told == ("xoxb", "https://slack.example/Proxy/api/", [])
 
 
 class Part:
