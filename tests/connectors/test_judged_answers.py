@@ -570,6 +570,11 @@ def test_a_call_that_is_none_is_told_by_its_place(calls: Any, told: str) -> None
     assert str(caught.value) == told
 
 
+def test_a_call_keeps_its_id_and_its_arguments_to_the_letter() -> None:
+    kept = [one(" c1 ", arguments=' {"a": 1} '), one("c1", arguments="")]
+    assert tool_calls({"tool_calls": [*kept]}) == kept
+
+
 def chat(message: Any, **body: Any) -> JsonObject:
     return {"choices": [{"message": message, "finish_reason": "stop"}]} | body
 

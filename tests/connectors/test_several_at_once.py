@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from connectors import prices
 from connectors.catalog import Catalog, Source, catalog_of
 from connectors.exchange import tls
 from connectors.http import addresses
@@ -21,6 +20,7 @@ from connectors.http.addresses import AllowedHost, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model import connector as model_connector
 from connectors.port import Call, Connectors, Done, NotSent, Refused, Usage
+from connectors.prices import has_price
 from connectors.proposal import action_digest, build_action, render, writes_of
 from connectors.slack.connector import SlackConnector, SlackSettings, opaque
 from connectors.transform.connector import TransformConnector
@@ -119,7 +119,8 @@ def test_a_digest_is_of_the_whole_declaration() -> None:
 def test_what_is_empty_is_bound_as_what_it_is() -> None:
     """Nothing that was read, and a version that is empty, are not the same as nothing known."""
     action = build_action(declared(), VALUES, READ)
-    for name, empty in (("before", {}), ("target_version", "")):
+    empties: dict[str, Any] = {"before": {}, "target_version": ""}
+    for name, empty in empties.items():
         unknown, nothing = (action_digest(replace(action, **{name: value})) for value in (None, empty))
         assert unknown != nothing, name
 
@@ -215,8 +216,8 @@ def test_a_price_that_cannot_be_told_is_none(monkeypatch: pytest.MonkeyPatch) ->
         def fail(*_: Any, error: Exception = error) -> Any:
             raise error
 
-        monkeypatch.setattr(prices.genai_prices, "calc_price", fail)
-        assert prices.has_price("gpt-4o") is False
+        monkeypatch.setattr("connectors.prices.genai_prices.calc_price", fail)
+        assert has_price("gpt-4o") is False
 
 
 @pytest.mark.parametrize("value", [0, "", False, [], {}, None, "x"])
@@ -240,8 +241,8 @@ def test_a_cost_is_that_of_the_provider_that_answered(monkeypatch: pytest.Monkey
             raise LookupError(model)
         return SimpleNamespace(total_price="0" if model == "free" else "0.0000001")
 
-    monkeypatch.setattr(model_connector.genai_prices, "calc_price", priced)
-    counts = {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
+    monkeypatch.setattr("connectors.model.connector.genai_prices.calc_price", priced)
+    counts: Any = {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
     assert model_connector._usage(counts, "p", "m", "n") == Usage("p", "m", 3, 5, "0.0000001")
     assert model_connector._usage(counts, "q", "m", "m") == Usage("q", "m", 3, 5, None)
     assert asked == [(3, 5, 2, "m", "p"), (3, 5, 2, "n", "p"), (3, 5, 2, "m", "q")]

@@ -39,7 +39,7 @@ def servicenow(catalog: Catalog, closing: Callable[[Any], Any]) -> ServiceNowCon
 
 TABLE = "/api/now/table/incident"
 RAW = "sysparm_display_value=false&sysparm_exclude_reference_link=true"
-RECORD = {"sys_id": ID, "sys_mod_count": "5"}
+RECORD: Any = {"sys_id": ID, "sys_mod_count": "5"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_a_record_is_read_or_written_in_the_time_of_the_call(
 async def test_what_is_read_before_and_after_a_write_is_only_read(
     outside: Outside, servicenow: ServiceNowConnector
 ) -> None:
-    values = {"sys_id": ID, "work_notes": "x"}
+    values: Any = {"sys_id": ID, "work_notes": "x"}
     call = Call("servicenow.incident.add_work_note", values, "0" * 64, 9.0, Before({}, "5"))
     outside.answers = [{"result": RECORD}] * 2 + [{"result": []}]
     await servicenow.read_before(call)
@@ -112,9 +112,9 @@ async def test_what_is_empty_in_a_record_is_read_as_it_is(
 ) -> None:
     """A field that is empty can be restored to nothing, and one that is not there cannot."""
     outside.answers = [{"result": {"sys_id": ID, "priority": priority, "sys_mod_count": version}}]
-    fields = {"priority": "2", "state": "3"}
+    fields: Any = {"priority": "2", "state": "3"}
     call = Call("servicenow.incident.update", {"sys_id": ID, "fields": fields}, "0" * 64, 9.0)
-    facts = {"sys_id": ID, "sys_mod_count": version}
+    facts: Any = {"sys_id": ID, "sys_mod_count": version}
     assert await servicenow.read_before(call) == Before({"priority": priority}, version, facts)
 
 
@@ -122,7 +122,7 @@ async def test_fields_as_intended_prove_nothing_of_a_note_that_is_not_there(
     outside: Outside, servicenow: ServiceNowConnector
 ) -> None:
     """The count went up by one, by us, and the fields hold what was to be written; another call of ours may have."""
-    fields = {"priority": "2", "work_notes": "x"}
+    fields: Any = {"priority": "2", "work_notes": "x"}
     call = Call("servicenow.incident.update", {"sys_id": ID, "fields": fields}, "0" * 64, 9.0, Before({}, "5"))
     record = {"sys_id": ID, "priority": "2", "sys_mod_count": "6", "sys_updated_by": "bot"}
     outside.answers = [{"result": record}, {"result": []}]
@@ -215,6 +215,7 @@ async def test_a_token_that_is_not_given_now_says_when(
         outside.answers = [failure]
         later = again if isinstance(failure, NotSent) else None
         assert await connector.perform(update) == NotSent("no OAuth token: away", later)
+    odd: Any
     for odd in ([], "x", 5):
         outside.answers = [odd]
         said = "no OAuth token: ServiceNow's answer is not a JSON object"

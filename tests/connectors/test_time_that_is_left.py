@@ -57,8 +57,9 @@ async def test_a_probe_looks_twice_in_the_time_of_one_call(outside: Outside, bpm
 
 async def test_a_look_that_fails_is_the_last_thing_that_is_asked(outside: Outside, bpmn: BpmnConnector) -> None:
     """A start that cannot look has not begun, so it is no doubt, and the second look is not made after a first."""
+    looked: list[list[Any]] = [[], [[]]]
     for failure, told in ((InDoubt("lost"), NotSent("lost")), (NotSent("away", 7.0), NotSent("away", 7.0))):
-        for before in ([], [[]]):
+        for before in looked:
             outside.asked.clear()
             outside.answers = [*before, failure]
             assert await bpmn.perform(START) == told
@@ -222,6 +223,7 @@ async def test_a_message_has_the_time_of_its_call(outside: Outside, bpmn: BpmnCo
         assert await bpmn.perform(call) == Done({"process_instance_id": told}, told)
     assert outside.asked == [("POST", "/r/message", True, 9.0)] * 3
     assert outside.bodies == [{"messageName": "go", "processVariables": {}, "resultEnabled": True}] * 3
-    for silent in ([], [{}], {}, [{"execution": {"id": "e1"}}]):
+    silence: list[Any] = [[], [{}], {}, [{"execution": {"id": "e1"}}]]
+    for silent in silence:
         outside.answers = [silent]
         assert isinstance(await bpmn.perform(call), InDoubt)
