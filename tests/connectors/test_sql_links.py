@@ -110,7 +110,7 @@ async def test_a_free_connection_is_waited_for_no_longer_than_the_call(
     busy = [asyncio.create_task(connector.perform(call("select"))) for _ in range(CONNECTIONS_MAX)]
     await passed()
     short = replace(call("update", id=7, fields={"level": "gold"}), timeout_seconds=0.01)
-    found = await asyncio.wait_for(connector.perform(short), 2.0)
+    found = await asyncio.wait_for(connector.perform(short), 5.0)
     assert found == NotSent("the database gave no answer: TimeoutError")
     assert Selecting.gate is not None
     Selecting.gate.set()
