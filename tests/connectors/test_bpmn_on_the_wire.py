@@ -237,6 +237,7 @@ def test_values_have_the_types_that_hold_them() -> None:
     }
     assert typed({"t": "x" * TEXT_LENGTH_MAX})
     assert typed({"t": "\u00fc" * TEXT_LENGTH_MAX})
+    assert typed({"l": ["x"] * (TEXT_LENGTH_MAX + 1)})["l"]["type"] == "Json", "a list has a column without an end"
     assert [items(value) for value in ({"a": 1}, [{"a": 1}], "a", None, 1)] == [{"a": 1}, {}, {}, {}, {}]
     with pytest.raises(InputError, match=f"holds {TEXT_LENGTH_MAX + 1} characters"):
         typed({"t": "x" * (TEXT_LENGTH_MAX + 1)})
