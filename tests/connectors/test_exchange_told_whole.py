@@ -220,6 +220,14 @@ def resolved(*texts: str) -> list[Any]:
             resolved("8.8.8.8", "10.0.0.1", "10.0.0.2"),
             Refused("private_address", f"a.example resolves to 10.0.0.1, {PRIVATE}"),
         ),
+        *(
+            (
+                "https://a.example",
+                resolved("8.8.8.8", text),
+                Refused("private_address", f"a.example resolves to {text}, {PRIVATE}"),
+            )
+            for text in ("100.64.0.1", "224.0.0.1", "169.254.169.254", "::1", "64:ff9b::a00:1")
+        ),
         ("https://inner.example:8443/x", resolved("10.0.0.1", "127.0.0.1"), ["10.0.0.1", "127.0.0.1"]),
         ("https://inner.example:8443/x", resolved("10.0.0.1", "8.8.8.8"), ["10.0.0.1", "8.8.8.8"]),
     ],

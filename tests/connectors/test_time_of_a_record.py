@@ -66,9 +66,20 @@ async def test_a_record_is_read_or_written_in_the_time_of_the_call(
     outside.answers = [{"result": [] if operation == "query" else RECORD}]
     assert isinstance(await servicenow.perform(Call(f"servicenow.incident.{operation}", values, "0" * 64, 9.0)), Done)
     assert outside.asked == [(*asked, 9.0)]
+    assert outside.bodies == [values["fields"] if asked[2] else ""]
     outside.answers = [InDoubt("lost")]
     told = InDoubt("lost") if asked[2] else NotSent("lost")
     assert await servicenow.perform(Call(f"servicenow.incident.{operation}", values, "0" * 64, 9.0)) == told
+
+
+@pytest.mark.parametrize("note", ["x", "", " ", "a\nb"])
+async def test_every_note_bears_its_mark(outside: Outside, servicenow: ServiceNowConnector, note: str) -> None:
+    """A note without words, too: its mark is all that a probe could find of it."""
+    outside.answers = [{"result": RECORD}]
+    values: Any = {"sys_id": ID, "fields": {"work_notes": note, "comments": note, "state": ""}}
+    await servicenow.perform(Call("servicenow.incident.update", values, "0123456789abcdef" + "f" * 48, 9.0))
+    marked = f"{note}\n[counterseal:0123456789abcdef]"
+    assert outside.bodies == [{"work_notes": marked, "comments": marked, "state": ""}]
 
 
 async def test_what_is_read_before_and_after_a_write_is_only_read(

@@ -145,6 +145,26 @@ async def test_only_a_task_that_is_gone_needs_no_word(
             await bpmn.acknowledge(Completion("t1", "k", output={}))
 
 
+@pytest.mark.parametrize(
+    ("key", "values", "code"),
+    [
+        (None, {"process": "p"}, "no_correlation_key"),
+        ("", {"process": "p"}, "no_correlation_key"),
+        ("k", {}, "no_process"),
+        ("k", {"process": 5}, "no_process"),
+        ("k", {"process": ["p"]}, "no_process"),
+        ("k", {"process": "p", "variables": {"t": "x" * 4001}}, "invalid_variable"),
+        ("", {}, "no_correlation_key"),
+    ],
+)
+async def test_a_start_that_cannot_be_sent_looks_for_nothing(
+    outside: Outside, bpmn: BpmnConnector, key: str | None, values: Any, code: str
+) -> None:
+    found = await bpmn.perform(Call("bpmn.process.start", values, "0" * 64, 9.0, None, key))
+    assert isinstance(found, Refused)
+    assert (found.code, outside.asked) == (code, [])
+
+
 @pytest.mark.parametrize("verb", ["cancel", "starts", "message"])
 async def test_a_function_that_the_connector_does_not_have_is_refused(
     closing: Callable[[Any], Any], outside: Outside, catalog: Catalog, verb: str
