@@ -329,4 +329,4 @@ def test_a_file_is_made_beside_its_place_because_no_link_leads_to_another_disk(
 def test_an_answer_of_s3_without_an_error_in_it_has_no_known_code() -> None:
     told = {"unknown": ({}, {"Error": {}}), "5": ({"Error": {"Code": 5}},), "": ({"Error": {"Code": ""}},)}
     for code, responses in told.items():
-        assert {_code(ClientError(response, "PutObject")) for response in responses} == {code}  # type: ignore[arg-type]
+        assert {_code(ClientError(response, "PutObject")) for response in responses} == {code}

@@ -63,7 +63,8 @@ def test_fields_are_committed_in_order_under_escaped_paths() -> None:
     fields = commit_fields(KEY, path_of("r", "1"), {"b/c": 1, "a~": "x"})
     assert fields == [["/r/1/a~0", commit(KEY, "/r/1/a~0", "x")], ["/r/1/b~1c", commit(KEY, "/r/1/b~1c", 1)]]
     # In the order of their paths, not of their names.
-    assert [path for path, _ in commit_fields(KEY, "", {"a/b": 1, "a0": 2, "B": 3})] == ["/B", "/a0", "/a~1b"]
+    pairs: Any = commit_fields(KEY, "", {"a/b": 1, "a0": 2, "B": 3})
+    assert [path for path, _ in pairs] == ["/B", "/a0", "/a~1b"]
 
 
 def test_many_values_are_committed_to_as_one_is() -> None:
@@ -75,7 +76,8 @@ def test_many_values_are_committed_to_as_one_is() -> None:
     listed = [(f"/of/{number}", value) for number, value in enumerate(values)]
     assert commit_paths(KEY, listed) == [[path, commit(KEY, path, value)] for path, value in listed]
     assert commit_paths(KEY, listed[::-1]) == [[path, commit(KEY, path, value)] for path, value in listed[::-1]]
-    assert len({commit(KEY, "/a", value) for value in (None, False, 0, "", [], {}, "0", "null")}) == 8
+    nothing: tuple[Any, ...] = (None, False, 0, "", [], {}, "0", "null")
+    assert len({commit(KEY, "/a", value) for value in nothing}) == 8
     for unfit in (2**53, "\ud800", float("nan"), [float("inf")], {"a": object()}):
         with pytest.raises(InputError):
             commit_paths(KEY, [("/a", 1), ("/b", unfit)])

@@ -59,11 +59,12 @@ def doubled(workshop: Any) -> BundleContent:
             story.settle(kind, receipt)
         story.receipts.append(receipt)
     story.add(EventType.RUN_CLOSED, closed.data, step=None)
-    at = next(
+    intent = next(
         n for n, one in enumerate(story.events) if one.data.get("receipt") == "receipt-1" and "attempt" in one.data
     )
     values = listed(workshop, dict(VALUES))
-    story.events[at] = replace(story.events[at], data={**story.events[at].data, "values": digest(values)})
+    began = story.events[intent]
+    story.events[intent] = replace(began, data={**began.data, "values": digest(values)})
     attempts: list[Any] = [
         {**{name: one.data.get(name) for name in ATTEMPTED}, "seq": seq, "step": one.step, "ts": timestamp(one.at)}
         for seq, one in enumerate(story.events)

@@ -207,7 +207,7 @@ def test_a_call_has_a_number(number: str) -> None:
 
 def test_of_two_events_that_are_missing_the_first_is_named() -> None:
     chained: Any = {5: (FAILED, "a/1", None), 2: (ANSWERED, "a/1", None), 3: (ANSWERED, "a/2", None)}
-    told = [{"seq": 5, "type": FAILED, "step": "a/1"}]
+    told: Any = [{"seq": 5, "type": FAILED, "step": "a/1"}]
     with pytest.raises(InputError, match="event 2 is not listed among the origins"):
         listed(told, chained)
     with pytest.raises(InputError, match="event 9 is listed with other values"):

@@ -21,8 +21,9 @@ def test_an_approval_has_every_vote_and_contributor_in_their_order() -> None:
         {"vote": {**VOTE, "choice": "reject", "reason": "", "groups": []}, "name": "bob"},
         {"vote": VOTE, "name": "Bob"},
     ]
-    votes = (
-        Vote("cat", "Bob", Choice.APPROVE, None, frozenset({"g", "h"}), VoteChannel.CLI, "then", "d"),
+    unsaid: Any = None
+    votes: Any = (
+        Vote("cat", "Bob", Choice.APPROVE, unsaid, frozenset({"g", "h"}), VoteChannel.CLI, "then", "d"),
         Vote("bob", "bob", Choice.REJECT, "", frozenset(), VoteChannel.CLI, "then", "d"),
         Vote("bob", "Bob", Choice.APPROVE, "yes", frozenset({"g"}), VoteChannel.CLI, "then", "d"),
     )
@@ -30,8 +31,8 @@ def test_an_approval_has_every_vote_and_contributor_in_their_order() -> None:
     values = {"approval": ITEM, "votes": listed, "now": LATER, "workspace_id": "main", "directory_digest": None,
               "paused": {}}  # fmt: skip
     gate: Any = SimpleNamespace(kind="gate", nonce="n", terms=TERMS.to_json(), requester="")
-    found = approvals._stored(Row(**values), gate, "d", {}, given)
-    assert (found.approval.votes, found.approval.contributors) == (votes, ("b", "a"))
+    found: Any = approvals._stored(Row(**values), gate, "d", {}, given)
+    assert (found.approval.votes, found.approval.contributors) == (votes, given)
     assert (found.approval.requester, found.approval.kind) == ("", ApprovalKind.GATE)
 
 
@@ -43,9 +44,9 @@ async def test_an_approval_is_read_with_its_card_and_with_whoever_shaped_it(
     given: dict[str, Any] = {name: getattr(asked, name) for name in ApprovalRequested.__struct_fields__}
     asked = ApprovalRequested(**{**given, "shown": shown})
     found_row = Row(approval=ITEM, votes=None, now=LATER, workspace_id="main", directory_digest="dir", paused=None)
+    told = (found_row, ASKED)
     monkeypatch.setattr(approvals, "question", lambda row, approval: asked if (row, approval) == told else None)
     monkeypatch.setattr(approvals, "told_of", lambda each: ("b", "a") if each is asked else ())
-    told = (found_row, ASKED)
     connection: Any = Asked(found_row)
     found: Any = await approvals.read(connection, ASKED)
     assert (found.card, found.approval.contributors, found.approval.action_digest) == (card, ("b", "a"), "d")

@@ -55,7 +55,8 @@ async def test_a_book_whose_values_were_erased_has_no_events_whatever_is_left_of
     assert (emptied.told, emptied.appends, emptied.purged) == ((), EVERY, True)
     if key:
         whole = await books.checked(row(run_key=key))
-        assert [*whole.told] == [(line, b"k", True) for line in (b"one", b"two", b"three")], "each value is compared"
+        told: Any = [*whole.told]
+        assert told == [(line, b"k", True) for line in (b"one", b"two", b"three")], "each value is compared"
         assert (whole.appends, whole.purged, whole.run_id) == (EVERY, False, uid(1))
         assert whole.head == ChainHead(f"run:{uid(1)}", 3, "7" * 64)
     else:

@@ -145,9 +145,9 @@ def test_a_column_without_a_value_is_compared_as_well_and_names_keep_their_case(
         answers={uid(1): answer, uid(2): answer},
     )  # fmt: skip
     expected = [what for *_, what in rows._tables(found)][1:]
-    wait, vote = {**nothing}, {"choice": "approve", "reason": None, "groups": [], "channel": "cli"}
+    vote: dict[str, Any] = {"choice": "approve", "reason": None, "groups": [], "channel": "cli"}
     assert expected == [
-        {f"wait_id {n}": {**{name: f"{name} {n}" for name in names[1:]}, **wait} for n in ("B", "a")},
+        {f"wait_id {n}": {**{name: f"{name} {n}" for name in names[1:]}, **nothing} for n in ("B", "a")},
         {str(uid(n)): {"step_key": "s", **vars(answer)} for n in (1, 2)},
         {f"{uid(1)} {person}": vote for person in ("Bob", "bob")},
         {},

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import ConsistencyError, InputError
+from evidence.chain import ChainHead
 from runtime.engine.told import Diverged
 from runtime.store import views
 from runtime.store.journal import Append
@@ -46,7 +47,8 @@ def test_a_line_is_read_with_values_that_are_its_own_or_without_any_or_not_at_al
         return "verified" if verify else "bare"
 
     monkeypatch.setattr(views, "read_line", read_line)
-    assert views._read(b"line", {"a": 1}, b"k") == read
+    found: Any = views._read(b"line", {"a": 1}, b"k")
+    assert found == read
     assert asked == [(b"line", {"a": 1}, b"k", True), (b"line", {}, b"k", False)][: 1 if first is None else 2]
 
 
@@ -124,6 +126,6 @@ def test_the_head_behind_appends_is_that_of_all_their_lines() -> None:
     assert views._head_after(run.head, []) == run.head
     assert [each.first_seq for each in appends] == row["firsts"]
     assert all(isinstance(each, Append) for each in appends)
-    start = views.ChainHead.of(run.head.stream)
+    start = ChainHead.of(run.head.stream)
     assert views._head_after(start, appends) == run.head
     assert views._head_after(start, appends[:-1]).count == appends[-1].first_seq

@@ -89,7 +89,12 @@ async def test_a_view_has_every_column_in_its_place() -> None:
 async def test_a_view_without_the_rest_has_nothing_of_it() -> None:
     run = simulated()
     nothing = {"deadline_at": None, "parent_run_id": None, "state_n": 0, "depth": 0, "gate": 0}
-    tenants = {"paused": None, "policy_digests": [], "directory_digest": None, "max_writes_per_run": None}
+    tenants: dict[str, Any] = {
+        "paused": None,
+        "policy_digests": [],
+        "directory_digest": None,
+        "max_writes_per_run": None,
+    }
     found = await viewed(run, row_of(run, **nothing) | tenants)
     assert (found.deadline_at, found.parent, found.paused, found.policies) == (None, None, {}, ())
     assert (found.directory_digest, found.writes_max, found.kept_at, found.depth, found.gate) == (None, None, 0, 0, 0)
@@ -143,7 +148,8 @@ async def test_what_moved_in_the_row_alone_is_seen_without_a_new_line() -> None:
     before = await viewed(run, row_of(run))
     row = row_of(run, version=13, gate=14, state_n=15, deadline_at=None) | {"stop_number": 19, "paused": None}
     tail: Any = {"firsts": None, "lines": None, "vals": None}
-    for since in (tail, {}):
+    whole: Any = {}
+    for since in (tail, whole):
         found = await viewed(run, {**row, **since}, before=before)
         assert (found.version, found.gate, found.kept_at, found.deadline_at) == (13, 14, 15, None)
         assert (found.head, found.stop, found.paused) == (before.head, 19, {})
