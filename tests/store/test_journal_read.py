@@ -80,6 +80,11 @@ async def test_events_of_a_type_are_those_of_that_type_alone(monkeypatch: pytest
     found: list[Any] = await journal.of_type(connection, RUN, KEY, EventType.RUN_EXTENDED)
     assert [one.place for one in found] == [7]
     assert connection.told == [(journal._WITH, RUN, b'"type":"run.extended"', 0)]
+    two = b"\n".join([line("run.extended"), line("step.started"), line("run.extended")])
+    rows = [Row(n=9, first_seq=20, lines=two, vals=None), Row(n=8, first_seq=30, lines=line("run.extended"), vals=None)]
+    several: Any = Asked(rows)
+    found = await journal.of_type(several, RUN, KEY, EventType.RUN_EXTENDED)
+    assert [one.place for one in found] == [20, 22, 30]
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -138,8 +138,10 @@ async def test_a_task_is_read_with_every_part_of_it(row: Row, wanted: StoredTask
      (TaskState.CANCELED, "canceled")],
 )  # fmt: skip
 async def test_tasks_are_listed_by_their_state_and_group(state: TaskState | None, status: str | None) -> None:
-    connection: Any = Asked([task_row()])
-    assert await tasks.page(connection, "acme", 5, uid(9), state=state, group="g") == [task()]
+    rows = [task_row(workflow="v"), task_row()]
+    connection: Any = Asked(rows)
+    listed = [task(view={"workflow": "v"}), task()]
+    assert await tasks.page(connection, "acme", 5, uid(9), state=state, group="g") == listed
     assert connection.told == [(tasks._PAGE, "acme", uid(9), status, "g", 5)]
 
 

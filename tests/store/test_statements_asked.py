@@ -221,6 +221,21 @@ async def test_everything_that_is_due_is_told_by_its_kind() -> None:
         (uid(6),), ("acme",), (("acme", "k"),), (uid(7),),
     )  # fmt: skip
     assert connection.told == [(sweeps._DUE, SPAN, True)]
+    twice = Row(**{
+        name: [*value, *other] if isinstance(value := row[name], list) else value
+        for name, other in {
+            "leases": [[str(uid(9)), "b", str(B.id), 8]], "waits": [[str(RUN), "a", str(uid(8)), 0.0]], "freed": 0,
+            "woken": 0, "kept": [["acme", "s", "n", None]], "purges": [str(uid(2))], "changed": ["aleph"],
+            "untold": [["acme", "k"]], "long_open": [str(uid(3)), str(uid(7))],
+        }.items()
+    })  # fmt: skip
+    connection = Asked(twice)
+    assert await sweeps.due(connection, SPAN, whole=False) == sweeps.Due(
+        ((RUN, A), (uid(9), B)), ((uid(9), "b", WAIT, 2.5), (RUN, "a", uid(8), 0.0)), 3,
+        (Kept("acme", "s", "n", RUN), Kept("beta", "t", "m", None), Kept("acme", "s", "n", None)), (uid(6), uid(2)),
+        ("acme", "aleph"), (("acme", "k"), ("acme", "k")), (uid(7), uid(3), uid(7)),
+    )  # fmt: skip
+    assert connection.told == [(sweeps._DUE, SPAN, False)]
     nothing = Row(**{name: None for name, _ in row.items() if name != "freed"}, freed=0)
     connection = Asked(nothing)
     assert await sweeps.due(connection, SPAN, whole=False) == sweeps.Due((), (), 0, (), (), (), (), ())
