@@ -110,6 +110,25 @@ def test_a_folder_has_a_name_like_its_files_even_if_it_is_empty(tmp_path: Path) 
         Container(tmp_path)
 
 
+def test_a_link_to_a_folder_or_a_file_is_neither(tmp_path: Path) -> None:
+    """Even if it leads to what a bundle may hold."""
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    outside.mkdir()
+    folder.mkdir()
+    (outside / "a").write_bytes(b"abc")
+    for target in (outside, outside / "a", tmp_path / "nowhere"):
+        (folder / "link").symlink_to(target)
+        with pytest.raises(InputError, match="has 'link', which is a link or not a plain file"):
+            Container(folder)
+        (folder / "link").unlink()
+    (folder / "b").mkdir()
+    (folder / "b" / "link").symlink_to(outside)
+    with pytest.raises(InputError, match="has 'b/link', which is a link or not a plain file"):
+        Container(folder)
+    (tmp_path / "whole").symlink_to(outside)
+    assert Container(tmp_path / "whole").sizes == {"a": 3}, "whoever names a bundle may do so by a link"
+
+
 def test_nothing_is_read_of_an_archive_that_was_closed(tmp_path: Path) -> None:
     read = Container(packed(tmp_path, "a"))
     assert read.read("a") == b"abc"

@@ -83,6 +83,8 @@ LISTED: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "null": (lambda own: None, True),
     "one": (lambda own: {"digest": own[0]["digest"]}, True),
     "a digest": (lambda own: own[0]["digest"], True),
+    "a number": (lambda own: 5, True),
+    "true": (lambda own: True, True),
     "digests": (lambda own: [each["digest"] for each in own], True),
     "another": (lambda own: [*own, {"name": "more", "version": 1, "digest": "0" * 64}], True),
     "no digest": (lambda own: [*own, {"name": "more", "version": 1}], True),
