@@ -37,7 +37,7 @@ def contents(workshop: Any) -> tuple[BundleContent, BundleContent]:
 
 
 def test_a_value_that_only_looks_like_the_one_of_the_events_is_refused(workshop: Any) -> None:
-    """What a run put out and its last state are bound by the signature alone."""
+    """Outputs and the last state are bound by the signature alone."""
     for content in contents(workshop):
         one = assemble(content, workshop.signer.public_key)
         files, statement, tried = dict(one.files), json.loads(one.statement), 0

@@ -102,7 +102,7 @@ def test_behind_a_broken_chain_or_signature_nothing_is_claimed(workshop: Any) ->
 @pytest.mark.parametrize("own", ["ed25519", "ecdsa-p256-sha256"])
 @pytest.mark.parametrize("pinned", ["ed25519", "ecdsa-p256-sha256"])
 def test_a_pinned_key_is_the_only_one_whatever_key_a_bundle_brings(workshop: Any, own: str, pinned: str) -> None:
-    """Of either algorithm, also if the bundle is true and signed by the key that it brings."""
+    """Keys of both algorithms, with a bundle that is true and signed by the key that it brings."""
     signers: Any = {each.public_key.algorithm: each for each in (workshop.signer, P256Signer())}
     bundle = build_bundle(workshop.tell().content(), signers[own])
     path, key = workshop.save(bundle.bytes), workshop.directory / "pinned.pem"

@@ -135,7 +135,7 @@ UNUSABLE = [Row(kind="workflow", name="w", place="w.yaml", reason="no such step.
 async def test_a_workflow_that_is_not_there_is_unavailable_or_like_another(
     known: list[Row], unusable: Any, named: Any, said: str | None
 ) -> None:
-    """What is published is never unavailable. Of the others' names also those are told whose versions are retired."""
+    """Published workflows are never unavailable. The others' names include those whose versions are retired."""
     others = [Row(**{**dict(version(n + 1, retired=True).items()), "name": name}) for n, name in enumerate(named or ())]
     connection: Any = Asked(known, *([] if unusable is None else [unusable]), others)
     asking = documents.known_versions(connection, "acme", "w")

@@ -95,7 +95,7 @@ async def test_a_run_that_can_be_read_is_not_read_again(monkeypatch: pytest.Monk
 
 
 async def test_a_row_of_one_moment_that_is_not_whole_was_altered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a row that somebody else has read, nothing more can come."""
+    """Nothing more can come of a row that somebody else has read."""
 
     async def unfinished(*given: Any, **how: Any) -> Any:
         raise Unfinished("not read whole")
