@@ -96,6 +96,7 @@ def test_a_doubt_is_settled_by_the_system_that_the_action_was_sent_to(
     ("timeout", "parks", "span"),
     [
         ("", timedelta(days=2), timedelta(days=2)),
+        ("", timedelta(seconds=1.5), timedelta(seconds=1.5)),
         ("", None, timedelta(days=14)),
         (", timeout: PT1H", timedelta(days=2), timedelta(hours=1)),
         (", timeout: P3D", timedelta(days=2), timedelta(days=3)),

@@ -265,7 +265,9 @@ def test_each_of_several_rows_of_a_run_is_kept_in_its_order() -> None:
 def test_a_row_without_its_optional_parts_is_kept_as_it_is() -> None:
     run = replace(unopened(RUN_ID, KEY, NO_GRAPH), requested_by="", reference="")
     run.steps, run.waits, run.receipts = {"a": step("a")}, {UUID(int=1): wait(1)}, {UUID(int=3): receipt(3)}
-    asked = ApprovalRow(UUID(int=5), UUID(int=1), "a", "gate", "d", "n", "low", {}, "ann", {}, None, timedelta(0))
+    asked = ApprovalRow(
+        UUID(int=5), UUID(int=1), "a", "gate", "d", "n", "low", {}, "ann", {}, None, timedelta(seconds=1.5)
+    )
     run.approvals, run.answers = {UUID(int=5): asked}, {UUID(int=5): ApprovalMove(UUID(int=5), "requested")}
     assert unpack(pack(run, HEAD), RUN_ID, KEY) == (run, HEAD)
     (kept,) = unpack(pack(run, HEAD), RUN_ID, KEY)[0].receipts.values()

@@ -392,6 +392,16 @@ def test_the_view_afterwards_is_what_is_read_of_the_book() -> None:
     }
 
 
+def test_the_view_afterwards_holds_what_is_open_and_no_rows_that_are_stored() -> None:
+    run = run_of(step(), wait(due_in=SECOND), past={"gone": step("gone")}, ledger=[LedgerRow("c", 1, "a", 1)])
+    made = draft(run)
+    made.tell(e.StepSetBack(1), step="a")
+    made.commit()
+    after = made.after()
+    assert (after.run.past, after.run.ledger, after.run.waits[W].due_in) == ({}, [], None)
+    assert (after.version, after.gate, after.kept_at) == (6, 2, 3)
+
+
 def test_a_draft_shows_its_steps_and_what_a_call_was_given() -> None:
     made = draft(run_of(step(), step("b"), past={"a": step("a", READY), "c": step("c")}))
     assert made.steps == {"a": step(), "b": step("b"), "c": step("c")}

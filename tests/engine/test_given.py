@@ -196,6 +196,24 @@ def test_an_action_goes_out_once_more_by_the_approval_that_stands(action: Any, p
     assert still_approved(run_with(), people, receipt(1, action=action)) == found
 
 
+def test_a_step_knows_its_answer_its_receipt_and_its_wait_beside_one_another() -> None:
+    run = run_with()
+    run.receipts = {row.receipt_id: row for row in (receipt(1), receipt(2, step="b"))}
+    open_ = wait(3, kind="external")
+    run.waits = {open_.wait_id: open_}
+    known = known_of(run, "a")
+    assert known.given == given_of(run, UUID(int=6))
+    assert (known.receipt, known.wait) == (run.receipts[UUID(int=1)], open_)
+    assert (known_of(run, "b").receipt, known_of(run, "b").wait) == (run.receipts[UUID(int=2)], None)
+
+
+def test_the_last_receipt_of_a_call_is_its_own_and_of_no_other_call_of_its_agent() -> None:
+    run = run_with()
+    rows = [receipt(number, step=key) for number, key in enumerate(("bot/1/1", "bot/1/2", "bot/2/1", "bot"), 1)]
+    run.receipts = {row.receipt_id: row for row in rows}
+    assert [last_receipt(run, row.step_key) for row in rows] == rows
+
+
 def test_the_last_receipt_is_the_one_that_was_intended_last() -> None:
     rows = receipt(2), receipt(3), receipt(1), receipt(9, step="b")
     run = run_of(*rows)

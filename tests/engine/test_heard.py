@@ -153,7 +153,10 @@ def test_what_an_earlier_agent_read_and_what_this_one_read_are_both_read() -> No
     assert read_of(agent(), [*past, result("safe", PIN)]) == ("a.b.c", "safe.pin.read", "x.y.z")
 
 
-PEOPLE = Directory.of("d", [Entry("ann", "Ann"), Entry("bot", "Bot", owner="ann"), Entry("bob", "Bob", active=False)])
+PEOPLE = Directory.of("d", [
+    Entry("ann", "Ann", principals=("email:ann@x.org",)), Entry("bob", "Bob", active=False),
+    Entry("bot", "Bot", owner="ann", principals=("email:bot@x.org",)),
+])  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -165,6 +168,8 @@ PEOPLE = Directory.of("d", [Entry("ann", "Ann"), Entry("bot", "Bot", owner="ann"
         ("http", "stranger", "requester"),
         ("http", "bot", "trigger:http"),
         ("cli", "bot", "trigger:cli"),
+        ("http", "email:bot@x.org", "trigger:http"),
+        ("http", "email:ann@x.org", "requester"),
         ("servicenow", "ann", "trigger:servicenow"),
         ("schedule", "ann", "trigger:schedule"),
         ("workflow", "ann", ""),

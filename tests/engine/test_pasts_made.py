@@ -9,13 +9,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from core.errors import ExpressionError, InputError
 from evidence.chain import Actor
 from runtime.engine import events as e
-from runtime.engine.commit import StepRow, step_id_of
-from runtime.engine.past import Past, _made_of, blindly, step_rows
+from runtime.engine import past
+from runtime.engine.commit import CheckpointRow, StepRow, step_id_of
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.past import Past, _made_of, _note, blindly, graph_of, step_rows
+from runtime.engine.plan import PlanError
 from runtime.engine.run import Run
 from runtime.engine.states import StepState, WaitKind
-from runtime.engine.told import Told
+from runtime.engine.told import Diverged, Told
 from tests.engine.conftest import NOW, RUN_ID
 from tests.engine.test_folds import READY, RUNNING, W, run_of, step
 
@@ -103,6 +107,55 @@ def test_a_step_is_shown_with_all_that_it_has() -> None:
         "status": "succeeded", "attempt": 2, "output": {"n": 1}, "usage": {"cost": "1"}, "last_error": {"class": "x"},
         "next_eligible_at": None, "created_at": NOW, "finished_at": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("planned", "extensions"), [(0, 0), (0, 2), (1, 2), (2, 2)])
+def test_each_checkpoint_notes_how_often_the_graph_was_extended_before_it(planned: int, extensions: int) -> None:
+    run = run_of(extensions=extensions, checkpoints=[CheckpointRow(4, {}, "d")])
+    found = Past(run, planned=planned, versions={"n": 1, "m": 1})
+    made_of = {"source": "loop", "writes": [], "channels": ["n", "n"]}
+    _note(found, Told(e.CheckpointCommitted(4, "#", False), ENGINE, NOW), (4,), made_of)
+    assert (found.planned, found.versions) == (extensions, {"n": 4, "m": 1})
+    seen = found.checkpoints[0]["versions_seen"]
+    found.versions["n"] = 9
+    assert seen == {"n": 4, "m": 1}, "a later checkpoint changes nothing of it"
+
+
+def test_every_policy_of_a_decision_is_noted() -> None:
+    found = Past(run_of())
+    policies: Any = [{"name": name, "version": 1, "digest": name * 4} for name in "ab"]
+    _note(found, Told(e.DecisionMade(UUID(int=1), "#", "o", "allow", policies, [], []), ENGINE, NOW, "a"), (), {})
+    assert found.policies == {"aaaa", "bbbb"}
+
+
+def test_an_event_is_folded_in_the_graph_of_its_time_and_an_extension_in_the_one_that_it_makes() -> None:
+    graphs: Any = ["published", "once", "twice"]
+    for extensions in (0, 1):
+        run = run_of(extensions=extensions)
+        assert graph_of(run, Told(e.StepCanceled(), ENGINE, NOW, "a"), graphs) == graphs[extensions]
+        extended = Told(e.RunExtended(1, [], [], {}, {}), ENGINE, NOW)
+        assert graph_of(run, extended, graphs) == graphs[extensions + 1]
+
+
+ERRORS = [
+    InputError("odd"), PlanError("if_1", ExpressionError("odd")), KeyError("odd"), IndexError("odd"), TypeError("odd"),
+    ValueError("odd"), AttributeError("odd"), StopIteration("odd"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_line_that_does_not_follow_is_named_with_its_place_and_the_cause(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(past, "fold", fails)
+    for key, place in (("a", "line 7 (step.canceled of a)"), (None, "line 7 (step.canceled)")):
+        with pytest.raises(Diverged, match=r"does not follow from what was before: .*odd") as raised:
+            past.refold(run_of(), [Told(e.StepCanceled(), ENGINE, NOW, key, 7)], [NO_GRAPH])
+        assert str(raised.value).startswith(place)
+        assert raised.value.__cause__ is error
 
 
 # -- without its graph -------------------------------------------------------------------------------------------------

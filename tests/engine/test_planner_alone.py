@@ -11,7 +11,7 @@ import pytest
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_state import Agent, Stage
 from runtime.engine.graph import NO_GRAPH, Graph
-from runtime.engine.plan import Evaluated, Planner
+from runtime.engine.plan import Evaluated, PlanError, Planner
 from runtime.engine.run import Loop, State
 from runtime.engine.states import RunState
 from runtime.engine.transition import Transition
@@ -84,6 +84,27 @@ def test_an_agent_that_begins_anew_is_planned_itself_and_one_that_waits_by_its_t
     keys, opened = found(parked={"triage": "wait:1"})
     assert keys == opened
     assert all(key.startswith("triage/") for key in keys)
+
+
+ROUNDS = (
+    "  - while: ${{ trigger.n == 1 }}\n    id: loop\n    max: 2\n"
+    "    steps: [{id: x, do: probe.value.read, with: {name: x}}]\n"
+)
+
+
+@pytest.mark.req("X-12")
+def test_a_loop_that_goes_round_too_often_says_so_with_the_remedy() -> None:
+    state = State({}, loops={"loop": Loop("", None, 2, {})})
+    with pytest.raises(PlanError) as raised:
+        planned(ROUNDS, state, 1)
+    assert (raised.value.node, raised.value.error.message) == (
+        "loop", "still holds after 2 iterations; at most 2 are done",
+    )  # fmt: skip
+    assert raised.value.error.remedy == "Raise `max`, or let the condition end."
+    assert planned(ROUNDS, State({}, loops={"loop": Loop("", None, 2, {})}), 0) == (True, [])
+    begun = State({}, loops={"loop": Loop("", None, 1, {})})
+    assert planned(ROUNDS, begun, 1) == (False, ["loop[1].x"])
+    assert begun.loops == {"loop": Loop("", None, 2, {1: None})}
 
 
 class Sees:

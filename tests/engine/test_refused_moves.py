@@ -12,9 +12,9 @@ from connectors.port import Done, Refused
 from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory, Entry
 from core.terms import GroupQuorum, GroupSource, Terms, Tier
-from runtime.engine.events import RunExtended
+from runtime.engine.events import PreflightFailed, RunExtended
 from runtime.engine.instructions import Known, Over, Resolve
-from runtime.engine.preflight import answerable, callable_now, put_off
+from runtime.engine.preflight import Check, answerable, callable_now, put_off
 from runtime.engine.reopening import anew, refusal
 from runtime.engine.run import Failed
 from runtime.engine.states import RunState
@@ -258,3 +258,22 @@ def test_what_the_settings_do_not_allow_is_not_asked_about(problem: Refused | No
     error = {**transition.run.steps, **transition.run.past}["a"].last_error
     words = "Nobody was asked, because probe.effect.apply could not be performed: No\N{REPLACEMENT CHARACTER}table."
     assert error == (problem and {"class": "transport", "code": "unreachable", "message": words})
+
+
+@pytest.mark.req("Q-14")
+@pytest.mark.parametrize(
+    ("systems", "check"),
+    [({}, "connector"), ({"desk": ""}, "target"), ({"desk": "x"}, "target"), ({"probe": "x"}, "connector")],
+)
+def test_a_call_is_checked_at_the_connector_that_performs_it_and_at_its_target(
+    systems: dict[str, str], check: str
+) -> None:
+    run = governed(EFFECT)
+    run.claim("a")
+    made = Transition(run.view(), run.workflow.graph)
+    seen: list[Any] = []
+    made.systems, made.ready = systems, lambda *given: seen.append(given) or Refused("away", "No.")
+    operation = run.workflow.operations["probe.effect.apply"].model_copy(update={"connector": "desk"})
+    assert not callable_now(made, run.rows["a"], operation, {"name": "x"})
+    assert seen == [("desk", "probe.effect.apply", {"name": "x"})]
+    assert made._told[0].event == PreflightFailed(Check(check), "probe.effect.apply")

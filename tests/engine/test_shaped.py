@@ -37,6 +37,7 @@ from runtime.engine.commit import StepRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.contributors import mark
 from runtime.engine.facts import call_of, further_facts, handed_on, trace_of
 from runtime.engine.flow import flow_of
+from runtime.engine.following import following as origins_of
 from runtime.engine.following import starter_of, starters_of
 from runtime.engine.graph import Graph, Reducer
 from runtime.engine.instructions import Known, Over, ReadChat, StartRun
@@ -590,6 +591,17 @@ def test_a_machine_whose_name_somebody_else_has_elsewhere_is_a_machine_all_the_s
     assert starter_of("http", "ann", people) == "requester"
     assert starters_of("http") == ("requester", "trigger:http")
     assert starters_of("schedule") == ("trigger:schedule",)
+
+
+def test_origins_are_followed_from_the_step_and_from_whoever_started_the_run() -> None:
+    people = Directory.of("d", [Entry("ann", "Ann"), Entry("bot", "Bot", owner="ann")])
+    for requester, starter in (("ann", "requester"), ("bot", "trigger:http")):
+        run = run_of(step("a/1/1"), requested_by=requester, spoken={"a/1/1": Spoken("a/1/1", "t", {"n": 1})})
+        view = replace(governed(EFFECT).view(), run=run, trigger_type="http", directory=people, workflow="bot")
+        made = Transition(view, load_workflow(EFFECT, "w.yaml", CATALOG).graph)
+        found = origins_of(made, step("a/1/1"), None)
+        assert (found.starter, found.run, found.values["agent.given"]) == (starter, made.run, {"n": 1})
+        assert "agent.given" not in origins_of(made, None, None).values
 
 
 FLOWS = HEAD.replace("steps:", "channels: {n: {initial: 0}, m: {initial: []}}\nsteps:") + (
