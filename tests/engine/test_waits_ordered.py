@@ -21,7 +21,7 @@ from runtime.engine.transition import Transition
 from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CHILD, HEAD, governed
 from tests.engine.test_folds import ANN, W, step, wait
-from tests.engine.test_moves_told import transition
+from tests.engine.test_moves_told import ROW, transition
 from tests.engine.test_waits_whole import GOES_ON, HEIR, TASK
 
 pytestmark = pytest.mark.req("V-12")
@@ -148,6 +148,36 @@ READS = HEAD.replace("steps:", "channels: {n: {initial: 1}, m: {initial: 1}}\nst
 def test_a_run_within_is_shaped_by_those_who_shaped_its_own_input() -> None:
     marks = {"state.n": ["updater  person:n"], "state.m": ["updater  person:m"], "run": ["updater  person:r"]}
     assert start(READS, shaped=marks).shaped == ("updater  person:n", "updater  person:r")
+
+
+@pytest.mark.req("P-8")
+def test_a_run_within_inherits_the_channels_as_they_are_now() -> None:
+    run = governed(HEIR)
+    made = Transition(run.view(), run.workflow.graph)
+    made.run.state.channels = {"seen": [9], "last": "now"}  # a barrier was crossed in this same append
+    work = waits.begin(made, run.rows["a"], made.leaf("a"), run.nonce)
+    assert isinstance(work, StartRun)
+    assert {name: one.value for name, one in work.inherited.items()} == {"seen": [9], "last": "now"}
+
+
+@pytest.mark.req("X-13")
+@pytest.mark.parametrize("problem", ["", "There is no other."])
+def test_a_run_that_could_not_be_started_fails_the_step_in_the_words_of_the_problem(problem: str) -> None:
+    made = transition()
+    work = StartRun(ROW, W, "other", None, {}, True)
+    made.graph = governed(CHILD).workflow.graph
+    assert waits.started(made, work, OtherRun(problem=problem), lambda: "n1") == Over()
+    assert [(one.event.TYPE, getattr(one.event, "detail", None)) for one in made._told] == [
+        ("step.failed", {"class": "definition", "code": "not_started", "message": problem}),
+    ]  # fmt: skip
+
+
+@pytest.mark.req("P-14")
+def test_a_run_that_nobody_else_has_shaped_says_nothing_of_it() -> None:
+    made = transition()
+    made.graph = governed(CHILD).workflow.graph
+    waits.started(made, StartRun(ROW, W, "other", None, {}, True), OtherRun("running"), lambda: "n1")
+    assert made._told[0].event == RunContinued(W, "other", None, None, None)
 
 
 ORIGINS: Any = {"trigger": []}

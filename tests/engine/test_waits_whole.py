@@ -157,6 +157,17 @@ def test_a_step_of_a_run_that_is_being_canceled_begins_nothing(text: str) -> Non
     assert {"run.continued", "step.parked", "step.succeeded"}.isdisjoint(told)
 
 
+@pytest.mark.req("X-7")
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [(r"${{ 'a\\u0000b' }}", "a\N{REPLACEMENT CHARACTER}b"), ("${{ 7 }}", "7"), ("${{ true }}", "True")],
+)
+def test_a_correlation_is_a_text_that_can_be_stored(given: str, key: str) -> None:
+    run = governed(SIGNAL.replace("CORRELATE", given)).drive()
+    (wait,) = run.waits.values()
+    assert (wait.context, wait.correlation_key) == ({"signal": "s", "correlate": key}, f"s:{key}")
+
+
 USUAL = {"class": "transport", "code": "failed_outside", "message": "It failed outside."}
 
 
@@ -316,6 +327,8 @@ def within(message: str, code: str, kind: str = "consistency") -> Any:
         (OtherRun("succeeded", {"n": 1}), {"output": {"n": 1}}),
         (OtherRun("succeeded", error={"class": "timeout"}), {"output": None}),
         (OtherRun("canceled"), within("It was canceled.", "child_canceled")),
+        (OtherRun("canceled", {"n": 1}), within("It was canceled.", "child_canceled")),
+        (OtherRun("failed_terminal", {"n": 1}), within("It was canceled.", "child_failed_terminal")),
         (OtherRun("canceled", 1, {"class": "canceled", "message": "Enough."}), within("Enough.", "child_canceled")),
         (OtherRun("failed_terminal", error={"message": ""}), within("It was canceled.", "child_failed_terminal")),
         (
