@@ -162,6 +162,16 @@ def test_nobody_is_asked_about_an_action_that_may_still_arrive(text: str) -> Non
     assert (error["open"], error["looks"], error["setbacks"], error["leases"]) == (True, 4, 1, 2)
 
 
+@pytest.mark.parametrize("text", ["dedupes", "asks"])
+def test_a_pause_stops_a_repeat_before_anything_is_used_up_or_waited_for(text: str) -> None:
+    p = proposal(text, "paused", "allow", "again")
+    p.transition.view = replace(p.transition.view, now=receipt_of(p).intended_at + timedelta(seconds=9))
+    assert doubt.resolve(p, receipt_of(p)) == Over()
+    (wait,) = [row for row in p.transition.run.waits.values() if row.status == "waiting"]
+    assert (str(wait.kind), wait.due_in, wait.context) == ("pause", None, {"paused": "tenant"})
+    assert {"approval.consumed", "decision.made"}.isdisjoint(str(one.event.TYPE) for one in p.transition._told)
+
+
 def test_a_target_is_told_how_long_ago_the_action_was_intended_last() -> None:
     p = proposal("probes", "plain", "allow", "none")
     p.transition.run.opened_at = NOW
