@@ -57,6 +57,27 @@ def test_a_barrier_concludes_the_agents_of_a_run_however_many_there_are(
     assert concluded == ([made] if agents else [])
 
 
+@pytest.mark.req("P-7")
+def test_a_write_that_its_channel_cannot_take_fails_the_run_at_its_last_checkpoint() -> None:
+    run = governed(HEADED + BESIDE.format("a", ", set: {n: text}"))
+    run.claim("a")
+    made = run.attempt("a", lambda t, s: finish(t, s, {}))
+    assert [str(one.event.TYPE) for one in made._told] == ["step.succeeded", "run.closed"]
+    error: Any = made.run.error
+    assert (error["class"], "takes numbers only" in error["message"], run.status) == (
+        "expression", True, "failed_terminal",
+    )  # fmt: skip
+
+
+def test_a_run_that_is_canceled_at_its_barrier_has_no_error_of_its_own() -> None:
+    run = governed(EFFECT)
+    run.claim("a")
+    run.attempt("a", lambda t, _: t.cancel(Actor("person", "ann"), "Enough."))
+    made = run.attempt("a", lambda t, s: t.succeed(s, {}, {}))
+    assert (run.status, made.run.error) == ("canceled", None)
+    assert made.run.canceling == {"by": "ann", "reason": "Enough."}
+
+
 FIRST = HEAD + CHOICE.format("first", 0).replace("needs: [a]", "needs: []") + (
     "  - if: ${{ trigger.none }}\n    id: halts\n    needs: []\n"
     "    then: [{id: z, do: probe.effect.apply, with: {name: x}}]\n"

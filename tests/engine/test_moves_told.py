@@ -91,7 +91,8 @@ FAILURES: Any = [
 def test_a_failure_is_told_by_its_class_and_code_if_it_has_them(error: Any, kind: Any, code: Any, usage: Any) -> None:
     failed = e.StepFailed(kind, code, usage, error)
     assert told(lambda made: made.fail(ROW, error, usage)) == (failed, "a", ENGINE)
-    assert told(lambda made: made.give_up(ROW, error)) == (replace(failed, usage=None), "a", ENGINE)
+    paid = replace(ROW, usage=USAGE)  # what an earlier attempt has cost is told already
+    assert told(lambda made: made.give_up(paid, error)) == (replace(failed, usage=None), "a", ENGINE)
 
 
 @pytest.mark.parametrize("writes", [{}, {"n": 1, "m": None, "$reference": "R2"}])
@@ -169,6 +170,30 @@ def test_what_leaves_a_super_step_last_crosses_its_barrier() -> None:
         assert "checkpoint.committed" in [str(one.event.TYPE) for one in made._told]
 
 
+def planned(*keys: str, known: tuple[str, ...] = ()) -> Transition:
+    """A transition that has planned these steps beside those that were there."""
+    made = transition(*(step(key, READY) for key in known), step("other"))
+    made.run.steps |= {key: step(key, READY) for key in keys}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made", "taken"),
+    [
+        (planned("z", "b"), "z"),
+        (planned("b", known=("a",)), "b"),
+        (planned(known=("a", "z")), None),
+        (planned(), None),
+    ],
+)
+def test_a_worker_takes_the_first_step_that_was_planned_and_none_that_others_can_claim(
+    made: Transition, taken: str | None
+) -> None:
+    found = made.take("w9", "other")
+    assert (found and found.key) == taken
+    assert made.rows.taken == ({} if taken is None else {taken: "other"})
+
+
 # -- cancelation -------------------------------------------------------------------------------------------------------
 
 
@@ -202,9 +227,12 @@ def test_the_first_reason_to_cancel_is_the_one_that_is_kept() -> None:
     assert run.canceling == {"by": "ann", "reason": "First."}
 
 
-@pytest.mark.parametrize("rows", [(), (TRIED,), (JOINED,), (step("waits", StepState.WAITING),)])
+ASKS = step("asks", StepState.WAITING_APPROVAL)
+
+
+@pytest.mark.parametrize("rows", [(), (TRIED,), (JOINED,), (step("waits", StepState.WAITING),), (ASKS, TRIED)])
 def test_a_cancel_ends_a_run_of_which_nothing_is_under_way(rows: tuple[StepRow, ...]) -> None:
-    found, run = canceling("Enough.", *rows)
+    found, run = canceling("Enough.", *rows, parked={row.key: f"approval:{W}" for row in rows if row is ASKS})
     assert [str(event.TYPE) for event, _, _ in found] == ["run.canceled", *["step.canceled"] * len(rows), "run.closed"]
     assert (run.status, run.error) == (
         RunState.CANCELED, {"class": "canceled", "message": "Enough.", "by": "t1"},
