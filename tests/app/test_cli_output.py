@@ -29,6 +29,7 @@ VALUES: list[tuple[Any, str, Any]] = [
     (0, "0", 0),
     ("", "", ""),
     ("é\x1b[31m\u202e", "é\\x1b[31m\\u202e", "é\x1b[31m\u202e"),
+    ("a\nb\tc\r'\"\\", "a\\nb\\tc\\r'\"\\", "a\nb\tc\r'\"\\"),
     ([1, "é"], '[1, "é"]', [1, "é"]),
     ({"id": ID, "at": EAST.astimezone(UTC)},) + 2 * ({"id": str(ID), "at": "2026-11-25T23:00:05+00:00"},),
     (ID, str(ID), str(ID)),
@@ -77,11 +78,16 @@ def test_of_the_database_s_words_only_the_first_line_is_shown(capsys: pytest.Cap
 
 
 @pytest.mark.req("Q-21")
-def test_evidence_is_written_for_its_owner_alone(tmp_path: Path, clean_environment: pytest.MonkeyPatch) -> None:
+def test_evidence_is_written_for_its_owner_alone(
+    tmp_path: Path, clean_environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     clean_environment.setenv("COUNTERSEAL_HOME", str(tmp_path / "home"))
     FileSigner.load_or_create(tmp_path / "home" / "keys" / "evidence.pem")
     written = tmp_path / "key.pem"
     public_key(written)
+    assert capsys.readouterr().out == f"{written}\n"
+    public_key(None)
+    assert capsys.readouterr().out.encode() == written.read_bytes()
     assert written.stat().st_mode & 0o777 == 0o600
     assert written.read_bytes().startswith(b"-----BEGIN PUBLIC KEY-----")
     assert {path.name for path in tmp_path.iterdir()} == {"home", "key.pem"}, "no draft is left"

@@ -112,7 +112,10 @@ def test_only_the_owner_of_a_database_changes_it(faces: str, engine: str | None,
         return
     with pytest.raises(ConfigurationError) as refused:
         service._owner(Logins(faces, engine, owner))
-    assert refused.value.message.startswith("COUNTERSEAL_DATABASE_URL is not set: only the owner")
+    assert str(refused.value) == (
+        "COUNTERSEAL_DATABASE_URL is not set: only the owner of the database may change it. "
+        "Set it to the owner's address for this command."
+    )
 
 
 async def test_the_default_tenant_is_founded_in_a_transaction_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+import asyncpg
 import pytest
 import structlog
 
@@ -33,6 +34,7 @@ class Lines:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.written: list[Any] = []
         self.away = False
+        self.error: Exception = OSError("away")
         monkeypatch.setattr(refusals.audit, "record", self._record)
 
     def transaction(self, tenant: str) -> Any:
@@ -40,7 +42,7 @@ class Lines:
 
     async def __aenter__(self) -> Lines:
         if self.away:
-            raise OSError("away")
+            raise self.error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -94,6 +96,27 @@ async def test_refusals_have_a_line_a_minute_with_their_number(monkeypatch: pyte
     await log.note("a", "e", "c")
     await log.run(stop)
     assert lines.take() == [line(1)], "what is left is told at the end"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("no"), TransportError("no"), asyncpg.PostgresError("no"), asyncpg.InterfaceError("no"), ValueError("no")],
+)
+async def test_a_refusal_that_cannot_be_written_stays_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    lines = Lines(monkeypatch)
+    lines.away, lines.error = True, error
+    kept: Any = lines
+    log = RefusalLog(kept, now=lambda: 0.0)
+    with structlog.testing.capture_logs() as captured:
+        if isinstance(error, ValueError):
+            with pytest.raises(ValueError, match="no"):
+                await log.note("a", "e", "c")
+        else:
+            await log.note("a", "e", "c")
+    told = [(line["log_level"], line["endpoint"], line["code"], line["reason"]) for line in captured]
+    assert told == ([] if isinstance(error, ValueError) else [("error", "e", "c", "no")])
 
 
 async def test_strangers_have_a_line_for_each_account_question_and_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -354,8 +354,8 @@ steps:
       instructions: Look.
       input: Now.
       tools:
-        - {do: http.request.send, name: fixed, with: {method: GET, url: "https://b.example/"}}
         - {do: http.request.send, name: open}
+        - {do: http.request.send, name: fixed, with: {method: GET, url: "https://b.example/"}}
         - ask: {name: ask, title: A, form: {type: object, properties: {a: {type: string}}}, assign: {group: g}}
 """
 
@@ -367,7 +367,7 @@ async def test_a_check_tells_what_is_missing_refused_or_not_compared_here(monkey
 
     class Some(Connectors):
         def ready(self, name: str, operation: str, given: Any) -> Any:
-            refused = given["url"] == "https://b.example/"
+            refused = given.get("url") == "https://b.example/"
             return SimpleNamespace(message=f"{operation} may not reach it.") if refused else None
 
     closed: list[Any] = []
@@ -456,13 +456,23 @@ async def test_the_state_of_each_connector_is_told_in_the_order_of_names(clean_e
     assert len(closed) == 1
 
 
+def test_a_connector_that_lacks_nothing_to_be_named_is_not_configured() -> None:
+    class Bare(Connectors):
+        def __missing__(self, name: str) -> Any:
+            raise ConfigurationError("no", remedy="Set X." if name == "b" else "")
+
+    there: Any = {"c": object()}
+    told = definitions.lacking(["a", "b", "c"], Bare(there))
+    assert told == {"a": "not configured.", "b": "not configured. Set X."}
+
+
 @pytest.mark.parametrize("there", [True, False])
 async def test_the_doctor_tells_each_document_pause_and_trigger_of_its_tenant(
     monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     faces: Any = Faces(None)
     answers: dict[Any, Any] = {
-        (tenants, "listed"): [{"policy_digests": ["d1"]}] if there else [],
+        (tenants, "listed"): [{"policy_digests": ["d1", "d2"]}] if there else [],
         (documents, "newest_workflows"): [
             _stored("unread", 3),
             _stored("strange", 5),
@@ -494,7 +504,7 @@ async def test_the_doctor_tells_each_document_pause_and_trigger_of_its_tenant(
         return SimpleNamespace(connectors=("servicenow", "slack") if version.name == "needs" else ())
 
     async def policies(connection: Any, tenant: str, digests: Any) -> Any:
-        assert digests == (["d1"] if there else ())
+        assert digests == (["d1", "d2"] if there else ())
         return SimpleNamespace(members=(), broken=(), policies=())
 
     monkeypatch.setattr(doctor, "Definitions", lambda catalog: SimpleNamespace(compiled=compiled, policies=policies))

@@ -330,6 +330,14 @@ async def test_only_an_owner_prepares_a_database_and_only_one_that_is_not_ready(
 SPECIAL = "postgresql://us%40er:p%2Fw@h:1,i:2/the%20d?sslmode=require"
 
 
+def test_a_slash_in_a_name_is_no_part_of_the_address() -> None:
+    made, drawn = logins.of_owner("postgresql://a%2Fb:p%2Fw@h/d"), logins.drawn("postgresql://o:p@h/a%2Fb")
+    assert made.faces == f"postgresql://a%2Fb_faces:{_hmac('faces')}@h/d"
+    assert drawn.faces.startswith("postgresql://a%2Fb_faces:")
+    assert drawn.of_engine.startswith("postgresql://a%2Fb_engine:")
+    assert drawn.faces.endswith("@h/a%2Fb")
+
+
 def _hmac(kind: str) -> str:
     return hmac.new(b"p/w", f"counterseal {kind}".encode(), hashlib.sha256).hexdigest()
 
