@@ -21,7 +21,7 @@ from runtime.engine.commit import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Choices, Planned, Planner
 from runtime.engine.run import SUCCEEDED, Failed, Run, State
-from runtime.engine.states import StepState
+from runtime.engine.states import STEP, StepState
 from runtime.engine.windows import Window
 
 # The key among a step's writes for the run's new reference: no channel can have this name.
@@ -82,7 +82,8 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     if failed is not None or run.canceling is not None:
         checkpoint = checkpoint_of(number, state)
         return Crossing(state, checkpoint, ending=True, failed=failed, ledger=(*ledger,), references=(*references,))
-    joined = tuple(row for row in rows if row.superstep == number)
+    # A call may have gone on and been canceled in one super-step: it is over, and joins nothing.
+    joined = tuple(row for row in rows if row.superstep == number and row.status not in STEP.terminal)
     crossing = begin(run, graph, choices, state, number, joined)
     return replace(crossing, ledger=(*ledger,), references=(*references,))
 

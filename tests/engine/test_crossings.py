@@ -34,7 +34,7 @@ from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.plan import Evaluated
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Failed, Run, State
-from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.states import RunState, StepState, WaitKind, WaitState
 from runtime.engine.told import Told
 from runtime.engine.transition import Transition
 from runtime.engine.windows import Window
@@ -329,6 +329,42 @@ def test_a_barrier_leaves_nothing_of_what_was_to_begin_anew_or_of_agents_that_ar
     assert ([*run.past], run.superstep) == (["a", "b"], 4)
     assert [row.value for row in run.ledger] == [1]
     assert run.checkpoints[-1].superstep == 4
+
+
+def test_a_barrier_counts_what_begins_and_what_has_joined() -> None:
+    gone = step("w/1/1", StepState.CANCELED, 4)
+    run = barrier(held(step("a"), step("b", output={"value": 1}), step("x/1/1", READY, 4), gone, open=[]))
+    assert (run.state.open, run.executing, run.width) == (["c", "x/1/1"], 2, 2)
+    assert ([*run.steps], {*run.past}) == (["x/1/1", "c"], {"a", "b", "w/1/1"})
+    ended = barrier(held(step("a"), step("b"), canceling={"by": "x"}, executing=7))
+    assert (ended.executing, ended.status) == (7, RunState.RUNNING), "its end says so"
+
+
+@pytest.mark.parametrize(
+    ("parked", "status"),
+    [
+        (["approval"], RunState.WAITING_APPROVAL),
+        (["wait"], RunState.WAITING),
+        (["retry"], RunState.FAILED_RETRYABLE),
+        (["retry", "wait", "approval"], RunState.WAITING_APPROVAL),
+        (["wait", "approval", "wait"], RunState.WAITING_APPROVAL),
+        (["retry", "wait"], RunState.WAITING),
+    ],
+)
+@pytest.mark.parametrize("held_open", [False, True])
+def test_a_run_in_which_nothing_goes_on_waits_for_people_first(
+    parked: list[str], status: RunState, held_open: bool
+) -> None:
+    waits = {f"p{number}": f"{kind}:w{number}" for number, kind in enumerate(parked)}
+    over = step("c"), step("a", superstep=1), step("b", superstep=1)
+    run = held(*over, held_open=held_open, parked=waits, open=[])
+    run.state.status = {"a": "succeeded", "b": "succeeded"}
+    assert barrier(run).status is status
+    done = held(*over, held_open=held_open, open=[])
+    done.state.status = {"a": "succeeded", "b": "succeeded"}
+    assert barrier(done).status is (RunState.WAITING if held_open else RunState.RUNNING)
+    goes_on = held(step("a"), step("b", output={"value": 1}), parked=waits, open=[])
+    assert barrier(goes_on).status is RunState.RUNNING
 
 
 # -- checkpoints and channels ------------------------------------------------------------------------------------------
