@@ -165,6 +165,13 @@ def judged(book: Any, outcome: str) -> Any:
     return replace(book, told=[*book.told[:-1], told, last], judge=lambda _: (outcome, ["may"]))
 
 
+def test_a_run_that_nobody_has_opened_has_the_first_values_of_its_channels() -> None:
+    text = HEAD.replace("{seen: {reduce: append}}", "{seen: {reduce: append}, n: {initial: 3}}")
+    graph = load_workflow(text + "  - {id: a, set: {n: 1}}\n", "test.yaml", CATALOG).graph
+    run = unopened(RUN_ID, KEY, graph)
+    assert (run.state.channels, run.run_id, run.run_key) == ({"seen": [], "n": 3}, RUN_ID, KEY)
+
+
 def ended(number: int, kind: WaitKind, status: str = "completed", key: str = "a", **result: Any) -> WaitRow:
     return WaitRow(UUID(int=number), UUID(int=7), key, kind, WaitState(status), "t", result=result or None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from datetime import datetime, timedelta, timezone
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ import orjson
 import pytest
 from msgspec import NODEFAULT
 
+from core.canonical import plain_bytes
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.receipts import LateAnswer, Resolution
@@ -33,6 +35,7 @@ from runtime.engine.told import (
     parts,
     read_line,
     unpack_values,
+    values_committed,
 )
 from tests.engine.conftest import KEY, NOW
 from tests.support.whole import as_it_was
@@ -172,6 +175,20 @@ def test_a_line_is_read_as_it_was_told() -> None:
         found = read_line(orjson.dumps(line), values, KEY, 5)
         assert found == Told(told.event, told.actor, told.at, told.step, 5)
         assert read_line(orjson.dumps(line), values, KEY) == told
+        first = read_line(orjson.dumps(line), values, KEY, 0)
+        assert (first.seq, first.step) == (0, told.step), "the first line has a number, too"
+
+
+def test_each_value_and_each_member_of_one_is_committed_to_by_its_own_path() -> None:
+    line, values = {"type": "x", "data": {}}, {"z": 1, "a": {"n": 2, "b/c": 3}, "none": None, "empty": {}, "list": []}
+    found = values_committed(KEY, line, values)
+    event = sha256(plain_bytes(line)).hexdigest()
+    paths = [one[0] for one in found if isinstance(one, list)]
+    assert paths == sorted(f"/{event}/{name}" for name in ("z", "a/n", "a/b~1c", "none", "empty", "list"))
+    assert len({str(one) for one in found}) == 6
+    assert values_committed(KEY, line, dict(reversed(values.items()))) == found
+    others = [values_committed(b"x" * 32, line, values), values_committed(KEY, {**line, "type": "y"}, values)]
+    assert all(one not in found for other in others for one in other)
 
 
 BROKEN: dict[str, Any] = {
@@ -305,6 +322,8 @@ def test_a_digest_stands_under_its_own_name_and_depends_on_the_key() -> None:
         with pytest.raises(Diverged, match="other values than those that its line names"):
             check_stored(line, stored, KEY)
     assert len(digest_of(b"x", KEY)) == 32
+    keys = [KEY, KEY[:-1] + b"x", b"x" + KEY[1:]]
+    assert len({digest_of(b"x", key) for key in keys}) == 3, "the whole key counts"
 
 
 def test_a_time_is_told_in_utc() -> None:

@@ -226,6 +226,8 @@ CLOSED = {"additionalProperties": False, "properties": {"a": TEXT}}
         (CLOSED, ["a"], []),
         (CLOSED, ["c", "a", "b"], [f"http.thing.send: fixes '{name}', which is no input of it" for name in "bc"]),
         ({**CLOSED, "additionalProperties": True}, ["b"], []),
+        ({**CLOSED, "additionalProperties": TEXT}, ["b"], []),
+        ({"properties": {"a": TEXT}}, ["b"], []),
     ],
 )
 def test_what_cannot_be_given_has_to_be_fixed_and_what_is_fixed_has_to_be_an_input(
