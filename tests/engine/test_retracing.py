@@ -352,6 +352,8 @@ def test_what_a_model_had_remembered_is_found_anew_while_it_is_not_erased() -> N
     book, graph, constants = book_of(run), run.workflow.graph, run.view().constants
     checkpoints = {number: digest for number, (_, digest) in run.checkpoints.items()}
     assert found_anew(run) == checkpoints
+    with pytest.raises(Divergence, match="was judged by other origins than its values have"):
+        derived(run, altered(run, DecisionMade, "second/1/1", origins=other_name))
     erased = Retracing([run.workflow], constants, lambda _: ("requester", "trigger:http"), {})
     found = replay(Replay(unopened(RUN_ID, KEY, graph), book, [graph], constants, writes_of, judged(run), erased))
     assert {each.number: each.digest for each in found} == checkpoints
