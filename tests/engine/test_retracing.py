@@ -179,6 +179,12 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
         {"origins": lambda origins: {**origins, "matcher": 0}},
         "was judged by origins that nobody has found",
     ),
+    "another operation than that of its step": (
+        DecisionMade,
+        CALL,
+        {"operation": "probe.mail.send"},
+        f"does not follow from what was before: {CALL} does not call probe.mail.send",
+    ),
     "a matcher that is a text": (
         DecisionMade,
         CALL,

@@ -18,9 +18,9 @@ from core.terms import GroupQuorum, Terms, Tier
 from policy.facts import FactContext
 from policy.sets import PolicySet
 from runtime.definition.workflow import load_workflow
-from runtime.engine import contributors
+from runtime.engine import agent_given, contributors
 from runtime.engine.agent_chat import Chat, Shown
-from runtime.engine.agent_given import given_of, weakest
+from runtime.engine.agent_given import given_of, weakest, with_sources
 from runtime.engine.agent_origins import (
     AgentFacts,
     chat_first,
@@ -35,6 +35,7 @@ from runtime.engine.agent_state import OPERATION, Spoken
 from runtime.engine.beginnings import Inherited
 from runtime.engine.commit import StepRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.contributors import mark
+from runtime.engine.events import AgentBegan
 from runtime.engine.facts import call_of, further_facts, handed_on, trace_of
 from runtime.engine.flow import flow_of
 from runtime.engine.following import following as origins_of
@@ -470,6 +471,18 @@ def test_the_first_messages_of_an_agent_have_their_sources() -> None:
     assert given_of(following(run, text=""), NODE, [{"content": "s"}, {"content": ""}])[1:] == [
         {"origin": "requester", "message": 1},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("found", [[], [{"origin": "workflow", "message": 0}]])
+def test_a_beginning_tells_its_sources_if_there_are_any(monkeypatch: pytest.MonkeyPatch, found: list[Any]) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(agent_given, "given_of", lambda *given: asked.append(given[1:]) or found)
+    made = Transition(replace(governed(EFFECT).view(), run=run_with()), WORKFLOW.graph)
+    messages: list[Any] = [{"content": "s"}, {"content": "help"}]
+    began = AgentBegan("m", [], messages, matching={"t": {}})
+    made.workflow = WORKFLOW
+    assert with_sources(made, step("triage"), NODE, began) == replace(began, sources=found or None)
+    assert asked == [(NODE, messages)]
 
 
 def test_of_a_longer_text_each_piece_has_its_own_source() -> None:
