@@ -174,7 +174,9 @@ def test_a_loop_over_parts_of_its_items_is_no_longer_than_they_are(result: str, 
     assert _Growth().of(root_of(serialized(f"b.map(i, {result})")), {}, None) == (1 if own else inf)
 
 
-@pytest.mark.parametrize("keys", ["1u, 'k'", "1u, 1", "'k', 1u", "1u, 1, 'k'", "1, 'k', true, 1u"])
+@pytest.mark.parametrize(
+    "keys", ["1u, 'k'", "1u, 1", "'k', 1u", "1u, 1, 'k'", "1, 'k', true, 1u", "1u, a", "a, 1u", "1u, 2u, n"]
+)
 def test_an_unsigned_key_stands_beside_no_other_kind(keys: str) -> None:
     source = "{%s}" % ", ".join(f"{key}: a" for key in keys.split(", "))  # noqa: UP031
     with pytest.raises(ExpressionError, match="has a map with unsigned and other keys"):
@@ -199,6 +201,8 @@ def test_the_innermost_name_is_the_one_that_is_meant() -> None:
     assert growth("cel.bind(a, a + 'x', a + a)", a=30.0) == 60
     assert growth("cel.bind(t, a, t + t)", t=60.0) == 2
     assert growth("b.map(i, i + i)", i=60.0) == 1
+    assert growth("cel.bind(t, {'k': a + a}, t.k + t.k)") == 4
+    assert growth("{'k': a + a, 'l': 'x'}.k") == 2
     assert growth("cel.bind(t, a + a, b.map(t, t + t)[0] + t)") == 3
     with pytest.raises(ExpressionError, match="grow without bound"):
         growth("b.map(i, a + a)", a=60.0)
