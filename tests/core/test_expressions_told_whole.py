@@ -293,6 +293,21 @@ def test_what_is_refused_is_told_with_its_remedy(source: str, want: str | None, 
     assert refused(source, want) == told
 
 
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("amount +", "mismatched input '<EOF>' at column 9"),
+        ("{1: }", "mismatched input '}' at column 5"),
+        ("amount.", "no viable alternative at input '.' at column 8"),
+        ("\n (amount", "missing ')' at '<EOF>' at line 2, column 9"),
+        ("amount\n+ ", "mismatched input '<EOF>' at line 2, column 3"),
+    ],
+)
+def test_what_is_no_expression_is_told_in_few_words(source: str, place: str) -> None:
+    """Without the engine's list of everything that could have stood there."""
+    assert refused(source, None) == f"Syntax error: {place} of `{source}`."
+
+
 def test_the_first_part_of_a_name_is_declared_and_stays_so() -> None:
     variables = {"steps.a.output": "dyn", "l": "list<string>"}
     own = Environment(variables)

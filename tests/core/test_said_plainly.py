@@ -107,6 +107,7 @@ def test_long_expressions_are_cut(length: int, shown: int) -> None:
         (datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=timezone(-timedelta(hours=1))), "2026-01-02T04:04:05.000600Z"),
         (timedelta(seconds=90), "PT90S"),
         (timedelta(0), "PT0S"),
+        (timedelta(days=2, seconds=3), "PT172803S"),
         (timedelta(seconds=-100), "PT-100S"),
         (timedelta(microseconds=1), "PT0.000001S"),
         (timedelta(milliseconds=1500), "PT1.5S"),

@@ -91,7 +91,7 @@ steps:
     do: probe.case.open
     with: {token: "${{ wait.token }}"}
     timeout: PT1H
-    on_timeout: {escalate: owners, expires: PT3H, start: {workflow: other@2, with: {x: "${{ run.reference }}"}}}
+    on_timeout: {escalate: owners, expires: P2DT3H, start: {workflow: other@2, with: {x: "${{ run.reference }}"}}}
   - id: later
     needs: [a]
     do: probe.case.open
@@ -99,8 +99,8 @@ steps:
   - id: ask
     needs: [late, a]
     approve: {summary: "Go on with ${{ steps.a.output.y }}?", approvers: {group: owners}, quorum: 2, tier: high,
-              two_person: true, allow: [editor], expires: PT8H, remind: [PT1H, PT2H],
-              escalate: {after: PT4H, to: {slack_group: S0}}}
+              two_person: true, allow: [editor], expires: P1DT8H, remind: [PT1H, P1DT2H],
+              escalate: {after: P1DT4H, to: {slack_group: S0}}}
   - id: ask_all
     approve: {summary: Sure?, approvers: [{group: a}, {slack_group: b, of: 3}]}
   - {id: nap, wait: {for: PT2H}}

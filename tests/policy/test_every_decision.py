@@ -184,6 +184,14 @@ def test_terms_are_as_strict_as_each_rule() -> None:
         "escalations": [rule(escalate=late), rule(escalate=early)],
         "escalation in time": [rule(escalate=late), rule(expires="PT3H")],
         "escalation just in time": [rule(escalate=late), rule(expires="PT3H1S")],
+        "days and hours": [
+            rule(
+                expires="P5DT6H",
+                fresh_for="P2DT1H",
+                remind=("P1DT1H", "PT30M", "P4D"),
+                escalate=escalated("P3DT3H", group="late"),
+            )
+        ],
         "escalation to Slack": [rule(escalate=slack), rule(escalate=late)],
         "groups": [
             rule(approvers=(Approver(group="a", of=2), Approver(slack_group="a"), Approver(group="b"))),
