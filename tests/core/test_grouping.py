@@ -92,7 +92,7 @@ async def test_what_does_not_fit_lets_no_further_writer_begin() -> None:
         await asyncio.sleep(0)
     assert desk.begun == [1, 99]
     desk.gate.set()
-    assert await asyncio.wait_for(asyncio.gather(first, waits), 30) == [10, 20]
+    assert [*await asyncio.wait_for(asyncio.gather(first, waits), 30)] == [10, 20]
     assert desk.begun == [1, 99, 2]
 
 

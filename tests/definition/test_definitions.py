@@ -141,14 +141,14 @@ async def test_a_book_is_read_by_the_editions_that_it_names(held: Held, declared
     editions = await definitions.editions(NO_CONNECTION, book(good))
     assert [len(one.graph.root.nodes) for one in editions] == [1, 2]
     for many in range(4):
-        further = SimpleNamespace(
+        further: Any = SimpleNamespace(
             **{**vars(book(good)), "told": [added(name) for name in "bcd"[:many]], "run_id": UUID(int=10 + many)}
         )
         editions = await definitions.editions(NO_CONNECTION, further)
         assert [[node.id for node in one.graph.root.nodes] for one in editions] == [
             [*"abcd"[: 1 + number]] for number in range(many + 1)
         ]
-    unextended = SimpleNamespace(**{**vars(book("0" * 64)), "told": []})
+    unextended: Any = SimpleNamespace(**{**vars(book("0" * 64)), "told": []})
     with pytest.raises(Diverged):
         await definitions.editions(NO_CONNECTION, unextended)
     with pytest.raises(Diverged) as caught:

@@ -349,11 +349,12 @@ def test_extensions_are_placed_and_refused_as_they_were(compiled: Callable[[str]
 
 def test_a_fault_of_an_extension_is_told_by_its_own_place(compiled: Callable[[str], Workflow]) -> None:
     """However many extensions there were before, and wherever in a branch the fault stands."""
-    good = {"steps": [{"id": "c", "set": {"n": 4}}, {"id": "d", "set": {"n": 5}}]}
+    good: dict[str, Any] = {"steps": [{"id": "c", "set": {"n": 4}}, {"id": "d", "set": {"n": 5}}]}
     for before in range(3):
         rows = [MutationRow(n, "p", good if n == 0 else {"steps": [{"set": {"n": n}}]}, {}, ()) for n in range(before)]
         for at in range(2):
-            steps = [{"set": {"n": 1}}] * at + [{"if": "${{ true }}", "then": [{"set": {"n": 1}}, {"set": {"z": 1}}]}]
+            steps: list[Any] = [{"set": {"n": 1}}] * at
+            steps.append({"if": "${{ true }}", "then": [{"set": {"n": 1}}, {"set": {"z": 1}}]})
             with pytest.raises(InputError) as caught:
                 extended(compiled(BASE), [*rows, MutationRow(9, "p", {"steps": steps}, {}, ())])
             assert caught.value.where == f"steps[{at}].then[1].set.z"
@@ -362,7 +363,7 @@ def test_a_fault_of_an_extension_is_told_by_its_own_place(compiled: Callable[[st
 def test_an_extended_graph_has_what_its_new_steps_bring(compiled: Callable[[str], Workflow]) -> None:
     base = compiled(BASE.replace("set: {n: 3}", "set: {n: '${{ size([1]) }}'}, reference: '${{ steps.b.status }}'"))
     call = {"do": "probe.effect.apply", "with": {"name": "${{ steps.new.output.x.lowerAscii() }}"}}
-    source = {
+    source: dict[str, Any] = {
         "steps": [{"id": "new", "do": "probe.effect.apply", "with": {"name": "x"}, "on_failure": [call | {"id": "f"}]}]
     }
     with pytest.raises(InputError, match="undeclared"):
