@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -80,6 +81,32 @@ def test_a_call_is_in_the_requesters_words_although_others_have_said_them_too() 
         assert matcher_of([*before, answer("a/1", {"q": "INC0010001"}), FOUND]).origins("alpha") == [LOOKUP]
     withheld = matcher_of([ASKED, None, answer("a/1", {"q": "INC0010001"}), FOUND])
     assert withheld.origins("alpha") == [[LOOKUP[0], LOOKUP[2], "unknown"]]
+
+
+def test_a_call_is_remembered_until_its_result_comes() -> None:
+    for between in ([answer("a/2", {"q": "made up"})], [Heard(PERSON, "yes"), answer("a/2"), answer("a/3")]):
+        assert matcher_of([ASKED, answer("a/1", {"q": "INC0010001"}), *between, FOUND]).origins("alpha") == [LOOKUP]
+
+
+def test_a_result_without_a_step_is_a_source_of_its_label_alone() -> None:
+    matcher = matcher_of([ASKED, Heard("tool:t.get", {"records": [{"id": "alpha"}]}, "", "/records")])
+    assert matcher.origins("alpha") == [["tool:t.get"]]
+    assert matcher.carries("see alpha") == []
+
+
+def test_each_field_that_holds_a_value_is_named() -> None:
+    rows = {"records": [{"a": "alpha", "b": "alpha"}, {"c": {"a": "alpha"}}], "alpha": 1}
+    matcher = matcher_of([ASKED, Heard("tool:t.get", rows, "a/1/1")])
+    fields = [f"field:t.get#/records/{name}" for name in ("a", "b", "c/a")]
+    assert matcher.origins("alpha") == [[*fields, "tool:t.get"]]
+
+
+def test_what_is_carried_is_found_in_each_text_and_its_disguises() -> None:
+    matcher = matcher_of([ASKED, Heard("tool:t.get", {"a": "secret word", "b": "other word"}, "a/1/1")])
+    hidden = b64encode(b"the secret word").decode()
+    for texts in ([hidden, "x"], ["x", hidden], ["other word", hidden], {"p": "y", "q": [hidden]}):
+        assert "t.get#/a" in matcher.carries(texts)
+    assert matcher.carries(["other word", hidden]) == ["t.get#/a", "t.get#/b"]
 
 
 def test_a_result_belongs_to_its_own_call() -> None:

@@ -83,7 +83,7 @@ async def test_what_does_not_fit_does_not_wait_or_goes_next() -> None:
 
 
 async def test_what_does_not_fit_lets_no_further_writer_begin() -> None:
-    """It writes beside the others, so its end makes none of them free."""
+    """The end of one that writes beside the others makes none of them free."""
     desk = Desk()
     first, waits = (asyncio.create_task(desk.grouping.apply(item)) for item in (1, 2))
     await asyncio.sleep(0)
