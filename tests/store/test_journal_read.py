@@ -218,7 +218,7 @@ async def test_a_conversation_to_which_nothing_was_added_is_the_same(monkeypatch
     monkeypatch.setattr(chats, "wanted", lambda told, agent: told)
     monkeypatch.setattr(chats, "chat_of", lambda told, *_: told)
     kept = Chats()
-    found: list[Any] = [await kept.read(NOTHING, uid(1), b"k", "a") for _ in range(4)]
+    found: list[Any] = [await kept.read(NOTHING, uid(1), b"k", "a/1/2") for _ in range(4)]
     assert found == [("one", "two")] * 3 + [("one", "two", "three")]
     assert asked == [0, 2, 2, 2]
 
