@@ -243,6 +243,19 @@ async def test_people_are_published_at_once_unless_that_takes_two(asked: Recorde
     as_it_was(PLACE / "every_directory_published.json", found)
 
 
+@pytest.mark.req("P-12")
+async def test_whoever_publishes_people_is_warned_of_what_nobody_decides_among_these(asked: Recorded) -> None:
+    store(asked)
+    asked.put(publishing, undecided=("nobody may", "few may"))
+    asked.put(publishing.tenants, directory=people())
+    published = await publishing.publish_directory(HERE, "acme", PEOPLE, "d.yaml", ANN)
+    assert (published.changed, published.waits, published.warnings) == (True, False, ("nobody may", "few may"))
+    assert [call.partition("(")[0] for call in asked.calls[-2:]] == [
+        "tenants.replace_directory",
+        "publishing.undecided",
+    ]
+
+
 ASKS = """policy: rules
 version: 2
 rules: [{id: all, match: {connector: probe}, outcome: needs_approval, approvers: [{group: nobody}]}]
