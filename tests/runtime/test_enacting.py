@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,3 +76,12 @@ def test_rules_that_were_added_removed_and_changed_are_named(runtime: Any) -> No
     assert _changes(before, tuple(reversed(before))) == "No rule is added, removed or changed."
     assert _changes(before, before) == "No rule is added, removed or changed."
     assert (_changes(None, after), _changes(before, None)) == (_NOTHING, _NOTHING)
+
+
+def test_every_rule_that_changes_is_named_in_its_order() -> None:
+    many: Any = [SimpleNamespace(id=f"rule {number}", document={"n": number}) for number in range(60)]
+    other: Any = [SimpleNamespace(id=one.id, document={}) for one in many]
+    names = ", ".join(one.id for one in many)
+    assert _changes((), many) == f"Rules added: {names}."
+    assert _changes(many, ()) == f"Rules removed: {names}."
+    assert _changes(many, other) == f"Rules changed: {names}."
