@@ -37,7 +37,7 @@ async def put_runs(runtime: Any) -> None:
     await two_tenants(runtime)
     rows: list[tuple[str, int, dict[str, Any]]] = [
         ("acme", 0, {"status": "failed"}), ("acme", 5, {}), ("acme", 5, {"workflow": "v"}), ("beta", 6, {}),
-        ("acme", 7, {"reference": "x"}), ("acme", 1, {"status": "failed"}),
+        ("acme", 7, {"reference": "x"}), ("acme", 1, {"status": "failed", "reference": "xy", "workflow": "vw"}),
     ]  # fmt: skip
     for number, (tenant, minute, row) in enumerate(rows, 1):
         await put_run(runtime.database, tenant, number, created_at=at(minute), **row)
@@ -182,7 +182,7 @@ async def test_tasks_come_in_pages_of_one_state_and_one_group(runtime: Any) -> N
     rows: list[tuple[str, str, dict[str, Any]]] = [
         ("waiting", "desk", {"due_at": at(9), "channel": "C", "message_ts": "1.2"}),
         ("completed", "desk", {"result": {"by": "person:ann", "output": {"a": 1}}}),
-        ("waiting", "other", {}), ("timed_out", "desk", {}), ("waiting", "desk", {"kind": "signal"}),
+        ("waiting", "desk-night", {}), ("timed_out", "desk", {}), ("waiting", "desk", {"kind": "signal"}),
         ("waiting", "desk", {"run_id": 2}), ("waiting", "desk", {}),
     ]  # fmt: skip
     for number, (status, group, more) in enumerate(rows, 1):
