@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
@@ -12,7 +13,7 @@ import pytest
 
 from app import adapters, logins, postgres_cluster, storage
 from app.cli import service
-from app.http import signed
+from app.http import connections, signed
 from app.logins import Logins
 from app.postgres_cluster import Cluster
 from app.settings import load_settings
@@ -144,3 +145,27 @@ async def test_a_login_that_is_more_than_its_role_is_told_with_the_way_out(kind:
     words = f"the database login of the {kind} is also a superuser, so nothing parts it from the rest."
     assert (refused.value.message, refused.value.remedy) == (words, "Use the logins that `counterseal db setup` makes.")
     assert asked == [(logins._MORE, role)] * 2
+
+
+@pytest.mark.parametrize(
+    ("url", "user"),
+    [
+        ("postgresql://a%2Fb:p%40w%2F@h/d", ("a/b", "p@w/")),
+        ("postgresql://a@h/d", ("a", "")),
+        ("postgresql://h/d", ("", "")),
+    ],
+)
+def test_a_login_is_made_with_the_name_and_password_that_will_sign_in(url: str, user: tuple[str, str]) -> None:
+    assert logins._user(url) == user
+
+
+@pytest.mark.parametrize("closing", [True, False])
+def test_an_answer_goes_to_the_connection_and_ends_it_politely(closing: bool) -> None:
+    did: list[Any] = []
+    transport = SimpleNamespace(write=did.append, is_closing=lambda: closing, close=lambda: did.append("rudely"))
+    protocol: Any = SimpleNamespace(transport=transport, close_politely=lambda: did.append("politely"))
+    answering = connections._Answering(protocol)
+    answering.write(b"a")
+    assert answering.is_closing() is closing
+    answering.close()
+    assert did == [b"a", "politely"]

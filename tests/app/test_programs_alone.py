@@ -1,4 +1,4 @@
-"""The programs of PostgreSQL and the account that runs them, by themselves: where they are found, how they are copied."""
+"""The programs of PostgreSQL and their account, by themselves: where they are found, and how they are copied."""
 
 from __future__ import annotations
 
