@@ -135,7 +135,7 @@ def test_who_has_no_approvers_is_told_to_name_some() -> None:
 
 
 def test_a_directory_without_anybody_is_published_all_the_same() -> None:
-    """Whoever reads this looks for people to add, and not for a directory to publish."""
+    """Send nobody to publish a directory where people are to be added to one."""
     found = unanswerable(terms(GroupQuorum("leads", 1)), (), Directory.of("d9", []), {})
     assert found is not None
     assert found.message == "It asks for 1 of the group 'leads', which has nobody in the directory."

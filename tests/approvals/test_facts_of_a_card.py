@@ -238,7 +238,7 @@ def test_a_short_fact_is_on_a_long_card(long: CardView, more: dict[str, Any], li
 
 
 def test_a_long_card_counts_every_vote_and_offers_its_review(long: CardView) -> None:
-    """Who changed their mind is two votes here: the count is of what was said."""
+    """Count what was said: a person who changed their mind said two things."""
     votes = (vote("Ann", Choice.REJECT, "no"), vote("Ann"), vote("Bo"))
     drawn = render(replace(long, votes=votes))
     assert "3 votes so far." in texts(drawn.blocks)

@@ -1,4 +1,4 @@
-"""What stands at the end of a declaration or is empty: the last of several, the second of two, null, zero, ""."""
+"""Ends of declarations, and what is empty in them: the last of several, the second of two, null, zero, ""."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_an_input_has_no_records(pointer: str) -> None:
 @pytest.mark.parametrize("keyword", ["const", "enum", "default", "examples"])
 @pytest.mark.parametrize("output", [False, True])
 def test_a_value_in_a_schema_is_no_schema(keyword: str, output: bool) -> None:
-    """What looks like a mark in an example is a part of the example."""
+    """Take an example for an example, even if a part of it looks like a mark."""
     for value in ({"x-argument": "no"}, {"x-written-by": "no"}, {"format": "no"}, {"x-records": "no"}):
         check_marks({"type": "object", "properties": {"a": {keyword: [value]}}}, output=output)
         check_marks({"type": "object", "properties": {"a": {keyword: value}}}, output=output)
@@ -218,7 +218,7 @@ def test_only_the_declaration_sets_what_is_fixed() -> None:
 
 
 def test_what_was_empty_before_is_restored_to_empty() -> None:
-    """What was read beside the fields that are written is kept of the action, and is not written back."""
+    """Keep of the action what was read beside the fields that are written, and do not write it back."""
     before = Before({"level": None, "note": "", "log": "z"}, "")
     action = build_action(declared(), VALUES, before)
     assert action.reverse is not None

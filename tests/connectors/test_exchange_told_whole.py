@@ -130,7 +130,7 @@ async def test_each_attempt_has_the_time_that_is_left(slept: list[float]) -> Non
 async def test_a_read_that_fails_is_no_doubt_whether_it_had_left_or_not(
     slept: list[float], left: bool, status: int
 ) -> None:
-    """It is not asked again at once; whoever asked hears when it may be."""
+    """Tell whoever asked when it may be asked again, and do not ask again at once."""
     line = Line(httpx.Response(status, headers={"Retry-After": "7"}), left=left)
     words = f"POST a.example: the server failed ({status})"
     assert await sent(line, effect=False) == NotSent(words, 7.0)

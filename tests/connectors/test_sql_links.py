@@ -106,7 +106,7 @@ async def test_calls_share_four_connections_and_leave_them_open(connector: SqlCo
 async def test_a_free_connection_is_waited_for_no_longer_than_the_call(
     connector: SqlConnector, opened: list[Any]
 ) -> None:
-    """What waits in vain has sent nothing, and those that are at work go on."""
+    """Nothing was sent by a call that waits in vain, and those that are at work go on."""
     busy = [asyncio.create_task(connector.perform(call("select"))) for _ in range(CONNECTIONS_MAX)]
     await passed()
     short = replace(call("update", id=7, fields={"level": "gold"}), timeout_seconds=0.01)

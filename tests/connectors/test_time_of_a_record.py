@@ -184,7 +184,7 @@ async def test_a_token_is_asked_for_with_a_scope_only_if_one_is_set(
 async def test_only_a_token_that_is_not_known_is_fetched_anew(
     outside: Outside, catalog: Catalog, closing: Callable[[Any], Any], status: int
 ) -> None:
-    """Whoever is known and may not do it is not let in by another token."""
+    """Another token lets nobody in who is known and may not do it."""
     settings = ServiceNowSettings("http://s.example", ClientCredentials("cid", "secret"))
     connector = closing(ServiceNowConnector(settings, catalog))
     refused = Answer(status, httpx.Headers(), b"{}", False)

@@ -131,7 +131,7 @@ async def test_what_the_engine_is_told_of_a_task_takes_ten_seconds_at_most(
 async def test_only_a_task_that_is_gone_needs_no_word(
     outside: Outside, bpmn: BpmnConnector, status: int, body: bytes, gone: bool
 ) -> None:
-    """Whatever else the engine says, the process still waits, and is told again."""
+    """The process still waits after any other answer, and is told again."""
     outside.answers = [Answer(status, httpx.Headers(), body, False)]
     told = bpmn.acknowledge(Completion("t1", "k", output={}))
     if gone:
@@ -235,7 +235,7 @@ async def test_an_engine_is_asked_as_its_user_and_a_half_of_an_account_is_none(
 
 
 async def test_a_message_has_the_time_of_its_call(outside: Outside, bpmn: BpmnConnector) -> None:
-    """Whom it reached is asked for whatever it names, and of several the first is told."""
+    """Ask whom it reached, whatever it names, and tell the first of several."""
     reached = [{"execution": {"id": "e1", "processInstanceId": "p1"}}, {"processInstance": {"id": "p2"}}]
     call = Call("bpmn.message.correlate", {"message": "go"}, "0" * 64, 9.0)
     for answer, told in ((reached, "p1"), (reached[1:], "p2"), (reached[::-1], "p2")):
