@@ -155,7 +155,7 @@ def test_good_request_passes() -> None:
         ({**signed(GOOD), "X-Slack-Signature": ""}, 401),
         ({**signed(GOOD), "X-Slack-Signature": signed(GOOD)["X-Slack-Signature"][3:]}, 401),
         (signed(GOOD + b" "), 401),
-        (signed(GOOD, kind="text/plain"), 415),
+        *((signed(GOOD, kind=kind), 415) for kind in ("text/plain", "application/ld+json", "text/json", "json", "")),
     ],
 )
 def test_unauthentic_requests(headers: dict[str, str], status: int) -> None:
