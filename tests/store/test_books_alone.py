@@ -67,11 +67,11 @@ async def test_a_book_whose_values_were_erased_has_no_events_whatever_is_left_of
 @pytest.mark.usefixtures("_unbroken")
 async def test_lines_alone_are_those_of_an_unbroken_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     connection: Any = Asked(row(purged_at="then", run_key=None), None)
-    assert await books.lines(connection, "acme", uid(1)) == [b"one", b"two", b"three"]
+    assert await books.lines(connection, "Acme", uid(1)) == [b"one", b"two", b"three"]
     with pytest.raises(NotFoundError) as caught:
-        await books.lines(connection, "acme", uid(2))
+        await books.lines(connection, "Acme", uid(2))
     assert str(caught.value) == f"There is no run {uid(2)}. See `counterseal run list`."
-    assert connection.told == [(books._RUN, "acme", uid(1)), (books._RUN, "acme", uid(2))]
+    assert connection.told == [(books._RUN, "Acme", uid(1)), (books._RUN, "Acme", uid(2))]
 
     def broken(_: Any) -> Any:
         raise Diverged("broken")

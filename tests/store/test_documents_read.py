@@ -12,6 +12,7 @@ import pytest
 from core.errors import ConsistencyError, NotFoundError
 from evidence.bundle import DocumentText
 from evidence.chain import Actor
+from runtime.engine.told import Diverged
 from runtime.store import bundles, documents, inbox, retention, unavailable
 from runtime.store.documents import Edition, Past, PublishedVersion, StoredWorkflow
 from tests.support.asked import Asked, Row
@@ -94,14 +95,14 @@ async def test_a_policy_is_stored_once_and_never_with_another_text(
 ) -> None:
     policy: Any = SimpleNamespace(name="p", version=4, digest="d")
     connection: Any = Asked(known, stored)
-    storing = documents.store_policy(connection, "acme", policy, "text", "ann")
+    storing = documents.store_policy(connection, "acme", policy, " text\n", "ann")
     if result is None:
         words = "Policy p version 4 is published with another text, and versions never change."
         assert await refused(storing) == f"{words} Give this text a new number, such as version: 5."
         assert len(connection.told) == 1
     else:
         assert await storing is result
-        assert connection.told[1] == (documents._PUBLISH_POLICY, "acme", "d", "p", 4, "text", "ann")
+        assert connection.told[1] == (documents._PUBLISH_POLICY, "acme", "d", "p", 4, " text\n", "ann")
     assert connection.told[0] == (documents._SAME_POLICY_VERSION, "acme", "p", 4)
 
 
@@ -219,3 +220,9 @@ async def test_what_retention_left_is_read_with_its_types() -> None:
         [{"number": 1, "at": "2026-01-01", "extended_at": NOON, "run_id": uid(4)}],
     )  # fmt: skip
     assert connection.told == [(retention._REMAINS, uid(9))]
+    nothing: Any = Asked(Row(steps=[], receipts=[], extensions=[]), None)
+    assert await retention.remains(nothing, uid(9)) == ([], [], [])
+    with pytest.raises(Diverged) as caught:
+        await retention.remains(nothing, uid(9))
+    assert caught.value.check == "remains"
+    assert str(caught.value).startswith(f"The row that retention kept of the run {uid(9)} is missing")

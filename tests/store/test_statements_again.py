@@ -21,7 +21,9 @@ from runtime.store import (
     audit,
     books,
     bundles,
+    claims,
     documents,
+    effects,
     faces,
     inbox,
     journal,
@@ -57,10 +59,18 @@ def stored(version: int, name: str = "w") -> dict[str, Any]:
 
 # A verb, what it is given, the answer to its statement, the statement with its values, and the result.
 CASES: list[tuple[Any, tuple[Any, ...], Any, tuple[Any, ...], Any]] = [
+    (claims.expected, ([(RUN, "a")], timedelta(0)), None, (claims._EXPECTED, [RUN], ["a"], timedelta(0)), None),
+    (claims.expected, ([(uid(9), "b"), (RUN, "a"), (uid(9), "a")], timedelta(1)), None,
+     (claims._EXPECTED, [uid(9), RUN, uid(9)], ["b", "a", "a"], timedelta(1)), None),
+    (claims.heartbeat, (timedelta(0), []), [], (claims._HEARTBEAT, timedelta(0), [], [], []), set()),
+    (claims.hold, (RUN, []), [], (claims._HOLD, RUN, [], [], []), {}),
+    (effects.sharing, ("acme", "K k"), ["b", "a"], (effects._SHARING, "acme", "shared:K k"), ["b", "a"]),
     (bundles.failures, ("acme",), [Row(run_id=uid(9), last_error="b"), Row(run_id=RUN, last_error="")],
      (bundles._FAILURES, "acme"), [(uid(9), "b"), (RUN, "")]),
     (bundles.newest, ("acme", RUN), None, (bundles._NEWEST, "acme", RUN), None),
     (bundles.state, ("acme", RUN), None, (bundles._STATE, "acme", RUN), None),
+    (documents.publish_workflow, ("acme", StoredWorkflow("w", 0, "d", " text\n", {}), ""), Row(version=0),
+     (documents._PUBLISH_WORKFLOW, "acme", "w", 0, "d", " text\n", {}, ""), True),
     (documents.newest_workflows, ("acme", "w", 4), [stored(4)], (documents._NEWEST, "acme", "w", 4),
      [StoredWorkflow("w", 4, "d", "text", {})]),
     (documents.newest_workflows, ("acme",), [stored(4, "w"), stored(2, "v")], (documents._NEWEST, "acme", None, None),
@@ -99,6 +109,10 @@ CASES: list[tuple[Any, tuple[Any, ...], Any, tuple[Any, ...], Any]] = [
     (outbox.end_message, (MESSAGE, CommandState.DISPATCHED, None, timedelta(0)), Row(),
      (outbox._END, uid(6), 1, CommandState.DISPATCHED, None, timedelta(0)), True),
     (outbox.end_shown, (MESSAGE,), None, (outbox._END_SHOWN, [uid(8), uid(7)]), None),
+    (outbox.lease_message, ("me", timedelta(0), ("", ""), []),
+     Row(command_id=uid(6), tenant_id="acme", run_id=None, kind="note", payload={}, attempts=1, created_at=NOON,
+         behind=None), (outbox._LEASE_IN_TURN, "me", timedelta(0), "", "", []),
+     Message(uid(6), "acme", None, "note", {}, 1, NOON.timestamp())),
     (outbox.lease_message, ("me", timedelta(0), ("", "Card"), ["note", "acme:card"]), None,
      (outbox._LEASE_IN_TURN, "me", timedelta(0), "", "Card", ["note", "acme:card"]), None),
     (outbox.send_again, (None, "card"), [], (outbox._AGAIN, None, "card"), []),
@@ -255,7 +269,7 @@ async def test_each_message_that_is_ordered_has_an_id_of_its_own(monkeypatch: py
 
 
 async def test_lines_that_were_altered_are_shown_as_they_are_and_as_unreadable() -> None:
-    unreadable = (b"", b"{}", b"5", b"null", b'"type"', b"\xff", b"[]")
+    unreadable = (b"", b"{}", b"5", b"null", b'"type"', b"\xff", b"[]", b"\r", b"a\r\x0b\x1cb")
     kinds = dict.fromkeys(unreadable, "unreadable") | {b'{"type":null}': "None", b'{"type":"a","type":"b"}': "b"}
     connection: Any = Asked([Row(n=4, first_seq=7, lines=b"\n".join(kinds))])
     found = await read_models.audit_page(connection, "acme", RUN, 20, 6)

@@ -259,7 +259,7 @@ async def test_a_record_is_asked_for_in_its_tenant(found: bool) -> None:
 )
 @pytest.mark.parametrize("there", [2, 3])
 async def test_records_are_asked_for_in_pages_of_their_collection(more: Any, asked: Any, there: int) -> None:
-    rows = [Row(key=f"k{n}", value=n, version=1) for n in range(there)]
+    rows = [Row(key=f"k{n}", value=(None, "", {"n": n})[n], version=n) for n in range(there)]
     database: Any = Asked(rows)
     read = await records.read(database, "acme", "query", {"collection": "c", **more})
     shown = rows[: more.get("limit", 100)]
