@@ -201,16 +201,16 @@ async def test_ids_are_those_of_the_language_not_of_the_driver() -> None:
 @pytest.mark.req("P-6")
 @pytest.mark.parametrize("count", [0, 1, 5])
 async def test_a_fact_of_a_tenant_follows_its_last_one(count: int) -> None:
-    stream = "tenant:acme"
+    stream = "tenant:Acme"
     before = ChainHead(stream, count, "7" * 64) if count else ChainHead.of(stream)
     event = Event(EventType.POLICY_PROPOSED, Actor("person", "ann"), NOON,
                   {"name": "p", "version": 2, "digest": "d", "by": "ann"})  # fmt: skip
     (line,), after = append(before, [event])
     row = Row(stream_id=uid(3), audit_count=count, audit_head=before.hash if count else None, now=NOON)
     connection: Any = Asked(row)
-    await audit.record(connection, "acme", event.type, event.actor, event.data)
-    wanted = (audit._LINE, "acme", uid(3), count, "policy.proposed", line, after.hash)
-    assert connection.told == [(audit._HEAD, "acme"), wanted]
+    await audit.record(connection, "Acme", event.type, event.actor, event.data)
+    wanted = (audit._LINE, "Acme", uid(3), count, "policy.proposed", line, after.hash)
+    assert connection.told == [(audit._HEAD, "Acme"), wanted]
 
 
 @pytest.mark.parametrize(("lines", "apart"), [(0, False), (1, False), (300, False), (301, True)])

@@ -12,8 +12,9 @@ from msgspec import structs
 from core.identity import NOBODY
 from runtime.definition.workflow import load_workflow
 from runtime.engine import draft
-from runtime.engine.commit import step_id_of
+from runtime.engine.commit import StepRow, step_id_of
 from runtime.engine.run import Definition, RunView
+from runtime.engine.states import StepState
 from runtime.engine.told import Diverged
 from runtime.store import views
 from tests.engine.conftest import KEY, NOW, Simulation
@@ -252,8 +253,8 @@ async def test_of_a_run_that_cannot_be_read_it_is_known_what_is_open(
     steps = {key: str(step.status) for key, step in found.run.steps.items() if key in found.run.state.open}
     assert steps == {"p0": "running"} | ({leased: "ready"} if leased in ("p1", "z") else {})
     if leased == "z":
-        row_ = found.run.steps["z"]
-        assert (row_.step_id, row_.superstep, row_.lease_epoch) == (step_id_of(RUN_ID, "z"), found.run.superstep, 0)
+        ready = StepRow(step_id_of(RUN_ID, "z"), "z", 0, "", found.run.superstep, StepState.READY)
+        assert found.run.steps["z"] == ready
 
 
 async def test_of_a_run_whose_key_is_lost_it_is_still_known_what_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
