@@ -15,6 +15,7 @@ from core.canonical import derived_id, digest
 from core.errors import ConsistencyError
 from core.identity import Directory
 from evidence.chain import Actor, ChainHead
+from evidence.commitments import commit_fields
 from evidence.receipts import ReceiptStatus, Resolution
 from runtime.definition.workflow import load_workflow
 from runtime.engine import events as e
@@ -83,6 +84,7 @@ def test_an_append_writes_what_differs_and_nothing_else() -> None:
     before = run_of(step(), changed, kept, moved, asked, executing=3, writes=2, votes=votes[:1])
     run = before.copy()
     run.status, run.superstep, run.width, run.executing, run.writes = RunState.WAITING, 4, 7, 1, 5
+    postponed = replace(kept, context={"setbacks": 1}, due_in=SECOND)
     run.waits |= {W: replace(changed, status=WaitState.COMPLETED), UUID(int=9): new}
     run.approvals[UUID(int=9)] = fresh
     run.answers |= {A: ApprovalMove(A, "approved"), UUID(int=9): ApprovalMove(UUID(int=9), "canceled")}
@@ -98,6 +100,8 @@ def test_an_append_writes_what_differs_and_nothing_else() -> None:
     assert rows.approvals == [ApprovalMove(A, "approved")]
     assert (rows.votes, rows.ledger, rows.extended) == (votes[1:], ledger, 2)
     assert (rows.effects, rows.shares, rows.joins, rows.ended) == ([], [], [], [])
+    run.waits[V] = postponed
+    assert derived(before, run).waits == [replace(changed, status=WaitState.COMPLETED), postponed]
     assert derived(before, run, counted=True).writes_max == 5
     assert derived(before, before.copy(), counted=True).writes_max == 2
 
@@ -212,6 +216,40 @@ def test_orders_are_known_by_what_they_are_for_and_never_given_twice() -> None:
     crossed.run.superstep = 9  # a barrier was crossed in this same append
     crossed.order("return", "final", {})
     assert crossed.rows.commands[0].command_id == known(9, "return:final")
+
+
+@pytest.mark.req("Q-15")
+def test_the_end_of_each_shared_effect_is_ordered_to_be_told_once() -> None:
+    one = replace(receipt(), shared=True)
+    two = replace(one, receipt_id=UUID(int=44), idempotency_key="k2")
+    made = draft(run_of(step(), one, two))
+    made.run.receipts = {row.receipt_id: replace(row, status=ReceiptStatus.FAILED) for row in (one, two)}
+    made.commit()
+    wanted = draft(run_of())
+    for row in (one, two):
+        wanted.order("shared", f"{row.receipt_id}:None:failed", {"key": row.idempotency_key})
+    assert made.rows.commands == wanted.rows.commands
+
+
+def test_a_receipt_without_a_canonical_form_is_recorded_all_the_same() -> None:
+    odd = replace(receipt(), attempt=2**60)
+    made = draft(run_of(step(), odd))
+    made.tell(e.ActionSucceeded(odd.receipt_id), step="a")
+    (line,) = made.commit().lines
+    assert "receipt_digest" not in orjson.loads(line)["data"]
+
+
+@pytest.mark.parametrize("reason", ["", "Enough."])
+@pytest.mark.parametrize(("executing", "ends"), [(0, True), (1, False)])
+def test_a_run_is_sealed_with_its_reason_and_ends_if_all_its_steps_are_done(
+    reason: str, executing: int, ends: bool
+) -> None:
+    status = RunState.RUNNING if executing else RunState.WAITING
+    made = draft(run_of(*([step()] if executing else []), status=status, executing=executing, held_open=True))
+    made.seal(ANN, reason)
+    committed = commit_fields(KEY, "/sealed", {"reason": reason}) if reason else None
+    assert (made._told[0].event, made._told[0].actor) == (e.RunSealed(bool(reason), committed, reason), ANN)
+    assert (made.rows.sealed, made.run.finished) == (["run"], ends)
 
 
 @pytest.mark.parametrize("approved", [None, str(A)])
