@@ -67,6 +67,39 @@ def test_an_iteration_is_over_when_every_node_of_it_is() -> None:
     assert planner.advance(graph(LOOPED).root, "") is False
     assert [one.key for one in planner.ready] == ["each[1].a"]
     assert state.loops == {"each": Loop("item", 2, 2, {1: 8})}
+    assert state.status == {"each[1].c": "succeeded", "each[1].y": "skipped"}, "what is skipped is of its iteration"
+
+
+NESTED = (
+    "  - id: each\n    foreach: ${{ [7] }}\n    steps:\n"
+    "      - if: ${{ trigger.n == 1 }}\n        id: c\n        needs: []\n        then:\n"
+    "          - {id: y, do: probe.value.read, with: {name: x}}\n"
+    "          - if: ${{ trigger.n == 2 }}\n            id: d\n"
+    "            then: [{id: t, do: probe.value.read, with: {name: x}}]\n"
+    "            else: [{id: e, do: probe.value.read, with: {name: x}}]\n"
+    "        else: [{id: n, do: probe.value.read, with: {name: x}}]\n"
+)
+
+
+@pytest.mark.req("X-11")
+def test_a_branch_that_is_not_taken_is_skipped_with_all_that_is_within_it_in_its_iteration() -> None:
+    state = State({})
+    assert planned(NESTED, state) == (False, ["each[0].n"])
+    assert state.status == dict.fromkeys(("each[0].y", "each[0].d", "each[0].t", "each[0].e"), "skipped")
+    assert state.branches == {"each[0].c": False}
+
+
+@pytest.mark.req("X-12")
+def test_items_that_cannot_be_recorded_are_refused_with_the_cause() -> None:
+    with pytest.raises(PlanError) as raised:
+        planned(
+            "  - {id: each, foreach: '${{ [[trigger.n]] }}', steps: [{id: a, set: {}, reference: x}]}\n",
+            State({}),
+            2**60,
+        )
+    assert raised.value.node == "each"
+    cause = "has an item that cannot be recorded: has no canonical JSON form: Integer exceeds 53-bit range"
+    assert raised.value.error.message == cause
 
 
 def test_an_agent_that_begins_anew_is_planned_itself_and_one_that_waits_by_its_turns() -> None:

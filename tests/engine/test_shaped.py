@@ -40,7 +40,7 @@ from runtime.engine.facts import call_of, further_facts, handed_on, trace_of
 from runtime.engine.flow import flow_of
 from runtime.engine.following import following as origins_of
 from runtime.engine.following import starter_of, starters_of
-from runtime.engine.graph import Graph, Reducer
+from runtime.engine.graph import Graph, Reducer, Scope
 from runtime.engine.instructions import Known, Over, ReadChat, StartRun
 from runtime.engine.origins import follower_of
 from runtime.engine.plan import variables
@@ -655,3 +655,16 @@ def test_values_flow_into_a_node_from_what_it_reads_and_from_what_decides_that_i
         "told": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),
         "kept": ({"steps.breaks", "votes.breaks"}, {"steps.breaks", "votes.breaks"}),
     }
+
+
+WITH_EXPRESSIONS = (
+    "inputs", "summary", "until", "correlate", "title", "description", "reference", "condition", "items",
+    "instructions", "input",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITH_EXPRESSIONS)
+def test_values_flow_into_a_node_from_each_of_its_expressions(name: str) -> None:
+    source = SimpleNamespace(references=frozenset({"state.x", "steps.y.status", "run.id"}))
+    node: Any = SimpleNamespace(id="n", branches={}, **{name: source})
+    assert flow_of(Scope((node,)))["n"][0] == {"state.x", "steps.y"}
