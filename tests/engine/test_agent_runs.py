@@ -559,3 +559,10 @@ def test_agents_of_a_loop_know_nothing_of_each_other() -> None:
     found: Any = run.state.channels["found"]
     assert sorted(found) == ["Done.", "Late.", "agent_limit"]
     assert {each[1]["content"] for each in run.seen} == {"x", "y", "z"}
+
+
+def test_a_call_of_an_agent_in_a_loop_is_of_the_operation_of_its_tool() -> None:
+    text = LOOP.replace(",\n                limits: {turns: 1}", "")
+    run = piloted(text, calls(call(READ, {"name": "a"}, "one")), says("Done."), trigger={"names": ["x"]}).settled()
+    made = {key.partition("/")[2]: row.operation for key, row in run.rows.items() if "/" in key}
+    assert made == {"1": "model.chat.complete", "1/1": "probe.value.read", "2": "model.chat.complete"}

@@ -166,6 +166,9 @@ def test_a_run_within_passes_its_marks_on_and_each_wait_adds_its_own() -> None:
     assert settled(step("form"), step("other"), waits=waits) == {
         "steps.form": [PAT, "signal_sender s desk"], "steps.other": ["signal_sender other slack:U1"],
     }  # fmt: skip
+    same = {"run": ["signal_sender s desk"]}
+    found = settled(step("form"), waits=waits, shaped={**same})
+    assert found == {**same, "steps.form": [PAT, "signal_sender s desk"]}, "what was said here is told here"
 
 
 @pytest.mark.parametrize(
@@ -384,7 +387,7 @@ def test_what_an_operation_calls_its_inputs_is_no_word_of_the_model() -> None:
     follower.operations = {apply.name: apply.model_copy(update={"output_schema": {"properties": {"mine": {}}}})}
     for word, wanted in (("value", [FIELD]), ("mine", [["model"], FIELD])):
         found = trace_call(follower, NODE, step(CALL), chat(), action(name={word: "betaic"}))
-        assert sorted(found.facts["origin.name"]) == sorted(wanted)  # type: ignore[type-var]
+        assert sorted(found.facts["origin.name"]) == sorted(wanted)
 
 
 def test_what_a_call_hands_to_another_run_has_its_origins_by_name() -> None:
@@ -473,10 +476,25 @@ def test_the_first_messages_of_an_agent_have_their_sources() -> None:
     ]  # fmt: skip
 
 
+def test_what_another_run_has_given_is_told_piece_by_piece() -> None:
+    node = node_of(text=agent().replace("input: ${{ trigger.text }}", 'input: "${{ trigger.a }} ${{ trigger.b }}"'))
+    run = run_of(step("triage", StepState.WAITING))
+    run.origins = {"trigger": [[["a"], [["person"]]], [["b"], [["requester"]]]]}
+    values = variables(WORKFLOW.graph, run.state, {"trigger": {"a": "x", "b": "y"}}, "triage")
+    follower = follower_of(run, WORKFLOW.graph, "", WORKFLOW, values)
+    told = [one for one in given_of(follower, node, []) if one["origin"] != "workflow"]
+    assert told == [{"origin": "person", "value": "x"}, {"origin": "requester", "value": "y"}]
+
+
 @pytest.mark.parametrize("found", [[], [{"origin": "workflow", "message": 0}]])
 def test_a_beginning_tells_its_sources_if_there_are_any(monkeypatch: pytest.MonkeyPatch, found: list[Any]) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(agent_given, "given_of", lambda *given: asked.append(given[1:]) or found)
+
+    def given(*told: Any) -> list[Any]:
+        asked.append(told[1:])
+        return found
+
+    monkeypatch.setattr(agent_given, "given_of", given)
     made = Transition(replace(governed(EFFECT).view(), run=run_with()), WORKFLOW.graph)
     messages: list[Any] = [{"content": "s"}, {"content": "help"}]
     began = AgentBegan("m", [], messages, matching={"t": {}})
