@@ -262,4 +262,4 @@ def test_a_long_name_ends_in_a_digest_of_the_whole(length: int) -> None:
     else:
         assert (len(name), name[:55]) == (NAME_CHARS_MAX, source.replace(".", "_")[:55])
         assert name != tool_name(f"{source}x")
-        assert name != tool_name(source.replace(".", "-")), "what models cannot call alike may be two things"
+        assert name != tool_name(source.replace(".", "/")), "a name that looks alike is of another thing"
