@@ -186,6 +186,12 @@ async def test_the_second_of_two_confirms_what_the_first_has_proposed(
     for kind in ("person", "token", "service_account", "os"):
         done = confirm(HERE, known, "acme", PROPOSED, FORESEEN, Actor(kind, "x"), "ann")
         found[f"by a {kind}"] = (await asked.of(done))[-2:]
+    asked.put(policies.tenants, directory=group("ann", "Bob.B"))
+    asked.put(policies.runs, proposal=(uid(1), "person:Bob.B", None))
+    done = confirm(HERE, known, "acme", PROPOSED, FORESEEN, ANN, "ann")
+    found["by a name in capitals"] = (await asked.of(done))[-2:]
+    asked.put(policies.tenants, directory=group("ann", "bob"))
+    asked.put(policies.runs, proposal=proposals["by another"])
     asked.put(policies, vote_within=SimpleNamespace(counted=False, sentence="It is not for you."))
     done = confirm(HERE, known, "acme", PROPOSED, FORESEEN, ANN, "ann")
     found["a vote that is not counted"] = (await asked.of(done))[-1:]
