@@ -117,7 +117,10 @@ QUEUES = [
         (CapQueue("wide", 3, 1, 6, 7, 2), CapQueue("free", None, 0, 1)),
         (MessageQueue("card", "pending", 6, 3600.0), MessageQueue("card", "failed", 1, 5.0)),
     ),
-    TenantQueue("other", 1.0, 8, 0, None, None, (), (), ()),
+    TenantQueue(
+        "other", 1.0, 8, 0, 0, 0, (), (CapQueue("narrow", 0, 0, 4, 0, 0),), (MessageQueue("note", "pending", 2, 59.0),),
+    ),
+    TenantQueue("third", 1.0, 8, 0, None, None, (), (), ()),
 ]  # fmt: skip
 VERSIONS = [
     PublishedVersion("w", 2, "d2", "ann", AT, None, ("a.b.c",), ("a", "b")),
@@ -321,6 +324,7 @@ OF_RUNS: list[Case] = [
     (("run", "show", R, "--at", "2", "--json"), 0, {"checkpoints": [CHECKPOINTS[2]]}),
     (("run", "diff", R, "1", "2"), 0, {"checkpoints": [CHECKPOINTS[1], CHECKPOINTS[2]]}),
     (("run", "diff", R, "2", "2"), 0, {"checkpoints": [CHECKPOINTS[2], CHECKPOINTS[2]]}),
+    (("run", "diff", R, "2", "1"), 0, {"checkpoints": [CHECKPOINTS[2], CHECKPOINTS[1]]}),
     *(
         (("run", "replay", R, *more), 0 if report.ok else 1, {"replay": report})
         for more in ((), ("--json",))
@@ -334,7 +338,7 @@ OF_RUNS: list[Case] = [
     *((("run", verb, R, "--reason", "Why."), 0, {f"{verb}_run": "running"}) for verb in ("retry", "close", "cancel")),
     *((("run", "waits", R, *more), 0, {"waits": {ID: 3, RUN: 5}, "waits_page": WAITS}) for more in ((), ("--all",))),
     (("run", "extend", R, "more.yaml", "--if-version", "4"), 0, {"extend": Extended(2, ("m",), 5)}),
-    (("run", "extend", R, "docs/list.yaml", "--if-version", "4"), 2, {}),
+    *((("run", "extend", R, f"docs/{name}.yaml", "--if-version", "4"), 2, {}) for name in ("list", "broken")),
     *(
         (SIGNAL, {"delivered": 0, "already_ended": 0, "kept": 6}.get(code, 4),
          {"signal": SignalAnswer(code, "i", True, RUN, "s")})
@@ -347,6 +351,11 @@ OF_RUNS: list[Case] = [
     ),
     (("signal", "send", "k", "--error", "gone"), 0, {"signal": SignalAnswer(SignalCode.ENDED, "i")}),
     (("signal", "send", "k", "--error", "lost", "--output", "1"), 2, {}),
+    (("signal", "send", "k", "--error", "lost", "--output", ""), 2, {}),
+    (("signal", "send", "k", "--error", "", "--output", "1"), 2, {}),
+    (("signal", "send", "k", "--error", "", "--message", "Gone."), 0, {"signal": SignalAnswer(SignalCode.ENDED, "i")}),
+    (("signal", "send", "k", "--output", ""), 2, {}),
+    (("signal", "send", "k", "--output", "x"), 2, {}),
     (("signal", "send", "k", "--message", "Gone."), 2, {}),
 ]  # fmt: skip
 FORM: Any = {"type": "object", "properties": {"n": {"type": "integer", "title": "N"},
@@ -431,6 +440,7 @@ OF_THE_SERVICE: list[Case] = [
         0, {"create_token": TOKEN},
     ),
     (("token", "create", "--subject", "ann", "--role", "owner"), 2, {}),
+    (("token", "create", "--subject", "ann", "--role", "admin", "--role", "owner"), 2, {}),
     *((("token", "create", "--subject", "ann", "--role", "admin", "--expires", text), 2, {})
       for text in ("soon", "PT0S", "P4000D")),
     (("token", "create", "--subject", "ann", "--role", "admin", "--tenant", "No"), 2, {}),
@@ -460,6 +470,7 @@ OF_THE_SERVICE: list[Case] = [
         for more in ((), ("--json",))
     ),
     (("queue", "again"), 0, {"send_again": []}),
+    (("queue", "again", "--tenant", "", "--kind", ""), 0, {"send_again": []}),
     (
         ("queue", "again", "--tenant", "acme", "--kind", "card"), 0,
         {"send_again": [{"tenant": "acme", "kind": "card", "count": 2}]},
@@ -467,7 +478,7 @@ OF_THE_SERVICE: list[Case] = [
     (("pause",), 0, {"listed": [Pause(Stopped.CONNECTOR, "probe", "ann", "Look.", AT)]}),
     (("pause", "connector"), 2, {}),
     *(
-        (line, 0, {line[0]: Changed(Stopped.CONNECTOR, "probe", paused=line[0] == "pause", changed=changed)})
+        (line, 0, {line[0]: Changed(Stopped.CONNECTOR, "known", paused=line[0] == "pause", changed=changed)})
         for changed in (True, False)
         for line in (("pause", "connector", "probe", "--reason", "Look."), ("resume", "connector", "probe"))
     ),
@@ -483,8 +494,10 @@ OF_THE_SERVICE: list[Case] = [
     (("policy", "list"), 0, {"policy_versions": [{"name": "p", "version": 3, "active": True, "published_at": AT}]}),
     (("policy", "list"), 0, {"policy_versions": []}),
     (("task", "show", A), 0, {"read": FILLED}),
+    (("task", "show", A), 0, {"read": structs.replace(FILLED, value={})}),
     *((("db", "upgrade"), 0, {"schema_revision": before}) for before in (None, "0001", "0009")),
     (("demo", "--aws", "real"), 2, {}),
+    (("demo", "--aws", ""), 2, {}),
 ]  # fmt: skip
 SHOWS = {"at": Seen(STEPS, [RECEIPT], [], [], 7), "lines": [LINE], "run": RUN_ROW, "approvals_page": [ROW]}
 FOR_PROGRAMS: list[Case] = [
@@ -581,7 +594,7 @@ PARTS = {
 def papers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The documents that command lines name, and the id of whatever is new."""
     (tmp_path / "docs").mkdir()
-    for name, text in (("more", "steps:\n  - {id: m}\n"), ("list", "[]\n"), ("w", "workflow: w\n")):
+    for name, text in (("more", "steps:\n  - {id: m}\n"), ("list", "[]\n"), ("w", "workflow: w\n"), ("broken", "[")):
         for folder in (tmp_path, tmp_path / "docs"):
             (folder / f"{name}.yaml").write_text(text)
     monkeypatch.setattr(runs, "new_id", lambda: "new")
@@ -736,7 +749,7 @@ def test_setup_keeps_the_new_passwords_before_they_count(
         return {path.name: path.read_text() for path in tmp_path.glob("*.env")}
 
     async def make(url: str, found: Any, *, renew: bool, keep: Any) -> None:
-        did.append(("make", url, found, renew))
+        did.append(("make", url, found, renew, list(office.calls)))
         keep()
         did.append(written())
 
@@ -750,7 +763,7 @@ def test_setup_keeps_the_new_passwords_before_they_count(
     }
     files = {f"{kind}.env": line for kind, line in told.items()} if kept else {}
     assert office.calls == [["upgrade", owner]]
-    assert did == [("make", owner, made, renew), files]
+    assert did == [("make", owner, made, renew, [["upgrade", owner]]), files]
     assert out == ("Written to ./faces.env and ./engine.env.\n" if kept else "".join(told.values()))
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.env")} == ({0o600} if kept else set())
 

@@ -43,6 +43,7 @@ ENDS: list[tuple[BaseException, int | None, str]] = [
     (CountersealError("strange"), 1, "strange\n"),
     (ExceptionGroup("g", [AWAY, INPUT]), 5, "away\ncounterseal: x: is wrong. Mend it.\n"),
     (ExceptionGroup("g", [INPUT, ExceptionGroup("h", [GONE])]), 2, "x: is wrong. Mend it.\ncounterseal: no\n"),
+    (ExceptionGroup("g", [AWAY, GONE, INPUT]), 5, "away\ncounterseal: no\ncounterseal: x: is wrong. Mend it.\n"),
     (ExceptionGroup("g", [INPUT, ValueError("ours")]), None, ""),
     (ExceptionGroup("g", [ValueError("ours")]), None, ""),
     (ValueError("ours"), None, ""),

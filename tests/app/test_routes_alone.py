@@ -159,7 +159,8 @@ def office(monkeypatch: pytest.MonkeyPatch, clean_environment: pytest.MonkeyPatc
         "plain": {"secret": "a-webhook-secret"},
         "moved": {"secret": "a-webhook-secret", "tenant": "other", "workspace": "side"},
     }
-    found.settings = load_settings(tenant="acme", workspace="yard", webhooks=hooks)
+    # A token may be of another tenant than the one of the settings.
+    found.settings = load_settings(tenant="home", workspace="yard", webhooks=hooks)
 
     async def principal_of(database: Any, token: str) -> Principal:
         assert database is found
@@ -193,7 +194,7 @@ STEP = {"id": "m", "do": "a.b.c"}
 EXTENDED = Extended(2, ("m",), 10)
 PAST = encode_cursor([D1, ID])
 RUNS = f"/v1/runs/{R}"
-OUTLINED = load_workflow(CALLS, "w.yaml", load_catalog())
+OUTLINED = load_workflow(CALLS.replace("version: 1", "version: 6"), "w.yaml", load_catalog())
 OF_RUNS = [
     Asked("trigger POST /v1/runs", {"workflow": "w"}, start_named=STARTED),
     Asked("operator POST /v1/runs", {"workflow": "w"}, {"Idempotency-Key": "h"}, start_named=STARTED),
@@ -304,7 +305,7 @@ OF_PEOPLE = [
           resume=Changed(Stopped.CONNECTOR, "probe", False, False)),
     Asked("admin POST /v1/pauses/resume", {"what": "tenant"}, resume=Changed(Stopped.TENANT, "", False, True)),
     Asked("trigger GET /readyz", listed=[Pause(Stopped.TENANT, "", "b", "r", D1), Pause(Stopped.RUN, R, "b", "r", D1)]),
-    Asked("trigger GET /metrics", queues=QUEUES[1:], run_counts=[("succeeded", 3)]),
+    Asked("trigger GET /metrics", queues=QUEUES[2:], run_counts=[("succeeded", 3)]),
     Asked(" GET /healthz"),
     *(Asked(f"admin GET {path}") for path in ("/docs", "/redoc", "/v1/runs/", "/v1/runs?_=1", "/healthz?x=1", "/v1")),
     *(Asked(f" {method} /healthz") for method in ("POST", "DELETE")),
@@ -324,6 +325,7 @@ OF_DOCUMENTS = [
     Asked("admin POST /v1/workflows/w/2/retire", retire_workflow=Retired("w", 2, True, 1)),
     Asked("auditor GET /v1/policies", policy_versions=[POLICY]),
     Asked("admin POST /v1/policies", DOCUMENT, publish_policy=CHANGE),
+    Asked("admin POST /v1/policies?stage=true&dry_run=true", DOCUMENT, publish_policy=CHANGE),
     Asked("admin POST /v1/policies?stage=true", DOCUMENT, publish_policy=Published("p", 2, "d", False)),
     Asked("admin POST /v1/policies?dry_run=true", DOCUMENT, publish_policy=CHANGE),
     *(Asked(f"admin POST /v1/policies/p/retire{more}", retire_policy=CHANGE) for more in ("", "?dry_run=true")),

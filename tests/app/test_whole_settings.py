@@ -171,6 +171,24 @@ def test_what_needs_another_setting_says_so(
     assert refused.value.message == PREFIX + words
 
 
+def test_everything_that_is_wrong_is_named_at_once(clean_environment: pytest.MonkeyPatch) -> None:
+    wrong: dict[str, Any] = {"port": "x", "log_level": "loud", "worker_concurrency": "0", "tenant": "No"}
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(**wrong)
+    named = [part.partition(":")[0] for part in refused.value.message.split("; ")]
+    assert sorted(named) == sorted(f"COUNTERSEAL_{name.upper()}" for name in wrong)
+    lacking = {
+        "slack_signing_secret": SECRET,
+        "bpmn_username": "u",
+        "model_url": "https://a",
+        "sqs_dlq_url": "https://a",
+    }
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(**lacking)
+    named = [part.rpartition("COUNTERSEAL_")[2].partition(" ")[0] for part in refused.value.message.split("; ")]
+    assert sorted(named) == ["BPMN_PASSWORD", "MODEL_URL", "SLACK_SIGNING_SECRET", "SQS_DLQ_URL"]
+
+
 @pytest.mark.parametrize("given", MET)
 def test_what_needs_no_other_setting_stands_alone(clean_environment: pytest.MonkeyPatch, given: dict[str, str]) -> None:
     load_settings(**given)
