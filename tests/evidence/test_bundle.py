@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from core.errors import ConsistencyError, InputError
 from evidence import layout
 from evidence.bundle import ContradictionError, DocumentText, _pretty, assemble, build_bundle
-from evidence.chain import ChainHead
+from evidence.chain import ChainHead, EventType
 from evidence.history import ATTEMPTED
+from evidence.rollup import Rollup
 from evidence.verify import verify_bundle
 
 
@@ -227,3 +228,23 @@ def test_a_run_s_file_has_every_list_that_was_given_and_tells_none_from_an_empty
     run = json.loads(assemble(given, workshop.signer.public_key).files[layout.RUN_FILE])
     assert (run["attempts"], run["outputs"], run["closed_at"], run["canceled"]) == (attempts, [], None, None)
     assert run.get("origins", "left out") == ("left out" if origins is None else origins)
+
+
+def test_a_checkpoint_has_the_names_of_each_write_as_they_were_told_and_zero_tokens_are_none() -> None:
+    rollup = Rollup()
+    usage = {"provider": "p", "model": "m", "input_tokens": 5, "output_tokens": 0, "cost_usd": None}
+    for seq, (kind, step, data) in enumerate((
+        (EventType.STEP_SUCCEEDED, "b", {"writes": ["z", "a", "z"], "usage": usage}),
+        (EventType.STEP_SUCCEEDED, "a", {"writes": ["y"], "usage": {**usage, "input_tokens": 0, "output_tokens": 3}}),
+        (EventType.CHECKPOINT_COMMITTED, None, {"number": 0, "digest": "d"}),
+    )):  # fmt: skip
+        rollup.observe({"seq": seq, "type": str(kind), "step": step, "ts": "t", "data": data})
+    assert rollup.checkpoints == [{
+        "number": 0, "digest": "d", "seq": 2, "ts": "t", "source": "input", "versions_seen": {"z": 0, "a": 0, "y": 0},
+        "writes": [{"seq": 0, "step": "b", "channels": ["z", "a", "z"]}, {"seq": 1, "step": "a", "channels": ["y"]}],
+    }]  # fmt: skip
+    assert rollup.costs() == [{
+        "provider": "p", "model": "m", "calls": 2, "input_tokens": 5, "output_tokens": 3, "cost_usd": "0",
+        "unpriced_calls": 2,
+    }]  # fmt: skip
+    assert rollup.problems == []

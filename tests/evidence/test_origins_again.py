@@ -226,6 +226,26 @@ def test_a_bundle_tells_what_its_disclosures_open(read_and_applied: Bundle) -> N
         told([*every.values()], [{**one, "values": (one["values"] or [])[1:]} for one in listing])
 
 
+def test_a_value_of_null_that_is_disclosed_is_not_withheld() -> None:
+    bundle = told(
+        calls(read("alpha")), calls(apply(EVIL, value="alpha")), says("."), output={"value": None, "note": EVIL}
+    )
+    assert None in bundle.values.values()
+    files = {
+        layout.RUN_FILE: orjson.dumps({"origins": bundle.events}),
+        layout.DISCLOSURES: b"".join(
+            f"{disclosure(KEY, path, value)}\n".encode() for (path, _), value in bundle.values.items()
+        ),
+    }
+    report: Any = None
+    check = Crosscheck(HeldFiles(files))
+    for line in bundle.lines:
+        check.observe(line)
+    rows = dict(check.checks(report))
+    assert rows["origins"]() == Recount(again=2).words()
+    assert "in signed files only" not in rows["disclosures"](), "the chain binds all of them"
+
+
 def test_what_an_agent_was_shown_before_it_began_or_after_it_called_does_not_count() -> None:
     bundle = told(calls(call("nothing", {})), calls(apply("alpha")), says("Done."))
     events = listed(bundle.events, bundle.chained)

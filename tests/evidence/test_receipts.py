@@ -115,7 +115,8 @@ def test_every_value_of_a_receipt_is_committed_to_and_none_is_shown(workshop: An
     )
     receipt = replace(
         workshop.receipt("r1"), late=late, external_id="", resolution="", error={"message": ""}, target="",
-        settled_at=None, reverse={"operation": "x.y.undo", "input": {"b": "secret-4", "a": None, "c/d": 0}},
+        settled_at=None, attempt=2, lease_epoch=7,
+        reverse={"operation": "x.y.undo", "input": {"b": "secret-4", "a": None, "c/d": 0}},
     )  # fmt: skip
     key = workshop.run_key
     evidence = receipt.to_evidence(key)
@@ -132,7 +133,7 @@ def test_every_value_of_a_receipt_is_committed_to_and_none_is_shown(workshop: An
         {"attempt": 2, "known": "unanswered", "sent": False, "epoch": 0},
         {"attempt": 2, "known": "succeeded"},
     ]
-    assert evidence["settled_at"] is None
+    assert (evidence["settled_at"], evidence["attempt"], evidence["lease_epoch"]) == (None, 2, 7)
     undone = {"a": None, "b": "secret-4", "c~1d": 0}
     paths = {f"/receipt/r1/reverse/{name}": value for name, value in undone.items()}
     assert evidence["reverse"] == {

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
-from evidence import layout
+from evidence import container, layout
 from evidence.bundle import assemble, build_bundle
 from evidence.chain import EventType
 from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
@@ -137,6 +137,21 @@ def test_an_unfinished_run_fails_or_is_to_be_judged_with_any_key(
     assert by_name["completeness"].status is status
     assert by_name["signature"].status is (Status.OK if pinned else Status.WARNING)
     assert [*by_name][:3] == ["container", "signature", "integrity"]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1 << 20])
+def test_a_bundle_is_hashed_whole_however_it_is_read(
+    workshop: Any, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    data = workshop.build()
+    monkeypatch.setattr(container, "_CHUNK", chunk)
+    for path in (workshop.save(data), workshop.extract(data)):
+        assert verify_bundle(path, public_key=workshop.key).ok
+    readme = workshop.directory / "extracted" / layout.README
+    readme.write_bytes(readme.read_bytes()[:-1] + b"x")
+    found = verify_bundle(workshop.directory / "extracted", public_key=workshop.key)
+    assert [row.check for row in found.failed] == ["integrity"]
+    assert found.failed[0].detail == f"changed since signing: {layout.README}"
 
 
 def test_a_table_is_ok_if_none_of_its_rows_failed_wherever_that_is() -> None:
