@@ -131,6 +131,12 @@ HISTORIES: dict[str, list[Any]] = {
     ],
     "ended after it was decided": [*asked(), ended(E.APPROVAL_EXPIRED), ended(E.APPROVAL_SUPERSEDED)],
     "voted for and against": [ASKS, *asked(choices=("reject", "approve", "reject")), GO],
+    "voted for, and then against twice": [ASKS, *asked(choices=("approve", "reject", "reject")), GO],
+    "an outcome that nobody knows": [decided(outcome="perhaps"), *asked(), GO],
+    "no outcome": [decided(outcome=""), *asked(), GO],
+    "denied by a policy of its own": [
+        decided(outcome="deny", policies=[{**P, "digest": "of the denial"}]), decided(decision="d2"),
+    ],
     "canceled approval": [ASKS, *asked(outcome="canceled"), GO],
     "one action again by its own approval": [ASKS, *asked(), GO, FAILED, AGAIN, DONE],
     "intended for another": [

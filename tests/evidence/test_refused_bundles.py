@@ -160,11 +160,12 @@ def test_a_bundle_is_closed_when_it_was_checked_and_a_key_is_looked_at_first(
     path = workshop.save(build_bundle(workshop.tell().content(), workshop.signer).bytes)
     assert verify_bundle(path, public_key=workshop.key).ok
     assert len(closed) == 1
-    nowhere, no_key = tmp_path / "nowhere.zip", tmp_path / "no.pem"
+    nowhere, no_key, zeros = tmp_path / "nowhere.zip", tmp_path / "no.pem", tmp_path / "zeros.pem"
+    zeros.write_bytes(workshop.key.read_bytes() + b"\0")
     for bundle_at, key, words in (
         (nowhere, None, f"{nowhere}: does not exist"), (nowhere, workshop.key, f"{nowhere}: does not exist"),
         (path, no_key, f"{no_key}: cannot be read"), (nowhere, no_key, f"{no_key}: cannot be read"),
-        (path, tmp_path, f"{tmp_path}: cannot be read"), (path, path, f"{path}: is not a PEM public key"),
+        (path, zeros, f"{zeros}: is not a PEM public key"), (path, tmp_path, f"{tmp_path}: cannot be read"), (path, path, f"{path}: is not a PEM public key"),
     ):  # fmt: skip
         with pytest.raises(InputError) as caught:
             verify_bundle(bundle_at, public_key=key)
