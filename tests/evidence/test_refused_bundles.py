@@ -165,7 +165,8 @@ def test_a_bundle_is_closed_when_it_was_checked_and_a_key_is_looked_at_first(
     for bundle_at, key, words in (
         (nowhere, None, f"{nowhere}: does not exist"), (nowhere, workshop.key, f"{nowhere}: does not exist"),
         (path, no_key, f"{no_key}: cannot be read"), (nowhere, no_key, f"{no_key}: cannot be read"),
-        (path, zeros, f"{zeros}: is not a PEM public key"), (path, tmp_path, f"{tmp_path}: cannot be read"), (path, path, f"{path}: is not a PEM public key"),
+        (path, zeros, f"{zeros}: is not a PEM public key"),
+        (path, tmp_path, f"{tmp_path}: cannot be read"), (path, path, f"{path}: is not a PEM public key"),
     ):  # fmt: skip
         with pytest.raises(InputError) as caught:
             verify_bundle(bundle_at, public_key=key)
