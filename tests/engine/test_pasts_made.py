@@ -168,13 +168,19 @@ def followed(run: Run, *events: tuple[e.Event, str | None]) -> Run:
 
 def test_a_run_without_its_graph_has_the_steps_that_its_book_names() -> None:
     run = run_of(step("ends", DONE, 3), step("waits", StepState.WAITING, 3), checkpointed=False)
+    run.past["each[0].new"] = step("each[0].new", FAILED, 1)
     run = followed(
         run,
         (e.CheckpointCommitted(8, "#", False), None),
         (e.StepStarted("probe.case.open", 2, 4), "each[0].new"),
         (e.StepStarted("probe.effect.apply", 0, 5), "waits"),
     )
-    assert (run.superstep, run.checkpointed, [*run.past], [*run.steps]) == (8, True, ["ends"], ["waits", "each[0].new"])
+    assert (run.superstep, run.checkpointed, [*run.past], [*run.steps]) == (
+        8,
+        True,
+        ["each[0].new", "ends"],
+        ["waits", "each[0].new"],
+    )
     new = run.steps["each[0].new"]
     assert (new.step_id, new.key, new.index) == (step_id_of(RUN_ID, "each[0].new"), "each[0].new", 0)
     assert (new.operation, new.superstep, new.status, new.lease_epoch) == ("probe.case.open", 8, RUNNING, 4)

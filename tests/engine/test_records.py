@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from runtime.engine import records
+from runtime.engine.instructions import Known, Perform
 from runtime.engine.shared_rows import RecordRow
+from runtime.engine.step import begin
 from runtime.engine.transition import Transition
-from tests.engine.governing import HEAD, Governed, governed
+from tests.engine.governing import EFFECT, HEAD, Governed, governed
 from tests.engine.test_folds import receipt
+from tests.runtime.conftest import ALLOW_ALL
 
 ALLOW = "policy: records\nversion: 1\nrules: [{id: all, match: {connector: records}, outcome: allow}]\n"
 ASKS = ALLOW.replace("outcome: allow", "outcome: needs_approval, approvers: [{group: owners}]")
@@ -38,6 +41,21 @@ def test_what_is_let_out_is_written_in_its_own_append(text: str, row: RecordRow)
     assert written(run) == [row]
     assert run.rows["a"].output == {"collection": "cases", "key": "c1"}
     assert run.verified()
+
+
+GET = HEAD + "  - {id: a, do: records.get, with: {collection: cases, key: c1}}\n"
+
+
+@pytest.mark.parametrize(("text", "tenant"), [(GET, "acme"), (EFFECT, "")])
+def test_a_record_is_read_of_the_tenant_of_the_run_and_no_other_call_names_one(text: str, tenant: str) -> None:
+    run = governed(text, ALLOW if text == GET else ALLOW_ALL)
+    run.claim("a")
+    view = run.view()
+    assert (view.tenant_id, view.workspace_id) == ("acme", "main")
+    made = Transition(view, run.workflow.graph)
+    work = begin(made, made.run.steps["a"], run.workflow, run.policy, Known(), run.nonce)
+    assert isinstance(work, Perform)
+    assert work.call.tenant == tenant
 
 
 def write(text: str, values: dict[str, Any], *earlier: RecordRow) -> list[RecordRow]:

@@ -86,6 +86,7 @@ def test_what_failed_or_was_canceled_and_is_not_done_otherwise_begins_anew() -> 
     run.past = {"gone": step("gone", "canceled", lease_epoch=2), "failed": step("failed", "succeeded")}
     run.state.status = {"handled": "failed", "done": "succeeded"}
     run.state.failures = {"handling": Failed("on_failure", {})}
+    run.state.parked, run.state.open = {"canceled": "wait:1"}, ["failed"]
     assert anew(run) == {"gone": 2, "failed": 3, "canceled": 0}
 
 
@@ -191,6 +192,11 @@ def test_a_question_that_nobody_could_answer_fails_its_step_and_says_so(
     told = [(one.kind, one.payload) for one in commit.commands if one.kind == "proposal"]
     words = "the change of policy that you proposed is not in force, because nobody can be asked. "
     assert told == ([("proposal", {"person": "someone", "text": words + why})] if trigger == "counterseal" else [])
+    wanted = Transition(transition.view, transition.graph)
+    wanted.run.superstep = transition.run.superstep
+    wanted.order("proposal", "a", {})
+    ordered = [one.command_id for one in commit.commands if one.kind == "proposal"]
+    assert ordered in ([], [wanted.rows.commands[0].command_id])
 
 
 @pytest.mark.req("Q-14")
