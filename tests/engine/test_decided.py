@@ -1,4 +1,4 @@
-"""What follows from a decision: an action is denied, asked about, shared or let out, and an approval is void (Q-14)."""
+"""Consequences of a decision: an action is denied, asked about, shared or let out, and an approval is void (Q-14)."""
 
 from __future__ import annotations
 

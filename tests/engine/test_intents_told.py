@@ -1,4 +1,4 @@
-"""What is told before an action goes out: the decision with all that it rests on, and each intent (Q-16)."""
+"""Lines before an action goes out: the decision with all that it rests on, and each intent (Q-16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers see of checkpoints and of steps that wait for a retry, and a run that is followed without its graph."""
+"""Views of checkpoints and of steps that wait for a retry, and a run that is followed without its graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wait orders as it begins and ends: the card of a task, the end of work elsewhere, another run (V-12, X-13)."""
+"""Orders of a wait as it begins and ends: the card of a task, the end of work elsewhere, another run (V-12, X-13)."""
 
 from __future__ import annotations
 
