@@ -101,7 +101,7 @@ def judge(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
         run_id=str(view.run_id),
-        run_reference=view.run.reference,
+        run_reference=transition.run.reference,
         run_requested_by=view.run.requested_by,
         run_trigger=view.trigger_type,
         run_step=step.key,

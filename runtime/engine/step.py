@@ -132,7 +132,7 @@ def _propose(p: Proposal) -> Next:
             workflow=view.workflow,
             run=str(view.run_id),
             step=p.step.key,
-            reference=view.run.reference,
+            reference=p.transition.run.reference,
         )
     except CountersealError as error:
         fail_expression(p.transition, p.step, error)

@@ -212,3 +212,32 @@ def test_an_order_to_start_a_run_is_traced_by_what_the_model_was_shown(monkeypat
     steps.begin(made, run.rows["a"], run.workflow, run.policy, known, run.nonce)
     ((first, order, *rest),) = handed
     assert (first, order.workflow, rest) == (made, "other", [run.workflow, run.policy, "chat"])
+
+
+AFTER = HEADED + "  - {id: n, set: {n: 1}, reference: R2}\n  - {id: a, do: probe.OP, with: {name: x}}\n"
+READS = (
+    "policy: reads\nversion: 1\nrules:\n"
+    "  - {id: r2, match: {connector: probe}, when: run.reference == 'R2', outcome: allow}\n"
+)
+
+
+def taken(operation: str, *, reference: str = "r") -> Any:
+    """The first move of a step that is taken in the append in which the step before it has named the run."""
+    text = AFTER.replace("OP", operation)
+    run = governed(text if reference == "r" else text.replace(", reference: R2", ""), READS)
+    run.claim("n")
+    view = run.view()
+    made = Transition(replace(view, run=replace(view.run, reference=reference)), run.workflow.graph)
+    row = run.rows["n"]
+    assert steps.begin(made, row, run.workflow, run.policy, Known(), run.nonce) == Over()
+    following = made.take("w", "n")
+    assert following is not None
+    return steps.begin(made, following, run.workflow, run.policy, Known(), run.nonce)
+
+
+@pytest.mark.req("Q-11")
+def test_a_step_that_is_taken_at_once_goes_by_the_name_that_its_run_has_just_got() -> None:
+    looked, same = taken("ticket.file"), taken("ticket.file", reference="R2")
+    assert looked.idempotency_key == same.idempotency_key, "the effect of a reference is one, whoever begins it"
+    assert looked.idempotency_key != taken("ticket.file", reference="R3").idempotency_key
+    assert isinstance(taken("effect.apply"), Perform), "policy reads the name that the run has now"
