@@ -19,6 +19,7 @@ from runtime.engine.lives import held_by
 from runtime.engine.outside import correlation_of, own_token
 from runtime.engine.states import WaitKind, WaitState
 from tests.engine.conftest import NOW, RUN_ID
+from tests.engine.governing import HEAD, governed
 from tests.engine.test_folds import approval, receipt, run_of, step, wait
 from tests.engine.test_moves_told import transition
 
@@ -73,3 +74,18 @@ def test_what_is_derived_of_a_step_is_of_its_iteration_and_of_its_lease() -> Non
     over = replace(wait(key=KEYS[0]), status=WaitState.COMPLETED)
     run.waits = {over.wait_id: over}
     assert [open_wait(run, key) for key in KEYS] == [None] * len(KEYS)
+
+
+LOOP = HEAD + (
+    "  - id: each\n    foreach: ${{ [1, 2] }}\n    as: n\n    max_parallel: 2\n    steps:\n"
+    "      - {id: a, do: probe.effect.apply, with: {name: x}}\n"
+)
+
+
+@pytest.mark.req("Q-11")
+def test_each_iteration_has_an_effect_of_its_own_even_with_the_same_input() -> None:
+    run = governed(LOOP)
+    for key in ("each[0].a", "each[1].a"):
+        run.drive(key)
+    keys = [row.idempotency_key for row in run.rows.values() if row.idempotency_key]
+    assert (run.sent, len({*keys})) == (["probe.effect.apply"] * 2, 2)
