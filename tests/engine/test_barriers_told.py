@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as copied
 from datetime import timedelta
 from typing import Any
 
@@ -241,3 +242,28 @@ def test_a_step_that_is_taken_at_once_goes_by_the_name_that_its_run_has_just_got
     assert looked.idempotency_key == same.idempotency_key, "the effect of a reference is one, whoever begins it"
     assert looked.idempotency_key != taken("ticket.file", reference="R3").idempotency_key
     assert isinstance(taken("effect.apply"), Perform), "policy reads the name that the run has now"
+
+
+@pytest.mark.parametrize("before", [None, "R1", "R2"])
+def test_a_step_names_its_run_whatever_its_name_was_before(before: str | None) -> None:
+    graph = loaded(AFTER.replace("OP", "effect.apply")).graph
+    state = unopened(RUN_ID, KEY, graph).state
+    state.reference = before
+    assert writes_of(graph, state, {}, "n", {"output": None}) == {"n": 1, "$reference": "R2"}
+
+
+def test_a_step_that_only_writes_has_no_output() -> None:
+    run = governed(AFTER.replace("OP", "effect.apply")).drive("n")
+    assert (run.rows["n"].status, run.rows["n"].output, run.rows["n"].writes) == (
+        "succeeded", None, {"n": 1, "$reference": "R2"},
+    )  # fmt: skip
+
+
+def test_an_action_is_for_the_system_of_the_connector_that_performs_it() -> None:
+    run = governed(EFFECT)
+    moved = run.workflow.operations["probe.effect.apply"].model_copy(update={"connector": "desk"})
+    run.workflow = copied(run.workflow, operations={"probe.effect.apply": moved})
+    run.systems = {"desk": "desk.example", "probe": "probe.example"}
+    run.drive()
+    (row,) = run.whole().run.receipts.values()
+    assert row.action["system"] == "desk.example"

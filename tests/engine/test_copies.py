@@ -210,6 +210,14 @@ def test_a_rested_run_keeps_nothing_of_steps_that_are_no_longer_open(name: str) 
     assert not getattr(run.rest(), name)
 
 
+def test_rest_keeps_every_vote_on_what_is_open() -> None:
+    run = full_run()
+    (vote,) = run.votes
+    run.votes = [replace(vote, person_id=name) for name in ("ana", "ben", "col", "dan")]
+    run.votes.insert(2, replace(vote, approval_id=UUID(int=99)))
+    assert [one.person_id for one in run.rest().votes] == ["ana", "ben", "col", "dan"]
+
+
 @pytest.mark.parametrize("span", [timedelta(0), timedelta(seconds=1)])
 def test_rest_drops_every_span_however_short(span: timedelta) -> None:
     run = full_run()

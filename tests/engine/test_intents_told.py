@@ -85,6 +85,7 @@ def test_a_decision_without_policies_or_people_says_so() -> None:
     record_decision(made, step(), Decision(Ruling.DENY, (), (), (), ("Nothing allows it.",)), ACTION, "f" * 64)
     told: Any = to_builtins(made._told[0].event)
     assert (made._told[0].actor.id, told["policies"], told["rules"], told["contributors"]) == ("none", [], [], None)
+    assert made.rows.stop == 6, "a policy that is published meanwhile judges instead"
 
 
 def test_each_decision_has_an_id_of_its_own() -> None:
