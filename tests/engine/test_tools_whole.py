@@ -66,8 +66,8 @@ RUN = "Run the workflow {}, and wait for its result."
         ),
         (lambda: of_people("who", "Find it", {}), offered("who", "Ask a person: Find it.", QUESTION)),
         (
-            lambda: of_people("who-is.it", "Find it", {"properties": {"a": {}, "b": {}}}),
-            offered("who-is_it", "Ask a person: Find it. The answer holds a, b.", QUESTION),
+            lambda: of_people("who-is.it", "Find it", {"properties": {"b": {}, "a": {}}}),
+            offered("who-is_it", "Ask a person: Find it. The answer holds b, a.", QUESTION),
         ),
         (lambda: Tool("n", ToolKind.PEOPLE, "s", "", {}), offered("n", "", NOTHING_TO_GIVE)),
     ],
