@@ -83,6 +83,25 @@ def test_a_call_is_in_the_requesters_words_although_others_have_said_them_too() 
     assert withheld.origins("alpha") == [[LOOKUP[0], LOOKUP[2], "unknown"]]
 
 
+@pytest.mark.parametrize(
+    ("said", "shown", "own"),
+    [
+        ("pay 5.50", 5.5, True),
+        ("pay 5.51", 5.5, False),
+        ("pay 1,000.00", 1000, True),
+        ("xabcdex", "abcde", True),
+        ("xabcdx", "abcd", False),
+        ("x abcd x", "abcd", True),
+        ("x ab-cde x", "abcde", True),
+        ("x ab-cd x", "abcd", False),
+    ],
+)
+def test_a_value_was_said_as_a_number_within_a_longer_text_or_as_a_word(said: str, shown: Any, own: bool) -> None:
+    """Short values are words of their own; longer ones may stand anywhere, whatever is between their letters."""
+    found = matcher_of([answer("a/1", {"t": said}), Heard("tool:t.get", {"n": shown}, "a/1/1")]).origins(shown)
+    assert found == ([["model"]] if own else [["field:t.get#/n", "tool:t.get"]])
+
+
 def test_a_call_is_remembered_until_its_result_comes() -> None:
     for between in ([answer("a/2", {"q": "made up"})], [Heard(PERSON, "yes"), answer("a/2"), answer("a/3")]):
         assert matcher_of([ASKED, answer("a/1", {"q": "INC0010001"}), *between, FOUND]).origins("alpha") == [LOOKUP]

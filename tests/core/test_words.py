@@ -52,8 +52,8 @@ TEXTS: dict[str, tuple[str, set[str], set[Any], set[str], list[str]]] = {
         set(),
         [],
     ),
-    "see www.a.b;c;d;e and x;y https://h.i'j'k at a1.b2.example or b.c!": (
-        "see www.a.b;c;d;e and x ; y https://h.i'j'k at a1.b2.example or b.c !",
+    "see www.a.b;c;d;e and x;y https://h.i'j'k at a1.b2.example, c.exam9 or b.c!": (
+        "see www.a.b;c;d;e and x ; y https://h.i'j'k at a1.b2.example , c.exam9 or b.c !",
         set(),
         set(),
         set(),
@@ -98,6 +98,11 @@ def test_a_text_is_cut_into_its_words(text: str) -> None:
     assert found == words
     assert "".join(cut.lexemes) == cut.folded == text.lower()
     assert cut.numbers == {Decimal(one) for one in words[1]}
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u180e"])
+def test_what_nobody_sees_is_no_blank(unseen: str) -> None:
+    assert Words.of(f"Ana{unseen}Lee").folded == f"ana{unseen}lee"
 
 
 @pytest.mark.parametrize("around", ["\t", "\n", " \r\n ", "\u00a0", "\u2003"])
