@@ -123,6 +123,15 @@ def test_an_expression_has_so_many_parts_and_grows_so_far(
         ("b.join('-')", 2),
         ("b.join('-----')", 6),
         ("(b + b).join('--')", 6),
+        # Any other text is as long as the longest that it is made of, and no shorter than one.
+        ("'x'.trim()", 1),
+        ("'x'.trim() + a", 2),
+        ("(a + a).trim()", 2),
+        ("dyn(a + a)", 2),
+        ("optional.of('x').orValue(a + a)", 2),
+        ("optional.of(a + a).orValue('x')", 2),
+        ("n > 1 ? 'x' : a + a + a", 3),
+        ("n > 1 ? a + a + a : 'x'", 3),
         ("strings.quote(a + a)", 4),
         # Keys, values and members of all entries add up.
         ("{'k': a}", 1),
