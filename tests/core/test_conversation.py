@@ -114,7 +114,7 @@ def test_a_result_without_a_step_is_a_source_of_its_label_alone() -> None:
 
 
 def test_each_field_that_holds_a_value_is_named() -> None:
-    rows = {"records": [{"a": "alpha", "b": "alpha"}, {"c": {"a": "alpha"}}], "alpha": 1}
+    rows: Any = {"records": [{"a": "alpha", "b": "alpha"}, {"c": {"a": "alpha"}}], "alpha": 1}
     matcher = matcher_of([ASKED, Heard("tool:t.get", rows, "a/1/1")])
     fields = [f"field:t.get#/records/{name}" for name in ("a", "b", "c/a")]
     assert matcher.origins("alpha") == [[*fields, "tool:t.get"]]
@@ -123,7 +123,8 @@ def test_each_field_that_holds_a_value_is_named() -> None:
 def test_what_is_carried_is_found_in_each_text_and_its_disguises() -> None:
     matcher = matcher_of([ASKED, Heard("tool:t.get", {"a": "secret word", "b": "other word"}, "a/1/1")])
     hidden = b64encode(b"the secret word").decode()
-    for texts in ([hidden, "x"], ["x", hidden], ["other word", hidden], {"p": "y", "q": [hidden]}):
+    several: list[Any] = [[hidden, "x"], ["x", hidden], ["other word", hidden], {"p": "y", "q": [hidden]}]
+    for texts in several:
         assert "t.get#/a" in matcher.carries(texts)
     assert matcher.carries(["other word", hidden]) == ["t.get#/a", "t.get#/b"]
 
