@@ -136,7 +136,7 @@ async def test_an_append_is_tried_until_postgresql_is_back_and_knows_of_all_trie
 
 
 async def test_an_outcome_that_is_settled_alone_is_known_all_the_same() -> None:
-    """It may be recorded after its lease ran out, with its next step and without."""
+    """An outcome may be recorded after its lease ran out, with its next step and without."""
     holder, append, _ = holding(WRONG, AWAY, moved(Over()))
     assert await holder.commit(build, known=True) == Over()
     assert append.how == [(True, True, 0), (False, True, 1), (False, True, 2)]

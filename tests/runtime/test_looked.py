@@ -32,7 +32,7 @@ def work(origins: Any) -> StartRun:
 async def test_where_a_result_came_from_is_asked_of_a_run_that_has_one(
     monkeypatch: pytest.MonkeyPatch, status: RunState, traced: bool, shaped: tuple[str, ...]
 ) -> None:
-    """Who shaped it are those of the other run, and not those who shaped its input."""
+    """People of the other run have shaped it, and not those who shaped its input."""
     asked: list[Any] = []
     row = {"status": str(status), "result": {"n": 1}, "error": {"code": "x"}}
 

@@ -97,7 +97,7 @@ async def test_a_group_of_slack_is_none_of_ours_though_it_has_its_name(monkeypat
 async def test_another_of_the_group_has_proposed_it_before(
     monkeypatch: pytest.MonkeyPatch, before: set[str], first: str | None, proposed: bool
 ) -> None:
-    """Somebody who is in the group today, the first by name of several. Who proposes it again is not noted again."""
+    """Take somebody who is in the group today, the first by name. Who proposes it again is not noted again."""
     group = frozenset({POLICY_APPROVERS})
     people = [Entry(name, name, active=name != "old", groups=group) for name in ("old", "dan", "bob", "ann")]
     asked = Recorded(monkeypatch)

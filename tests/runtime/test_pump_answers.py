@@ -33,7 +33,7 @@ from tests.support.pumping import (
 
 
 async def test_a_settle_is_answered_when_the_barrier_that_it_owed_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever goes on with the run then meets its next steps."""
+    """Callers that go on with the run then meet its next steps."""
     pumping, during = last_of_two(monkeypatch), list[bool]()
     move, barrier = pumping.move("p0"), Pump._barrier
 

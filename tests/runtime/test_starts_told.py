@@ -124,7 +124,7 @@ async def test_the_clock_of_a_start_may_be_off_by_the_whole_round_trip(
 
 
 def test_a_moment_without_a_zone_is_utc() -> None:
-    """Whatever the zone is in which the database tells the time."""
+    """The zone in which the database tells the time makes no difference."""
     here = NOW.astimezone(timezone(timedelta(hours=5)))
     workflow = compiled(FLOW)
     until = (NOW + timedelta(hours=1)).replace(tzinfo=None)
