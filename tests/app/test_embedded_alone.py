@@ -30,7 +30,7 @@ def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def stand_in(server: EmbeddedPostgres) -> Any:
-    """What stands in for its cluster."""
+    """The stand-in for its cluster."""
     return server._cluster
 
 

@@ -226,7 +226,7 @@ steps:
 
 
 def _strange() -> ValueError:
-    """What is raised for a declaration of another release, as it was frozen with a version."""
+    """The error of a declaration of another release, as it was frozen with a version."""
     with pytest.raises(ValidationError) as refused:
         Operation.model_validate({"name": "a.b.c", "new": 1})
     return refused.value
@@ -417,7 +417,7 @@ async def test_a_check_tells_what_is_missing_refused_or_not_compared_here(monkey
 def test_an_address_is_the_one_that_will_be_called(
     monkeypatch: pytest.MonkeyPatch, connector: str, literal: Any, fixed: Any, asked: str | None
 ) -> None:
-    """What a declaration fixes stands in the place of what a step gives."""
+    """The words that a declaration fixes stand in the place of what a step gives."""
     calls = [("step 'a'", "x.y.z", {"n": 1, **literal}), ("step 'b'", "x.y.z", {"n": 2, **literal})]
     monkeypatch.setattr(checking, "_calls", lambda _: calls)
     workflow: Any = SimpleNamespace(operations={"x.y.z": SimpleNamespace(connector=connector, name="z", params=fixed)})
