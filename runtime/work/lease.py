@@ -73,6 +73,8 @@ class Lease:
             async with asyncio.timeout(None) as self._call:
                 return await call()
         except TimeoutError:
+            if self._call is not None:
+                raise  # the lease is good: it was a deadline of the call itself
             raise LostLease from None
         finally:
             self._call = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -296,7 +297,7 @@ async def test_a_move_fails_once_and_not_after_it_was_made() -> None:
 
 
 async def test_a_call_that_ends_by_itself_in_time_is_no_lost_lease() -> None:
-    """A deadline of its own is its own affair only if the lease is still good."""
+    """A deadline of its own is its own affair if the lease is still good."""
     holder, _, _ = holding()
     lease = holder.lease
     lease.until = lease.now() + 60
@@ -307,12 +308,22 @@ async def test_a_call_that_ends_by_itself_in_time_is_no_lost_lease() -> None:
     assert await lease.call(lambda: ends(lambda: 7)) == 7
     assert lease._call is None
 
-    def wrong() -> Any:
-        raise WRONG
+    for error in (WRONG, TimeoutError("its own")):
 
-    with pytest.raises(RuntimeError):
-        await lease.call(lambda: ends(wrong))
-    assert (lease._call, lease.until > lease.now()) == (None, True)
+        def wrong(error: Exception = error) -> Any:
+            raise error
+
+        with pytest.raises(type(error), match=str(error)):
+            await lease.call(partial(ends, wrong))
+        assert (lease._call, lease.until > lease.now()) == (None, True)
+
+    def lost() -> Any:
+        lease.lost()
+        raise TimeoutError("its own, when the lease is lost")
+
+    with pytest.raises(LostLease):
+        await lease.call(lambda: ends(lost))
+    lease.until = lease.now() + 60
     assert not lease.lost()
     assert lease.until == 0.0
     with pytest.raises(LostLease):
