@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -304,7 +305,7 @@ def test_a_port_is_free_if_nobody_listens_at_it() -> None:
     assert [postgres_cluster._is_free(port) for port in (-1, 0, 65536, 70000)] == [False] * 4
     port = postgres_cluster.free_port()
     assert postgres_cluster._is_free(port)
-    with postgres_cluster.socket.socket() as other:
+    with socket.socket() as other:
         other.bind(("127.0.0.1", port))
         other.listen()
         assert not postgres_cluster._is_free(port)

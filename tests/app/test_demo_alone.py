@@ -205,7 +205,7 @@ async def test_a_play_reports_all_incidents_and_looks_until_each_has_its_bundle(
     monkeypatch.setattr(helper, "ask_for_help", ask_for_help)
     monkeypatch.setattr(story, "AUTO_SECONDS", 0.01 if late else 120.0)
     sleep = asyncio.sleep
-    monkeypatch.setattr(story.asyncio, "sleep", lambda seconds: sleep(seconds if late else 0))
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds: sleep(seconds if late else 0))
     acting: Any = Acting()
     seen: Any = Seen()
     faces: Any = "faces"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -62,7 +63,7 @@ async def test_a_demo_starts_the_stand_ins_then_counterseal_with_settings_of_its
     for name, stub in (("_process", process), ("_first_line", first_line), ("_healthy", healthy), ("_aws", moto)):
         monkeypatch.setattr(world, name, stub)
     monkeypatch.setattr(world, "free_port", lambda: 5001)
-    monkeypatch.setattr(world.secrets, "token_hex", lambda _: next(words))
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(words))
     monkeypatch.setenv("COUNTERSEAL_PORT", "9")
     monkeypatch.setenv("OF_OURS", "kept")
     async with world.demo_world(tmp_path / "home", aws=aws) as found:
@@ -255,7 +256,7 @@ async def test_counterseal_is_waited_for_until_it_is_well_or_has_ended(
 
     client, sleep = httpx.AsyncClient, asyncio.sleep
     monkeypatch.setattr(httpx, "AsyncClient", lambda: client(transport=httpx.MockTransport(answer)))
-    monkeypatch.setattr(world.asyncio, "sleep", lambda _: sleep(0))
+    monkeypatch.setattr(asyncio, "sleep", lambda _: sleep(0))
     late = refused is not None and refused[0] is DeadlineError
     monkeypatch.setattr(world, "START_SECONDS", 0.01 if late else 60.0)
     if refused is None:
@@ -291,7 +292,7 @@ async def test_a_child_is_asked_to_end_before_it_is_killed(
         begun.append((command, given))
         return running
 
-    monkeypatch.setattr(world.asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     monkeypatch.setattr(world, "STOP_SECONDS", 0.001 if not ends else 20.0)
     log = tmp_path / "a.log"
     log.write_text("of the demo before\n")

@@ -59,7 +59,7 @@ def made(clean_environment: pytest.MonkeyPatch) -> None:
 def test_a_worker_and_its_keepers_have_the_database_of_the_engine_and_their_lease() -> None:
     app: Any = app_of()
     lease = timedelta(seconds=77)
-    tools = ("Tools", "database", "definitions", {}, "me", lease, "groups", {})
+    tools: Any = ("Tools", "database", "definitions", {}, "me", lease, "groups", {})
     assert app.worker() == ("Worker", tools, "queue", {"concurrency": 5})
     assert app.sweeper() == ("Sweeper", "database", "definitions", {"lease": lease})
     assert app.scheduler() == ("Scheduler", "database", "queue", "me", {})
