@@ -301,6 +301,10 @@ ELSEWHERE: dict[str, tuple[str, type[Any], str | None, dict[str, Any], str]] = {
         "loop-of-many", RunOpened, None, {"channels": lambda channels: {**(channels or {}), "other": 1}},
         "began with other values than its expressions give",
     ),
+    "a write of another type": (
+        "loop-of-many", StepSucceeded, "each[0].one", {"values": lambda values: {**values, "total": True}},
+        "wrote something else than its expressions give",
+    ),
     "no write of a step": (
         "loop-of-many", StepSucceeded, "each[0].one", {"values": None},
         "wrote something else than its expressions give",
