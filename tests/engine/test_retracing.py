@@ -265,6 +265,16 @@ def test_whoever_may_have_started_it_at_that_time_is_tried() -> None:
     ]  # fmt: skip
 
 
+def test_a_decision_is_believed_if_anybody_who_may_have_started_the_run_gives_its_origins() -> None:
+    text = HEAD + "  - {id: a, do: probe.effect.apply, with: {name: '${{ trigger.who }}'}}\n"
+    run = Governed(load_workflow(text, "test.yaml", CATALOG), {"who": "ann"})
+    run.open()
+    driven(run.rule_by(TRACED))
+    assert derived(run, book_of(run), "requester", "trigger:test")
+    with pytest.raises(Divergence, match="was judged by other origins than its values have"):
+        derived(run, book_of(run), "requester")
+
+
 ELSEWHERE: dict[str, tuple[str, type[Any], str | None, dict[str, Any], str]] = {
     "the end of what went on outside": (
         "case-comes", WaitCompleted, "a", {"result": lambda result: {**result, "output": {"n": 6}}},
