@@ -76,10 +76,9 @@ class Crosscheck:
 
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
         """Check the signed statement's claims about the chain."""
-        workflow = self.history.workflow
+        workflow = self.history.workflow if isinstance(self.history.workflow, dict) else None
         wanted: JsonObject = {"first_seq": 0, "last_seq": report.count - 1, "count": report.count}
-        wanted |= {"head": report.head, "final": report.final}
-        wanted["workflow"] = workflow if isinstance(workflow, dict) else None
+        wanted |= {"head": report.head, "final": report.final, "workflow": workflow}
         for name, value in wanted.items():
             if predicate.get(name) != value or type(predicate.get(name)) is not type(value):
                 raise InputError(f"{name} differs between the signed statement and the events", where="statement")
@@ -87,7 +86,8 @@ class Crosscheck:
             raise InputError(f"the statement is about another run than {report.stream}", where="statement")
         policies = predicate.get("policies")
         listed = policies if isinstance(policies, list) else []
-        if {item.get("digest") for item in listed if isinstance(item, dict)} != set(self.history.policies):
+        digests = [item.get("digest") if isinstance(item, dict) else None for item in listed]
+        if not all(isinstance(each, str) for each in digests) or {*digests} != {*self.history.policies}:
             raise InputError("the policies differ between the signed statement and the events", where="statement")
         self._run = predicate
         return f"signed head and count are the chain's; redaction profile: {predicate.get('redaction')}"
@@ -138,7 +138,7 @@ class Crosscheck:
         if told is None:
             return
         by, reason = self.history.canceled or (None, None)
-        if not isinstance(told, dict) or told.get("by") != by:
+        if by is None or not isinstance(told, dict) or told.get("by") != by:
             raise InputError("canceled: it names another actor than the events", where=layout.RUN_FILE)
         try:
             _opened(layout.RUN_FILE, told, "reason", reason)

@@ -1,4 +1,4 @@
-"""What one claim takes, and what it costs: turns by weight, and starts that a tenant or a workflow may make."""
+"""Claims and what they take and cost: turns by weight, and starts that a tenant or a workflow may make."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def claimed(runtime: Any, most: int) -> list[str]:
 
 
 async def turns(runtime: Any, table: str, *names: str) -> list[Any]:
-    """Where the last turn of each began, and where its next one does."""
+    """The place at which the last turn of each began, and that of its next one."""
     column = f"{table[:-1]}_id"
     rows = await read(runtime.database, f"SELECT {column}, virtual_start, virtual_time FROM {table}")
     found = {name: (start, time) for name, start, time in rows}
@@ -62,7 +62,7 @@ async def turns(runtime: Any, table: str, *names: str) -> list[Any]:
 async def test_a_turn_costs_its_steps_by_the_weights_of_the_tenant_and_of_the_workspace(
     runtime: Any, others: float, beside: float, of_tenant: Any, of_workspace: Any
 ) -> None:
-    """``others`` is where the last turn of another tenant began, ``beside`` that of another workspace."""
+    """Charge a turn. The last one of another tenant began at ``others``, that of another workspace at ``beside``."""
     await tenant(runtime, "acme", weight=2.0, virtual_time=3.0)
     await tenant(runtime, "beta", virtual_start=others, virtual_time=others)
     await workspace(runtime, "acme", "main", weight=4.0, virtual_time=5.0)
@@ -101,7 +101,7 @@ async def test_next_is_the_tenant_and_then_the_workspace_that_has_had_the_least(
 
 
 async def starts(runtime: Any, table: str) -> Any:
-    """How many starts are left in a bucket, and if the time of it lies ahead."""
+    """The number of starts that are left in a bucket, and true if its time lies ahead."""
     ahead = "starts_left_at > now() + interval '5 minutes'"
     (row,) = await read(runtime.database, f"SELECT starts_left, {ahead} FROM {table}")
     return row
