@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from app import adapters
 from app.faces import Faces
@@ -36,8 +35,6 @@ log = structlog.get_logger(__name__)
 
 ACTOR = Actor("installation", "definitions_dir")
 CONFIGURED = "configured"
-# Raised if this release cannot read a published version: its text, or the declarations frozen with it.
-UNREADABLE = (CountersealError, ValidationError)
 
 _HEAD = re.compile(r"^(?P<kind>workflow|policy|directory):[ \t]*[\"']?(?P<name>[A-Za-z0-9._-]{1,100})", re.MULTILINE)
 
@@ -67,7 +64,7 @@ async def describe(
     }
     try:
         workflow = definitions.compiled(stored)
-    except UNREADABLE as error:
+    except CountersealError as error:
         return {**described, "definition_digest": None, "outline": None, "problem": str(error)}
     told = {"definition_digest": workflow.definition_digest, "outline": outline(workflow)}
     return {**described, **told, "problem": None}
@@ -194,7 +191,7 @@ async def _check(faces: Faces, connection: Connection, connectors: Connectors | 
         name = f"{version.name}@{version.version}"
         try:
             workflow = faces.definitions.compiled(version)
-        except UNREADABLE as error:
+        except CountersealError as error:
             problems.append(Unavailable("workflow", version.name, name, f"{name}: {error}"))
             continue
         lacking = {} if connectors is None else _lacking(workflow.connectors, connectors)

@@ -14,7 +14,6 @@ from pathlib import Path
 from uuid import UUID
 
 from app import adapters, storage
-from app.definitions import UNREADABLE
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.port import SETTINGS
@@ -129,7 +128,7 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         try:
             needed = definitions.compiled(version).connectors
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
-        except UNREADABLE as error:
+        except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))
     for one in unusable:
         yield Check(f"unavailable {one.kind} {one.name}".strip(), State.BROKEN, f"since the last start: {one.reason}")

@@ -146,6 +146,6 @@ class PolicyDocument(_Part):
     """A whole policy."""
 
     policy: Name
-    version: Annotated[int, Field(ge=1)]
+    version: Annotated[int, Field(ge=1, le=1_000_000)]
     applies: AppliesDocument | None = None
     rules: tuple[RuleDocument, ...]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from core.db import Database
     from policy.sets import PolicySet
 
+# The largest number that the database's integers hold.
+INT4_MAX = 2**31 - 1
+
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
     """Load the settings and set up logging. ``quiet``: only warnings and errors, beside a command's output."""

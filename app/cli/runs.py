@@ -31,7 +31,9 @@ RunId = Annotated[UUID, typer.Argument(help="The run's id.", parser=context.id_o
 async def start(
     workflow: Annotated[str, typer.Argument(help="The workflow's name.")],
     input_: Annotated[str, typer.Option("--input", help="The trigger as a JSON object, or @FILE.")] = "{}",
-    version: Annotated[int | None, typer.Option(min=1, help="A version; the newest without it.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, max=context.INT4_MAX, help="A version; the newest without it.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key starts one run.")] = None,
     workspace: Annotated[str | None, typer.Option(help="The workspace; COUNTERSEAL_WORKSPACE without it.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Wait for more steps when its own are done.")] = False,
@@ -92,7 +94,9 @@ async def listed(
 @run.command("show")
 async def show(
     run_id: RunId,
-    at: Annotated[int | None, typer.Option("--at", min=0, help="Show its state at this checkpoint instead.")] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", min=0, max=context.INT4_MAX, help="Show its state at this checkpoint instead.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show one run: its state, steps, receipts, agents turn by turn, and timeline."""
@@ -217,8 +221,8 @@ def _part(value: Any) -> dict[str, Any]:
 @run.command("diff")
 async def diff(
     run_id: RunId,
-    before: Annotated[int, typer.Argument(min=0, help="The number of one checkpoint.")],
-    after: Annotated[int, typer.Argument(min=0, help="The number of another.")],
+    before: Annotated[int, typer.Argument(min=0, max=context.INT4_MAX, help="The number of one checkpoint.")],
+    after: Annotated[int, typer.Argument(min=0, max=context.INT4_MAX, help="The number of another.")],
     as_json: Json = False,
 ) -> None:
     """Show what changed between two checkpoints of a run, as a JSON Patch with the values before."""

@@ -22,8 +22,8 @@ tenant = Commands(name="tenant", help="Tenants and their caps: create, set, list
 
 Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")]
 MaxConcurrency = Annotated[int | None, typer.Option(min=1, max=10_000, help="Steps executing at once.")]
-MaxRunsPerMin = Annotated[int | None, typer.Option(min=1, help="Runs started a minute.")]
-MaxWritesPerRun = Annotated[int | None, typer.Option(min=0, help="Side effects of one run.")]
+MaxRunsPerMin = Annotated[int | None, typer.Option(min=1, max=context.INT4_MAX, help="Runs started a minute.")]
+MaxWritesPerRun = Annotated[int | None, typer.Option(min=0, max=context.INT4_MAX, help="Side effects of one run.")]
 Weight = Annotated[float | None, typer.Option(min=0.001, max=1000, help="Share of the workers.")]
 
 _CAPS = ("max_concurrency", "max_runs_per_min", "max_writes_per_run", "weight")

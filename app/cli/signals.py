@@ -29,7 +29,8 @@ async def send(
     ] = None,
     token: Annotated[str | None, typer.Option(help="Only for the wait with this token.")] = None,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Only for the wait that was opened at this version of the run.")
+        int | None,
+        typer.Option(min=1, max=context.INT4_MAX, help="Only for the wait that was opened at this version of the run."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +81,9 @@ async def waits(
 async def extend(
     run_id: RunId,
     file: Annotated[Path, typer.Argument(help="The new steps: a document (YAML) with `steps`, and maybe `before`.")],
-    if_version: Annotated[int, typer.Option("--if-version", min=1, help="Its version, as `run show --json` has it.")],
+    if_version: Annotated[
+        int, typer.Option("--if-version", min=1, max=context.INT4_MAX, help="Its version, as `run show --json` has it.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Add steps to a run. Exit 4 if the run has another version by now."""

@@ -127,7 +127,7 @@ class Definitions:
         if (known := self._workflows.known(key)) is not None:
             return known
         file = f"{stored.name}@{stored.version}"
-        return self._workflows.put(key, load_workflow(stored.source, file, thaw_operations(stored.operations)))
+        return self._workflows.put(key, load_workflow(stored.source, file, thaw_operations(stored.operations, file)))
 
     async def directory(self, connection: Connection, tenant: str, digest: str | None) -> Directory:
         """The tenant's people: as published under this digest, or since, if another directory has taken its place."""

@@ -66,7 +66,7 @@ class DirectoryDocument(DocumentPart):
     """People, service accounts and groups of one tenant; publishing it replaces what was there."""
 
     directory: PersonName
-    version: Annotated[int, Field(ge=1)] = 1
+    version: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     people: Annotated[tuple[PersonDocument, ...], Field(max_length=10_000)]
     service_accounts: Annotated[tuple[ServiceAccountDocument, ...], Field(max_length=1_000)] = ()
     groups: dict[PersonName, tuple[PersonName, ...]] = Field(default_factory=dict)

@@ -105,9 +105,22 @@ def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
     )
 
 
-def thaw_operations(frozen: Mapping[str, Any]) -> Catalog:
-    """The catalog that a published version was compiled against."""
-    return Catalog({name: Operation.model_validate(value) for name, value in frozen.items()})
+def thaw_operations(frozen: Mapping[str, Any], file: str) -> Catalog:
+    """The catalog that a published version was compiled against.
+
+    ``InputError`` names the version, ``file``, and the operation whose declaration this release cannot read.
+    """
+    return Catalog({name: _thawed(name, value, file) for name, value in frozen.items()})
+
+
+def _thawed(name: str, value: Any, file: str) -> Operation:
+    try:
+        return Operation.model_validate(value)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = path_text(tuple(fault["loc"]))
+        words = f"was published with a declaration of {name} that this release cannot read: {place}: {fault['msg']}"
+        raise InputError(words, where=file, remedy="Publish it again, as a new version.") from None
 
 
 def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceNowStart:
@@ -155,11 +168,11 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
     Operations are those that were frozen with the version and with each extension; ``catalog`` has what the newest one
     may name besides.
     """
-    operations = dict(catalog.operations) if catalog is not None else {}
+    operations, file = dict(catalog.operations) if catalog is not None else {}, f"{base.name}@{base.version}"
     for mutation in reversed(mutations):
-        operations.update(thaw_operations(mutation.operations).operations)
+        operations.update(thaw_operations(mutation.operations, file).operations)
     operations.update(base.operations)
-    document = load_document(base.text, f"{base.name}@{base.version}")
+    document = load_document(base.text, file)
     content = validate(document, WorkflowDocument)
     steps = list(content.steps)
     newest = len(steps)

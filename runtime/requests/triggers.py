@@ -75,8 +75,8 @@ async def start_from_servicenow(
                 dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, event))
                 named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))
                 started.append(await start_run(connection, workflow, named))
-        except (InputError, ValueError) as error:
-            # All of this is found before anything is written of the run. ValueError: a declaration of another release.
+        except InputError as error:
+            # All of this is found before anything is written of the run.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
             unstarted.append(Unstarted(stored.name, stored.version, str(error)))
     # The tenant's row is locked last, because starting a run may wait for another request that starts the same.

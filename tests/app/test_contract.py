@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import typer
 
 from app.cli import root
+from app.cli.context import INT4_MAX
 from app.http.application import create_app
 from app.settings import load_settings
 from tests.support.whole import as_it_was
@@ -78,3 +80,6 @@ def test_the_contract_of_the_command_line_is_as_it_was() -> None:
 
     walk(typer.main.get_command(root), "")
     as_it_was(HERE / "whole_contract_cli.json", found)
+
+    numbers = [line for options in found.values() for line in options.values() if line.startswith("int")]
+    assert all(int(re.findall(r"max=(\d+)", line)[0]) <= INT4_MAX for line in numbers), "more than the database holds"

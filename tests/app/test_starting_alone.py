@@ -12,7 +12,6 @@ from uuid import UUID
 
 import pytest
 import structlog
-from pydantic import ValidationError
 
 from app import adapters, checking, definitions, doctor, storage
 from app.checking import Standing
@@ -22,7 +21,6 @@ from app.logins import Logins
 from app.outlining import outline
 from app.settings import load_settings
 from connectors.catalog import Source, load_catalog
-from connectors.operation import Operation
 from connectors.port import SETTINGS, Connectors
 from core.canonical import digest
 from core.db import FACES_ROLE
@@ -30,7 +28,7 @@ from core.errors import ConfigurationError, ConsistencyError, InputError, NotFou
 from core.terms import Stopped
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
-from runtime.definition.workflow import load_workflow
+from runtime.definition.workflow import load_workflow, thaw_operations
 from runtime.engine.pausing import Pause
 from runtime.requests import pausing, publishing, renewing
 from runtime.requests.policies import Published
@@ -225,10 +223,10 @@ steps:
 """
 
 
-def _strange() -> ValueError:
+def _strange() -> InputError:
     """The error of a declaration of another release, as it was frozen with a version."""
-    with pytest.raises(ValidationError) as refused:
-        Operation.model_validate({"name": "a.b.c", "new": 1})
+    with pytest.raises(InputError) as refused:
+        thaw_operations({"a.b.c": {"name": "a.b.c", "new": 1}}, "w@2")
     return refused.value
 
 

@@ -232,13 +232,29 @@ def test_a_version_keeps_the_declarations_that_it_was_published_with(declaration
     stored = json.loads(json.dumps(published.frozen_operations))
     changed = declarations(("in_doubt: probe\n", "in_doubt: idempotent\n"), ('"Set {name}"', '"Change {name}"'))
     now = load_workflow(text, "w.yaml", changed)
-    again = load_workflow(text, "w@1", thaw_operations(stored))
+    again = load_workflow(text, "w@1", thaw_operations(stored, "w@1"))
     assert again.operations["probe.effect.apply"].summary == "Set {name}"
     assert again.operations == published.operations
     assert again.definition_digest == published.definition_digest != now.definition_digest
     # Even where a later release has no such operation any more.
     with pytest.raises(DefinitionError):
         load_workflow(text, "w.yaml", load_catalog())
+
+
+@pytest.mark.req("V-4")
+def test_a_declaration_that_this_release_cannot_read_is_named_with_its_version(declarations: Any) -> None:
+    stored = json.loads(json.dumps(load_workflow(with_steps(A), "w.yaml", declarations()).frozen_operations))
+    (name, own), *_ = stored.items()
+    for strange, words in (
+        ({**own, "colour": "red"}, "colour: Extra inputs are not permitted"),
+        ({**own, "retry": {**own.get("retry", {}), "attempts": "many"}}, "retry.attempts: Input should be a valid"),
+    ):
+        with pytest.raises(InputError) as refused:
+            thaw_operations({**stored, name: strange}, "w@7")
+        assert refused.value.message.startswith(
+            f"was published with a declaration of {name} that this release cannot read: {words}"
+        )
+        assert (refused.value.where, refused.value.remedy) == ("w@7", "Publish it again, as a new version.")
 
 
 @pytest.mark.req("X-3")

@@ -100,7 +100,7 @@ async def test_one_workflow_that_cannot_be_started_holds_up_no_other(monkeypatch
         listening("first", 3),
         listening("odd", 4, when=1),
         listening("text", 8, when="true"),
-        listening("older", 5, broken=ValueError("of another release")),
+        listening("older", 5, broken=InputError("of another release")),
         listening("second", 6, when=True),
     ]
     store = Store(monkeypatch, *workflows, before=("second",))

@@ -255,7 +255,7 @@ async def test_an_event_is_kept_then_matched_and_what_became_of_it_is_noted(aske
         if one.name == "unreadable":
             raise InputError("cannot be read", where="steps")
         if one.name == "older":
-            raise ValueError("a declaration of another release")
+            raise InputError("was published with a declaration of another release")
         return one
 
     definitions: Any = SimpleNamespace(compiled=compiled)
