@@ -31,6 +31,7 @@ VALUES: list[tuple[Any, str, Any]] = [
     ("é\x1b[31m\u202e", "é\\x1b[31m\\u202e", "é\x1b[31m\u202e"),
     ("a\nb\tc\r'\"\\", "a\\nb\\tc\\r'\"\\", "a\nb\tc\r'\"\\"),
     ([1, "é"], '[1, "é"]', [1, "é"]),
+    (["a\u202e\x1b"], '["a\\u202e\\u001b"]', ["a\u202e\x1b"]),
     ({"id": ID, "at": EAST.astimezone(UTC)},) + 2 * ({"id": str(ID), "at": "2026-11-25T23:00:05+00:00"},),
     (ID, str(ID), str(ID)),
 ]
