@@ -118,10 +118,10 @@ async def test_a_vote_is_judged_until_it_stands(monkeypatch: pytest.MonkeyPatch)
         ("a deadlock", APPROVAL, True, dead, [ANSWER]),
         ("a question to Slack", asks_slack, True, None, [ANSWER]),
         ("a question to Slack, overtaken", asks_slack, True, None, [None], [ANSWER]),
-        ("a question to Slack under the lock", asks_slack, True, [None], [None], None, [ANSWER]),
         ("a question to Slack, which is not there", asks_slack, False, None, [ANSWER]),
         ("about a policy", policy, True, [None], [ANSWER]),
         ("about a policy, refused", policy, True, ANSWER),
+        ("about a policy, a question to Slack", of(SLACK, policy.terms.approvers[0]), True, [None], None, [ANSWER]),
     ):
         judged = Judged(monkeypatch, approval=approval)
         judged.found = [judged.appends(*one) if isinstance(one, list) else one for one in judgements]
