@@ -546,7 +546,10 @@ POLICIES = [
     Published("p", 2, "0123456789abcdef", True, dry_run=True, retired=True),
     Published("p", 2, "0123456789abcdef", False, dry_run=True, staged=True, consequences=CHANGES),
 ]
-UNUSABLE = [Unavailable("workflow", *(f"{ESCAPE}{each}" for each in ("bad", "bad.yaml", "No.")))]
+UNUSABLE = [
+    Unavailable("workflow", *(f"{ESCAPE}{each}" for each in ("bad", "bad.yaml", "No."))),
+    Unavailable("workflow", "worse", "worse.yaml", "Never."),
+]
 # What becomes of each of three documents, in their order.
 THREE = [
     Published("w", 2, "0123456789abcdef", True, retired=True, warnings=("Nobody decides.",), steps=(STEP_TOLD,)),

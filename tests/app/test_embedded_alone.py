@@ -55,6 +55,32 @@ def test_a_server_lives_in_one_folder_however_that_is_written(
     assert refused.value.remedy == "Set COUNTERSEAL_DATABASE_URL to a PostgreSQL of yours, or use WSL."
 
 
+@pytest.mark.parametrize("verb", ["start", "stop", "ensure_running"])
+def test_nobody_else_starts_or_stops_the_server_meanwhile(
+    root: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    server, alone = EmbeddedPostgres(root), list[bool]()
+    if verb != "start":
+        server.start()
+    stand_in(server).alive = verb == "stop"
+
+    def noted(name: str) -> Any:
+        was = getattr(stand_in(server), name)
+
+        def done(*given: Any) -> Any:
+            alone.append(file_locks.is_held(root / "server.lock"))
+            return was(*given)
+
+        return done
+
+    for name in ("launch", "stop"):
+        monkeypatch.setattr(stand_in(server), name, noted(name))
+    getattr(server, verb)()
+    assert alone == [True]
+    if verb != "stop":
+        server.stop()
+
+
 @pytest.mark.parametrize(
     "error",
     [OSError("no room"), PermissionError("no room"), subprocess.SubprocessError("no room")],

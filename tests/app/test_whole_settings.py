@@ -95,6 +95,7 @@ LIMITS: list[tuple[str, list[str], list[str]]] = [
     ("webhooks", [hook("a", 16)], [hook("a", 15)]),
     ("webhooks", [hook("a" * 63, 16)], [hook("a" * 64, 16)]),
     ("webhooks", [hook("0_-", 16)], [hook("_a", 16), hook("A", 16)]),
+    ("database_url", ["postgresql://u:p@h/d"], [" postgresql://u:p@h/d", "mysql://u:p@h/d", "postgresql://u:p@h"]),
     ("slack_api_url", ["http://a", "https://a/b"], ["https://", "//a", "ws://a"]),
     ("definitions_mode", ["strict", "warn"], ["off"]),
     ("log_format", ["console", "json"], ["text"]),

@@ -194,10 +194,11 @@ async def test_a_bundle_holds_the_texts_of_its_run_and_is_remembered_where_it_is
     assert found == (DocumentText("w", 4, "the text"), policies)
     assert connection.told == [(bundles._SOURCE, "acme", "w", 4), (bundles._POLICIES, "acme", ["d", "e"])]
     bundle: Any = SimpleNamespace(name="b", sha256="sha", bytes=b"12345")
-    stored: Any = SimpleNamespace(uri="u", version_id="v")
-    connection = Asked()
-    await bundles.remember(connection, book, bundle, stored, "k")
-    assert connection.told == [(bundles._REMEMBER, uid(1), "acme", 12, "b", "u", "v", "sha", 5, "k")]
+    for version in ("v", None):  # files have none
+        stored: Any = SimpleNamespace(uri="u", version_id=version)
+        connection = Asked()
+        await bundles.remember(connection, book, bundle, stored, "k")
+        assert connection.told == [(bundles._REMEMBER, uid(1), "acme", 12, "b", "u", version, "sha", 5, "k")]
 
 
 async def test_times_of_a_wait_are_its_own() -> None:
