@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.store import claims
-from tests.support.rows import ago, change, put, put_run, read
+from tests.support.rows import ago, change, put, put_run, read, uid
 
 # The rows are of no book.
 pytestmark = [pytest.mark.tampers, pytest.mark.req("Q-13")]
@@ -149,3 +149,22 @@ async def test_a_cap_that_limits_no_starts_lets_every_run_start(runtime: Any, ca
     await put(runtime.database, "caps", "acme", cap="w", **cap)
     await in_line(runtime, "acme", 1, 2, cap="w", starts_run=True)
     assert await claimed(runtime, 9) == ["s1", "s2"]
+
+
+@pytest.mark.req("O-8")
+async def test_the_queue_is_given_time_for_the_steps_that_it_has_and_for_no_others(runtime: Any) -> None:
+    await tenant(runtime, "acme")
+    was, held = ago(minutes=1), {"owner": "w", "lease_id": 9}
+    for run, key, status in (
+        (1, "a", "sent"),
+        (1, "b", "sent"),
+        (1, "c", "leased"),
+        (2, "a", "sent"),
+        (2, "b", "sent"),
+    ):
+        row = {"run_id": run, "step_id": run, "step_key": key, "status": status, "expires_at": was}
+        await put(runtime.database, "queue", "acme", **row, **(held if status == "leased" else {"owner": "w"}))
+    async with runtime.database.connection() as connection:
+        await claims.expected(connection, [(uid(1), "a"), (uid(1), "c"), (uid(2), "b")], LATER)
+    later = "SELECT run_id, step_key FROM queue WHERE expires_at > now() ORDER BY 1, 2"
+    assert await read(runtime.database, later) == [(uid(1), "a"), (uid(2), "b")]

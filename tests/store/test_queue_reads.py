@@ -52,7 +52,9 @@ async def test_steps_are_counted_where_they_are(runtime: Any) -> None:
         for claim in (claims.claim_next, claims.claim_next, claims.claim_next, claims.admit):
             assert await claim(connection, "w", LEASE)
     one = "(SELECT step_id FROM queue WHERE status = 'leased' AND tenant_id = 'alpha' LIMIT 1)"
-    await runtime.execute(f"UPDATE queue SET expires_at = now() - interval '1 s' WHERE step_id = {one}")
+    await runtime.execute(
+        f"UPDATE queue SET expires_at = now() - interval '1 s' WHERE step_id = {one} OR status = 'sent'"
+    )
     found = await seen(runtime)
     alpha, beta = found["alpha"], found["beta"]
     assert alpha.steps == {"pending": 2, "admitted": 1, "running": 2}

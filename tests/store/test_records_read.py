@@ -50,6 +50,7 @@ ALL = (("B", 2), ("a", 1), ("b", 3), ("c", 4))
         ({"where": {"odd": True}}, shown(("a", 1), ("b", 3))),
         ({"where": {"odd": True}, "limit": 1}, shown(("a", 1), truncated=True)),
         ({"where": {"odd": True, "n": 3}}, shown(("b", 3))),
+        ({"where": {"odd": True, "n": 3, "more": 1}}, shown()),
         ({"collection": "notes"}, shown(("a", 7))),
         ({"collection": "none"}, shown()),
     ],

@@ -196,3 +196,23 @@ async def test_what_models_have_used_is_that_of_the_run_and_of_all_runs_within_i
     assert [([one["input_tokens"] for one in usage], calls) for usage, calls in found] == [
         ([1, 2, 3, 4], 3), ([4], 1), ([4], 1), ([], 0),
     ]  # fmt: skip
+
+
+@pytest.mark.req("X-13")
+async def test_a_wait_was_opened_by_the_first_append_of_its_run_that_names_it(runtime: Any) -> None:
+    await two_tenants(runtime)
+    for run, n, waits in ((1, 1, ()), (1, 2, (5,)), (1, 3, (5, 6)), (1, 4, (6,)), (2, 1, (5, 6, 7))):
+        lines = orjson.dumps({"waits": [str(uid(wait)) for wait in waits]})
+        await put(runtime.database, "journal", "acme", run_id=run, n=n, lines=lines)
+    async with runtime.database.connection() as connection:
+        found = await journal.opened(connection, uid(1), [uid(5), uid(6), uid(7)])
+    assert found == {uid(5): 2, uid(6): 3}
+
+
+@pytest.mark.req("P-14")
+async def test_runs_above_are_those_of_the_same_tenant(runtime: Any) -> None:
+    await two_tenants(runtime)
+    for number, tenant, parent in ((1, "acme", 2), (2, "acme", 3), (3, "acme", 4), (4, "beta", 5), (5, "acme", None)):
+        above = {} if parent is None else {"parent_run_id": uid(parent)}
+        await put_run(runtime.database, tenant, number, **above)
+    assert [row[0].int for row in await read(runtime.database, f"{journal._ABOVE} ORDER BY 1", uid(1))] == [1, 2, 3]
