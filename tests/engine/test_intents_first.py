@@ -62,6 +62,7 @@ def intended(p: Proposal, authority: Authority = PLAIN, key: str = "k1") -> tupl
     assert isinstance(inputs, dict)
     work = intend(p, build_action(p.operation, inputs, p.known.before), key, authority)
     assert isinstance(work, Perform)
+    assert work.step == p.transition.run.steps["a"], "the step as it is now, with its key"
     (event,) = [one.event for one in p.transition._told if isinstance(one.event, ActionIntended)]
     return work, event
 
