@@ -163,7 +163,7 @@ async def test_frozen_declarations_that_cannot_be_read_make_only_that_version_un
         async with app.faces.database.transaction(settings.tenant) as connection:
             shown = await definitions.describe(connection, app.faces.definitions, settings.tenant, "restarted", 1)
         assert (shown["outline"], list(shown["operations"])) == (None, ["probe.effect.apply"])
-        assert "handler" in shown["problem"]
+        assert "a declaration of probe.effect.apply that this release cannot read" in shown["problem"]
     strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="restarted@1"):
