@@ -45,6 +45,7 @@ async def test_a_body_is_read_up_to_its_limit(chunks: list[int], announced: str 
         ([1, 1], "1000000", 2),
         ([1, 1], "9" * 4000, 2),
         ([1, 1], "0" * 6 + "999999", 2),
+        ([1, 1], "9" * 12 + "0" * 11 + "1", 2),
     ],
 )
 async def test_a_body_beyond_its_limit_is_read_no_further(

@@ -349,6 +349,10 @@ OF_RUNS: list[Case] = [
         ("signal", "send", "k", "--error", "lost", "--message", "Gone.", "--id", ""),
         0, {"signal": SignalAnswer(SignalCode.ENDED, "i")},
     ),
+    *(
+        (("signal", "send", "k", *more), 4, {"signal": SignalAnswer(SignalCode.STALE, "i")})
+        for more in (("--token", ""), ("--version", "5"))
+    ),
     (("signal", "send", "k", "--error", "gone"), 0, {"signal": SignalAnswer(SignalCode.ENDED, "i")}),
     (("signal", "send", "k", "--error", "lost", "--output", "1"), 2, {}),
     (("signal", "send", "k", "--error", "lost", "--output", ""), 2, {}),
@@ -378,6 +382,7 @@ BY_AGENT = structs.replace(
     CARD, title="Same", summary="Same", reverse="", changes=(), inputs=(), sources=(), rules=(),
     agent=Agent("triage", "gpt", 3, "ana", ("mail.read", "crm.look"), "It says so."),
 )  # fmt: skip
+WORDY = structs.replace(CARD, title="Same", summary="Same as ever", sources=(CARD.sources[0], *CARD.sources[::-1]))
 PLAIN = CardView(ID, "n", ApprovalKind.ACTION, CARD, CardState.PENDING)
 OF_PEOPLE: list[Case] = [
     (("approval", "list"), 0, {"approvals_page": [ROW_SHOWN]}),
@@ -387,6 +392,10 @@ OF_PEOPLE: list[Case] = [
     (("approval", "show", A), 0, {"approval": ROW_SHOWN, "view": PLAIN, "may_see_all": False}),
     (("approval", "show", A, "--as", "bob"), 0, {"approval": ROW_SHOWN, "view": VIEW, "may_see_all": True}),
     (("approval", "show", A), 0, {"approval": {**ROW, "card": BY_AGENT.to_json()}, "view": PLAIN, "may_see_all": True}),
+    (
+        ("approval", "show", A, "--as", "eve"),
+        0, {"approval": {**ROW, "card": WORDY.to_json()}, "view": PLAIN, "may_see_all": True},
+    ),
     (("approval", "show", A, "--as", "bob"), 4, {}),
     (("approval", "approve", A), 0, {"vote": COUNTED}),
     (("approval", "approve", A, "--reason", "Fine.", "--as", "bob"), 4, {"vote": REFUSED}),
@@ -577,6 +586,8 @@ OF_DOCUMENTS: list[Case] = [
       for more, done in (((), POLICIES[0]), (("--dry-run",), POLICIES[1]), (("--json",), POLICIES[2]))),
     *((("policy", "activate", "p@7", *more), 0, {"activate_policy": done})
       for more, done in (((), POLICIES[0]), (("--dry-run",), POLICIES[1]), (("--json",), POLICIES[2]))),
+    (("policy", "activate", "q@7"), 0, {"activate_policy": Published("q", 7, "0123456789abcdef", False, waits=True)}),
+    (("policy", "activate", "q@8"), 0, {"activate_policy": Published("q", 8, "0123456789abcdef", True, questions=1)}),
     (("policy", "activate", "a@b@12"), 0, {"activate_policy": POLICIES[3]}),
     *((("policy", "activate", name), 2, {}) for name in ("p", "@1", "p@", "p@x", "p@-1", "p@²", "p@1234567890")),
     (("policy", "activate", "p@123456789"), 0, {"activate_policy": POLICIES[3]}),
@@ -702,7 +713,15 @@ def test_a_process_runs_the_parts_of_its_command_and_says_where(
     assert ran == [("acme", frozenset, duties, "uvloop")] * 2
 
 
-@pytest.mark.parametrize(("line", "asked"), [((), (False, False)), (("--auto", "--aws", "moto"), (True, True))])
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ((), (False, False)),
+        (("--auto",), (True, False)),
+        (("--aws", "moto"), (False, True)),
+        (("--auto", "--aws", "moto"), (True, True)),
+    ],
+)
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_demo_ends_with_its_own_code(
     office: Office,

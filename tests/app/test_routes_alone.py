@@ -271,8 +271,10 @@ OF_SIGNALS = [
     Asked(SIGNAL, {}, signal=SignalAnswer(SignalCode.KEPT, "i")),
     Asked(SIGNAL, {"error": {"code": "c", "message": "m"}}, signal=SignalAnswer(SignalCode.STALE, "i")),
     Asked(SIGNAL, {"error": {"code": "c"}, "output": 0}),
+    Asked(SIGNAL, {"token": "", "output": ""}, signal=SignalAnswer(SignalCode.STALE, "i")),
     *(Asked(f"{SIGNAL}/extend", body, put_off=Later(RUN, "s", LATER, True))
-      for body in ({"for": "P1DT2H", "token": "t"}, {"until": "2030-01-01T00:00:00Z"}, {}, {"for": "soon"},
+      for body in ({"for": "P1DT2H", "token": "t"}, {"for": "P1D", "token": ""},
+                   {"until": "2030-01-01T00:00:00Z"}, {}, {"for": "soon"},
                    {"for": "P4000D"})),
 ]  # fmt: skip
 VOTES = f"approver POST /v1/approvals/{A}/votes"
@@ -289,6 +291,8 @@ OF_PEOPLE = [
     Asked(f"auditor GET /v1/approvals/{A}"),
     Asked(VOTES, {"choice": "reject", "reason": "No.", "digest": "d" * 64},
           vote=VoteAnswer(True, "counted", "Thanks.", "rejected", RUN)),
+    Asked(VOTES, {"choice": "approve", "digest": "", "reason": ""},
+          vote=VoteAnswer(False, "stale", "No.", "requested", RUN)),
     *(Asked(VOTES, {"choice": "approve"}, vote=VoteAnswer(False, code, "No.", "requested", RUN))
       for code in RefusalCode),
     *(Asked(f"auditor GET /v1/tasks?{one}", page=[STORED]) for one in ("state=completed", "group=leads")),
