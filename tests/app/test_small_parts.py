@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -273,27 +274,34 @@ async def test_the_database_is_the_one_that_is_named(
         return Logins("here" if url == "here" else "derived", None, given.get("database_url"))
 
     clean_environment.setattr(storage.logins, "of_owner", of_owner)
-    async with storage.server(load_settings(**given)) as found:
-        assert (found.faces, found.owner) == wanted
-        assert server.ended == 0
-    assert server.ended == (0 if given else 1)
+    for times, failing in enumerate((False, True), start=1):
+        with pytest.raises(RuntimeError, match="what it was for") if failing else nullcontext():
+            async with storage.server(load_settings(**given)) as found:
+                assert (found.faces, found.owner) == wanted
+                assert server.ended == (0 if given else times - 1)
+                if failing:
+                    raise RuntimeError("what it was for")
+        assert server.ended == (0 if given else times)
 
 
 @pytest.mark.parametrize(("extra", "taken"), [(0, True), (1, False)])
 def test_a_document_has_its_longest_length(tmp_path: Path, extra: int, taken: bool) -> None:
-    (tmp_path / "b.yaml").write_text("b")
+    (tmp_path / "b.yaml").write_text("\ufeffb")
     (tmp_path / "a.yaml").write_bytes(b"x" * (1024 * 1024 + extra))
     (tmp_path / "c.yml").write_text("c")
+    (tmp_path / "within").mkdir()
+    (tmp_path / "within" / "d.yaml").write_text("d")
     if taken:
         found = adapters.documents_in(tmp_path)
-        assert found == [Source(f"{tmp_path}/a.yaml", "x" * 1024 * 1024), Source(f"{tmp_path}/b.yaml", "b")]
+        assert found == [Source(f"{tmp_path}/a.yaml", "x" * 1024 * 1024), Source(f"{tmp_path}/b.yaml", "\ufeffb")]
     else:
         with pytest.raises(ConfigurationError, match=r"a\.yaml is larger than 1048576 bytes"):
             adapters.documents_in(tmp_path)
     assert adapters.documents_in(tmp_path / "nowhere") == []
     (tmp_path / "a.yaml").write_bytes(b"\xff")
-    with pytest.raises(ConfigurationError, match=r"a\.yaml is not UTF-8"):
+    with pytest.raises(ConfigurationError) as refused:
         adapters.documents_in(tmp_path)
+    assert refused.value.message == f"{tmp_path}/a.yaml is not UTF-8."
 
 
 def explained(policy: str, **told: Any) -> Any:

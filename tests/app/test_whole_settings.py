@@ -248,6 +248,8 @@ async def test_each_setting_of_a_connector_reaches_it(clean_environment: pytest.
     assert vars(connectors["servicenow"])["_settings"] == ServiceNowSettings(
         snow, ClientCredentials("sc", "ss"), "su", 60.0
     )
+    nameless = load_settings(servicenow_url=snow, servicenow_client_id="sc", servicenow_client_secret="ss")
+    assert adapters._servicenow(nameless, snow) == ServiceNowSettings(snow, ClientCredentials("sc", "ss"), None, 60.0)
     both = load_settings(servicenow_url=snow, servicenow_password="sp", **client)
     assert adapters._servicenow(both, snow) == ServiceNowSettings(snow, ClientCredentials("sc", "ss"), "su", 60.0)
     await connectors.aclose()
