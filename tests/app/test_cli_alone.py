@@ -114,7 +114,7 @@ QUEUES = [
         "acme", 2.0, 16, 5, 9, 4,
         (LaneQueue("main", 1.0, 2, 61.0, 1, 4, 1, {"approval": 2, "signal": 1}),
          LaneQueue("side", 1.0, 3, None, 2, 8, 2, {})),
-        (CapQueue("wide", 3, 1, 6, 7, 2), CapQueue("free", None, 0, 1)),
+        (CapQueue("wide", 3, 1, 6, 7, 2), CapQueue("free", None, 0, 1), CapQueue("spent", 2, 2, 1, 7, 0)),
         (MessageQueue("card", "pending", 6, 3600.0), MessageQueue("card", "failed", 1, 5.0)),
     ),
     TenantQueue(
