@@ -259,7 +259,7 @@ async def test_what_was_received_when_the_worker_is_stopped_is_not_thrown_away(m
 
     work.queue.receive = receives
     await asyncio.wait_for(work.worker.run(stop), SOON)
-    assert ([record for record, *_ in work.driven], delivery.told[-1]) == (["a"], "done")
+    assert ([record for record, *_ in work.driven], delivery.told[-1:]) == (["a"], ["done"])
 
 
 async def test_a_worker_that_is_stopped_finishes_what_is_under_way_and_claims_nothing_more(
