@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +11,10 @@ from typing import Any
 import pytest
 import structlog
 
-from app import wiring
+from app import adapters, faces, wiring
 from app.settings import load_settings
 from app.wiring import App
+from core.db import FACES_ROLE
 from runtime.keep.dispatcher import Delivered
 
 SHOWN = ("card", "remind", "escalate", "voided", "proposal", "note", "task")
@@ -93,3 +96,31 @@ async def test_cards_are_shown_where_there_is_a_messenger_and_a_channel(
             deliver = await handler("connection", SimpleNamespace(kind=kind))
         assert [(line["log_level"], line["kind"]) for line in captured] == [("info", kind)]
         assert await deliver() == Delivered()
+
+
+@pytest.mark.parametrize("token", [None, "xoxb-1"])
+@pytest.mark.parametrize("blobs", [None, "elsewhere"])
+async def test_faces_have_their_database_and_the_slack_that_the_settings_name(
+    monkeypatch: pytest.MonkeyPatch, token: str | None, blobs: Any
+) -> None:
+    did: list[Any] = []
+
+    @asynccontextmanager
+    async def opened(*given: Any) -> AsyncIterator[Any]:
+        did.append(given)
+        yield f"opened {len(did)}"
+        did.append(("closed", given))
+
+    monkeypatch.setattr(faces, "Database", lambda *given: opened("database", *given))
+    monkeypatch.setattr(adapters, "slack_client_of", lambda name, url: opened(name.get_secret_value(), url))
+    settings = load_settings(slack_bot_token=token, slack_api_url="https://slack.example/api/")
+    async with AsyncExitStack() as stack:
+        made: Any = await faces.faces_of(stack, settings, "the address", blobs)
+    database = ("database", "the address", FACES_ROLE)
+    client = ("xoxb-1", "https://slack.example/api/")
+    assert (made.settings, made.database, made.given_blobs) == (settings, "opened 1", blobs)
+    if token is None:
+        assert (made.slack, did) == (None, [database, ("closed", database)])
+    else:
+        assert made.slack == "opened 2"
+        assert did == [database, client, ("closed", client), ("closed", database)]

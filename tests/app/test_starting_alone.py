@@ -93,7 +93,7 @@ async def test_a_start_tells_what_it_did_and_what_is_unavailable(
         faces.did.append(("replace", tenant, problems))
 
     async def undecided(connection: Any, tenant: str) -> list[str]:
-        return ["Nobody decides a1."]
+        return ["Nobody decides a1.", "Nobody decides a2."]
 
     for name, stub in (("_renew", renew), ("_check", check), ("_misfits", misfit)):
         monkeypatch.setattr(definitions, name, stub)
@@ -123,10 +123,10 @@ async def test_a_start_tells_what_it_did_and_what_is_unavailable(
         ("info", "definition published", "new.yaml", "new", 2),
         ("info", "workflow retired", "old.yaml", "old", 4),
         ("warning", "definition not published", "left.yaml", "left", 5),
-        ("warning", "a question that nobody could decide", None, None, None),
+        *[("warning", "a question that nobody could decide", None, None, None)] * 2,
         *[("warning", "a definition is unavailable", None, None, None)] * len(lines),
     ]
-    assert reasons == ["It is older.", "Nobody decides a1.", *lines]
+    assert reasons == ["It is older.", "Nobody decides a1.", "Nobody decides a2.", *lines]
 
 
 async def test_the_people_of_a_folder_come_first_then_workflows_then_policies(tmp_path: Path) -> None:
