@@ -283,9 +283,10 @@ async def test_counterseal_is_waited_for_until_it_is_well_or_has_ended(
 async def test_a_child_is_asked_to_end_before_it_is_killed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, talks: bool, ends: bool, code: int | None, did: list[str]
 ) -> None:
-    running, begun = Process(ends=ends), list[Any]()
+    running: Any = Process(ends=ends)
+    begun = list[Any]()
 
-    async def start(*command: str, **given: Any) -> Process:
+    async def start(*command: str, **given: Any) -> Any:
         given["stderr"] = given["stderr"].name
         if not talks:
             given["stdout"] = given["stdout"].name
@@ -296,8 +297,9 @@ async def test_a_child_is_asked_to_end_before_it_is_killed(
     monkeypatch.setattr(world, "STOP_SECONDS", 0.001 if not ends else 20.0)
     log = tmp_path / "a.log"
     log.write_text("of the demo before\n")
-    async with world._process(["a", "b"], {"A": "b"}, log, talks=talks) as found:
-        assert found is running  # type: ignore[comparison-overlap]
+    process: Any = world._process
+    async with process(["a", "b"], {"A": "b"}, log, talks=talks) as found:
+        assert found is running
         running.returncode = code
     out = asyncio.subprocess.PIPE if talks else str(log)
     given = {"env": {"A": "b"}, "stdout": out, "stderr": str(log), "start_new_session": True}
