@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runtime.store import approvals, commits, faces, views
 
-PLACE = Path(__file__).resolve().parents[1] / "migrations" / "versions" / "0006_functions.sql"
+PLACE = Path(__file__).resolve().parents[1] / "migrations" / "versions" / "0007_functions.sql"
 # The engine's functions run with the caller's rights. The faces' functions run as an owner who never logs in, and see
 # one tenant's rows.
 _DEFINER = " SECURITY DEFINER\nSET search_path = pg_catalog, public, pg_temp"

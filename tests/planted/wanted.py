@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.faults import Fault, text_of
 
 SCHEMA = "migrations/versions/0006_tables.sql"
-FUNCTIONS = "migrations/versions/0006_functions.sql"
+FUNCTIONS = "migrations/versions/0007_functions.sql"
 RULES = "migrations/versions/0006_one_book.py"
 # Written into FUNCTIONS by tools/render_functions.py: what counts is what the database gets.
 RENDERED = ("commits.py", "parts.py", "faces.py", "journal.py")

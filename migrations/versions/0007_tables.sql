@@ -1,0 +1,1 @@
+-- What the next release changes in tables, columns, rights and triggers: one statement after the other, each ends with a semicolon.
