@@ -34,6 +34,7 @@ check: $(DEV) ## Check style, format, types and the direction of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/weight.py
 
 faults: $(DEV) ## Plant every fault of the register, and see that its tests find it (ONLY=name or area, SINCE=commit, JOBS=2)
 	@PYTHONPATH=. $(BIN)/python tools/plant.py $(if $(ONLY),--only $(ONLY)) $(if $(SINCE),--since $(SINCE)) --jobs $(or $(JOBS),2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import hashlib
 import hmac
 import json
@@ -42,12 +41,12 @@ from runtime.requests import policies, publishing
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
+from tests.support.app_stage import PEOPLE, POLICY, WEBHOOK_SECRET
 from tests.support.books import Books
 from tests.support.outside import Outside
 from tests.support.people import add_person
 from tests.support.trouble import Trouble
 
-WEBHOOK_SECRET = "a-webhook-secret-of-tests"
 SIGNING_SECRET = "a-slack-signing-secret"
 SLACK_TEAM = TEAM_ID
 TESTER = Actor("test", "tester")
@@ -114,39 +113,6 @@ steps:
   - id: danger
     do: probe.danger.apply
     with: {name: "${{ trigger.number }}", pin: "4711-secret"}
-"""
-
-POLICY = """
-policy: tests
-version: 1
-rules:
-  - id: effects
-    match: {operation: probe.effect.apply}
-    outcome: allow
-    because: It is a test.
-  - id: cases
-    match: {operation: probe.case.open}
-    outcome: allow
-    because: It is a test.
-  - id: dangers
-    match: {operation: probe.danger.apply}
-    outcome: needs_approval
-    tier: high
-    approvers: [{group: leads, of: 1}]
-    expires: PT1H
-    because: Danger needs a person.
-"""
-
-# Whoever runs the tests starts runs on the command line.
-PEOPLE = f"""
-directory: tests
-people:
-  - {{id: ann, name: Ann, slack: U0ANN}}
-  - {{id: bob, name: Bob, slack: U0BOB}}
-  - {{id: eve, name: Eve, slack: U0EVE}}
-  - {{id: tess, name: Tess, os: {getpass.getuser()}}}
-groups:
-  leads: [ann, bob]
 """
 
 

@@ -6,31 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.access import Role
 from app.definitions import prepare
-from evidence.chain import Actor
-from runtime.requests import publishing
-from tests.app.conftest import PEOPLE, POLICY
-
-TWO = POLICY.replace("version: 1", "version: 2").replace("because: It is a test.", "because: Two.")
-GROUP = PEOPLE + "  policy_approvers: [ann, bob]\n"
-
-
-async def admin(installation: Any, subject: str) -> Any:
-    return await installation.client(Role.ADMIN, subject=subject)
-
-
-async def active(installation: Any) -> str:
-    row = await installation.one(
-        "SELECT p.name || '@' || p.version FROM tenants t JOIN policies p ON p.digest = ANY (t.policy_digests)"
-    )
-    return str(row[0])
-
-
-async def people(installation: Any, text: str, person: str = "ann") -> Any:
-    faces = installation.app.faces
-    async with faces.database.transaction("default") as connection:
-        return await publishing.publish_directory(connection, "default", text, "p.yaml", Actor("person", person))
+from tests.support.app_activating import GROUP, TWO, active, admin, people
+from tests.support.app_stage import PEOPLE
 
 
 async def test_an_older_version_is_activated_by_name_and_the_audit_says_by_whom(installation: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.access import Role
-from tests.app.conftest import PEOPLE, POLICY
+from tests.support.app_stage import PEOPLE, POLICY
 
 FLOW = """
 workflow: NAME

@@ -1,10 +1,9 @@
-"""The contract of the faces, whole: each parameter, member and option, with its kind, its limits and its default."""
+"""The contracts of HTTP and of the command line: each parameter, member and option, its kind, limits and default."""
 
 from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +14,8 @@ from app.cli import root
 from app.cli.context import INT4_MAX
 from app.http.application import create_app
 from app.settings import load_settings
-from tests.support.whole import as_it_was
+from tests.support.golden import matches_golden
 
-HERE = Path(__file__).parent
 _WORDS = frozenset({"title", "description", "summary", "operationId", "tags"})
 
 
@@ -46,8 +44,9 @@ def _option(told: Any) -> str:
     return ", ".join([kind, *limits, *marks, *([f"default={told.default}"] if told.default not in (None, ()) else [])])
 
 
+@pytest.mark.golden
 @pytest.mark.req("U-8")
-def test_the_contract_over_http_is_as_it_was(clean_environment: pytest.MonkeyPatch) -> None:
+def test_the_contract_over_http_is_the_published_one(clean_environment: pytest.MonkeyPatch) -> None:
     faces: Any = SimpleNamespace(settings=load_settings(), slack=None, database=None, metrics=None)
     schema = create_app(faces).openapi()
     found: dict[str, Any] = {}
@@ -64,11 +63,12 @@ def test_the_contract_over_http_is_as_it_was(clean_environment: pytest.MonkeyPat
         members = {each: _line(item) for each, item in model.get("properties", {}).items()}
         rest = {each: item for each, item in model.items() if each != "properties"}
         found[name] = {**members, "": _line(rest)}
-    as_it_was(HERE / "whole_contract_http.json", found)
+    matches_golden("http", found)
 
 
+@pytest.mark.golden
 @pytest.mark.req("U-8")
-def test_the_contract_of_the_command_line_is_as_it_was() -> None:
+def test_the_contract_of_the_command_line_is_the_published_one() -> None:
     found: dict[str, Any] = {}
 
     def walk(command: Any, place: str) -> None:
@@ -79,7 +79,7 @@ def test_the_contract_of_the_command_line_is_as_it_was() -> None:
         found[place] = {" ".join(each.opts): _option(each) for each in command.params}
 
     walk(typer.main.get_command(root), "")
-    as_it_was(HERE / "whole_contract_cli.json", found)
+    matches_golden("command_line", found)
 
     numbers = [line for options in found.values() for line in options.values() if line.startswith("int")]
     assert all(int(re.findall(r"max=(\d+)", line)[0]) <= INT4_MAX for line in numbers), "more than the database holds"

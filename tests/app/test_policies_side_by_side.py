@@ -13,7 +13,7 @@ from app.access import Role
 from app.cli.outcome import Exit
 from evidence.chain import Actor
 from runtime.requests import publishing
-from tests.app.conftest import PEOPLE
+from tests.support.app_stage import PEOPLE
 
 NO = "policy: freeze\nversion: 1\nrules:\n  - {id: no, match: {connector: probe}, outcome: deny, because: Frozen.}\n"
 

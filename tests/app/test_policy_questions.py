@@ -12,7 +12,7 @@ from core.errors import AuthorizationError, DefinitionError
 from evidence.chain import Actor
 from runtime.definition.reserved import POLICY_CHANGE, POLICY_CHANGE_SOURCE
 from runtime.requests.starting import StartRequest, start_named
-from tests.app.test_activating import GROUP, TWO, active, admin, people
+from tests.support.app_activating import GROUP, TWO, active, admin, people
 
 THREE = GROUP.replace("policy_approvers: [ann, bob]", "policy_approvers: [ann, bob, eve]")
 CHANNEL = "C0INC"

@@ -30,9 +30,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from connectors.catalog import Catalog, load_catalog
 from connectors.exchange import tls
 from connectors.port import Before, Call
+from tests.support.connectors_sql import database, declared, outside, sql
+from tests.support.connectors_stage import KEY
 
-# No part of it is like another, as in a hash.
-KEY = "0123456789abcdef" + "fedcba9876543210" + "00112233445566778899aabbccddeeff"
+__all__ = ["database", "declared", "outside", "sql"]
+
 SYS_ID = "a" * 32
 
 

@@ -15,7 +15,7 @@ from connectors.port import Before, Call, Done, InDoubt, NotSent, Parked, Probe,
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
-from tests.connectors.conftest import KEY
+from tests.support.connectors_stage import KEY
 
 ID = "a" * 32
 At = Callable[..., Any]

@@ -28,7 +28,7 @@ from connectors.servicenow import client
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
-from tests.connectors.conftest import KEY
+from tests.support.connectors_stage import KEY
 
 MakeCall = Callable[..., Call]
 ID = "a" * 32

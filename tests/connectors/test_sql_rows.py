@@ -15,9 +15,7 @@ from connectors.port import Before, Done, InDoubt, NotSent, Refused
 from connectors.sql.connector import ROWS_DEFAULT, SqlConnector, SqlSettings
 from connectors.sql.link import Link, _said, values_of
 from core.canonical import INTEGER_MAX
-from tests.connectors.test_sql import call, customer, database, declared, document, loaded, outside, sql, told
-
-__all__ = ["database", "declared", "outside", "sql"]
+from tests.support.connectors_sql import call, customer, document, loaded, told
 
 PAIRS = """
 CREATE TABLE crm.pairs (id int, part text, status text, made text GENERATED ALWAYS AS (upper(status)) STORED,

@@ -29,9 +29,9 @@ from runtime.engine.replaying import Replay, replay, unopened
 from runtime.engine.step import begin
 from runtime.engine.told import Told, read_line
 from runtime.engine.transition import writes_of
-from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CATALOG, Governed
 from tests.support.agents import ALLOW
+from tests.support.engine_stage import KEY, RUN_ID
 
 USED = Usage("p", "m", 7, 3, "0.01")
 

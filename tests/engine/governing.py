@@ -53,8 +53,8 @@ from runtime.engine.step import begin, performed, unsent
 from runtime.engine.told import read_line
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
-from tests.engine.conftest import KEY, NOW, RUN_ID, Simulation
-from tests.runtime.conftest import ALLOW_ALL, OPERATIONS
+from tests.support.engine_stage import KEY, NOW, RUN_ID, Simulation
+from tests.support.runtime_stage import ALLOW_ALL, OPERATIONS
 
 CATALOG = load_catalog([Source("probe.yaml", OPERATIONS)])
 PEOPLE = Directory.of("d1", [Entry(name, name, groups=frozenset({"owners"})) for name in ("ana", "ben")])

@@ -13,30 +13,10 @@ from runtime.engine import waits
 from runtime.engine.instructions import OtherRun
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
+from tests.support.engine_agent_runs import APPLY, ASK, BOTH, LOOP, ONE, READ, SHAPE, WITHIN
 
 pytestmark = pytest.mark.req("P-14")
-ASK = """
-policy: asks
-version: 1
-rules:
-  - {id: model, match: {connector: model}, outcome: allow, because: It is a test.}
-  - {id: read, match: {operation: probe.value.read}, outcome: allow, because: It is a test.}
-  - id: effects
-    match: {operation: probe.effect.apply}
-    outcome: needs_approval
-    because: People look at effects.
-    approvers: [{group: owners}]
-  - id: mails
-    match: {operation: probe.mail.send}
-    outcome: needs_approval
-    because: People look at mails.
-    approvers: [{group: owners}]
-"""
 DENY = ASK.replace("needs_approval", "deny").replace("    approvers: [{group: owners}]\n", "")
-READ, APPLY = "probe_value_read", "probe_effect_apply"
-ONE = calls(call(APPLY, {"name": "a", "value": "1"}, "one"))
-BOTH = calls(call(APPLY, {"name": "a"}, "one"), call("ask_desk", {"question": "Why?"}, "two"))
-SHAPE = "result: {type: object, required: [n], properties: {n: {type: integer}}, additionalProperties: false}"
 
 
 def told(run: Piloted) -> dict[str, Any]:
@@ -498,9 +478,6 @@ def test_a_failed_call_is_told_and_may_be_tried_again() -> None:
     }
 
 
-WITHIN = agent().replace("        - probe.value.read\n", "        - {run: check@1, with: {name: ada}}\n")
-
-
 @pytest.mark.parametrize(("tokens", "limit"), [(41, "tokens"), (42, "")])
 def test_what_a_run_within_has_used_counts(tokens: int, limit: str) -> None:
     text = WITHIN.replace("      tools:", f"      limits: {{tokens: {tokens}}}\n      tools:")
@@ -534,23 +511,6 @@ def test_a_run_within_that_fails_is_told() -> None:
     other = OtherRun("failed_terminal", error={"class": "transport", "message": "no"})
     run = piloted(WITHIN, calls(call("check_1", {}, "one")), says("Done."), said_within=[other]).settled()
     assert told(run) == {"one": "failed"}
-
-
-LOOP = """
-workflow: agents
-version: 1
-channels: {found: {reduce: append}}
-steps:
-  - foreach: ${{ trigger.names }}
-    as: name
-    max_parallel: 2
-    steps:
-      - id: triage
-        agent: {model: script-given, instructions: Do it., input: "${{ name }}", tools: [probe.value.read],
-                limits: {turns: 1}}
-        set: {found: "${{ output.text }}"}
-        on_failure: [{set: {found: "${{ error.code }}"}}]
-"""
 
 
 def test_agents_of_a_loop_know_nothing_of_each_other() -> None:

@@ -14,47 +14,10 @@ from runtime.engine.events import AgentBegan, ApprovalRequested, DecisionMade
 from runtime.engine.instructions import OtherRun
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
+from tests.support.engine_agent_sources import EVIL, MEMORY, OWN, apply, one, read
 
 pytestmark = pytest.mark.req("P-14")
-OWN = """
-policy: own
-version: 1
-rules:
-  - {id: model, match: {connector: model}, outcome: allow}
-  - {id: read, match: {operation: probe.value.read}, outcome: allow}
-  - id: own
-    match: {operation: probe.effect.apply}
-    when: origin.name.all(o, 'requester' in o)
-    outcome: allow
-    otherwise: needs_approval
-    approvers: [{group: owners}]
-"""
 READ = "tool:probe.value.read"
-EVIL = "evil@x.example"
-MEMORY = """
-workflow: agents
-version: 1
-channels: {messages: {reduce: union, ledger: true}, found: {}}
-steps:
-"""
-ONE = """
-  - id: %(id)s
-    agent:
-      {model: script-given, instructions: "I am %(id)s.", input: "Do %(id)s.", tools: [%(tools)s],
-       remember: {channel: messages, turns: %(turns)s}}
-"""
-
-
-def one(name: str, tools: str = "probe.effect.apply", turns: int = 20) -> str:
-    return ONE % {"id": name, "tools": tools, "turns": turns}
-
-
-def apply(name: str, **more: str) -> dict[str, Any]:
-    return call("probe_effect_apply", {"name": name, **more})
-
-
-def read(name: str, **more: Any) -> dict[str, Any]:
-    return call("probe_value_read", {"name": name, **more})
 
 
 def decided(run: Piloted, operation: str = "probe.effect.apply") -> list[DecisionMade]:

@@ -15,7 +15,7 @@ from runtime.engine.ask import ladder
 from runtime.engine.transition import Transition
 from tests.engine import governing
 from tests.engine.governing import ASK, DENY, EFFECT, GATE, WRITE, Governed, governed
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.runtime_stage import ALLOW_ALL
 
 pytestmark = pytest.mark.req("Q-3")
 

@@ -14,9 +14,9 @@ from runtime.engine import waits
 from runtime.engine.instructions import Inquire, Known, LookUp, Over, Perform, ReadBefore, known_of
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
-from tests.engine.conftest import RUN_ID
 from tests.engine.governing import ASK, CASE, EFFECT, MAIL, TICKET, WRITE, Governed, governed
-from tests.engine.test_whole_books import again, canceled
+from tests.support.engine_scenes import again, canceled
+from tests.support.engine_stage import RUN_ID
 
 pytestmark = pytest.mark.req("Q-14")
 

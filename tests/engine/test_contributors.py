@@ -18,9 +18,9 @@ from runtime.engine.graph import Graph
 from runtime.engine.replaying import unopened
 from runtime.engine.run import State
 from runtime.engine.states import StepState, WaitKind, WaitState
-from tests.engine.conftest import KEY, OPERATIONS, RUN_ID
 from tests.engine.governing import CATALOG
 from tests.support.agents import agent
+from tests.support.engine_stage import KEY, OPERATIONS, RUN_ID
 
 # Whose mark lies on what, by one letter each.
 SHAPED = {

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from connectors.port import Done, NotSent, Probe, ProbeVerdict
 from runtime.engine.commit import Commit
 from tests.engine.governing import ASK, HEAD, Governed, governed
-from tests.engine.test_whole_books import driven
+from tests.support.engine_scenes import driven
 
 pytestmark = pytest.mark.req("Q-12")
 

@@ -12,7 +12,6 @@ from evidence.chain import Actor
 from runtime.engine import waits
 from runtime.engine.instructions import OtherRun, known_of
 from runtime.engine.step import begin
-from tests.engine.conftest import NOW
 from tests.engine.governing import (
     ASK,
     CASE,
@@ -27,7 +26,8 @@ from tests.engine.governing import (
     WRITE,
     governed,
 )
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.engine_stage import NOW
+from tests.support.runtime_stage import ALLOW_ALL
 
 
 @pytest.mark.req("U-4")

@@ -26,9 +26,9 @@ from runtime.engine.run import Run
 from runtime.engine.states import RunState, StepState
 from runtime.engine.told import Told, line_of, read_line
 from runtime.engine.transition import Transition
-from tests.engine.conftest import RUN_ID
 from tests.engine.governing import ASK, EFFECT, governed
-from tests.engine.test_folds import approval
+from tests.support.engine_folds import approval
+from tests.support.engine_stage import RUN_ID
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
 HEAD = ChainHead(f"run:{RUN}", 7, "0" * 64)

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from connectors.port import InDoubt, NotSent
 from runtime.engine.transition import REFERENCE_CHARACTERS_MAX
 from runtime.engine.waits import CORRELATION_CHARACTERS_MAX, TIMER_MAX
-from tests.engine.conftest import NOW
 from tests.engine.governing import DEDUPES, EFFECT, HEAD, Governed, governed
+from tests.support.engine_stage import NOW
 
 SIGNAL = HEAD + '  - {id: a, wait: {signal: s, correlate: "CORRELATE"}}\n'
 UNTIL = HEAD + '  - {id: a, wait: {until: "UNTIL"}}\n'

@@ -13,7 +13,7 @@ from runtime.engine.agent_given import weakest
 from runtime.engine.origins import Follower, carried, follower_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import unopened
-from tests.engine.conftest import KEY, RUN_ID
+from tests.support.engine_stage import KEY, RUN_ID
 
 CATALOG = load_catalog()
 HEAD = "workflow: w\nversion: 1\nreference: ${{ trigger.id }}\nchannels: {c: {}}\nsteps:\n"

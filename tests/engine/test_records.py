@@ -12,8 +12,8 @@ from runtime.engine.shared_rows import RecordRow
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from tests.engine.governing import EFFECT, HEAD, Governed, governed
-from tests.engine.test_folds import receipt
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.engine_folds import receipt
+from tests.support.runtime_stage import ALLOW_ALL
 
 ALLOW = "policy: records\nversion: 1\nrules: [{id: all, match: {connector: records}, outcome: allow}]\n"
 ASKS = ALLOW.replace("outcome: allow", "outcome: needs_approval, approvers: [{group: owners}]")

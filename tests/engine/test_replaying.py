@@ -19,8 +19,8 @@ from runtime.engine.replaying import Divergence, _variables, replay, unopened
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.told import Told, read_line
 from runtime.engine.transition import Transition, writes_of
-from tests.engine.conftest import KEY, NOW, RUN_ID
 from tests.engine.governing import CATALOG, CHILD, EFFECT
+from tests.support.engine_stage import KEY, NOW, RUN_ID
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}}\nsteps:\n"
 

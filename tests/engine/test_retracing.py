@@ -32,11 +32,11 @@ from runtime.engine.retracing import Retracing
 from runtime.engine.told import Told
 from runtime.engine.transition import Transition, writes_of
 from tests.engine.agents import piloted
-from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import CATALOG, HEAD, PEOPLE, Governed, governed
-from tests.engine.test_agent_sources import MEMORY, OWN, apply, one, read
-from tests.engine.test_whole_books import SCENES, book_of, driven
 from tests.support.agents import agent, calls, says
+from tests.support.engine_agent_sources import MEMORY, OWN, apply, one, read
+from tests.support.engine_scenes import SCENES, book_of, driven
+from tests.support.engine_stage import KEY, RUN_ID
 
 pytestmark = pytest.mark.req("P-14")
 ALONE = [name for name in SCENES if not name.startswith("extended")]

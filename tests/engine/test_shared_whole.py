@@ -20,8 +20,8 @@ from runtime.engine.sharing import _joined, _same, is_done, share
 from runtime.engine.states import EffectState
 from runtime.engine.transition import Transition
 from tests.engine.governing import CASE, EFFECT, TICKET, Governed, governed
-from tests.engine.test_lives import of_others, receipt, run_of, wait
-from tests.engine.test_sharing import OTHER, SHARED_CASE, begun, error_of, known_as, later, left
+from tests.support.engine_lives import of_others, receipt, run_of, wait
+from tests.support.engine_sharing import OTHER, SHARED_CASE, begun, error_of, known_as, later, left
 
 pytestmark = pytest.mark.req("Q-15")
 

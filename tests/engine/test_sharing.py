@@ -3,57 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
-from connectors.port import Done, NotSent, Parked, Refused
-from evidence.chain import Actor
+from connectors.port import Done, NotSent, Refused
 from runtime.engine import waits
-from runtime.engine.instructions import Shared
-from runtime.engine.lives import life_of, performed
 from runtime.engine.states import EffectState, WaitKind
-from tests.engine.governing import DENY, HEAD, TICKET, Governed, governed
+from tests.engine.governing import DENY, HEAD, TICKET, governed
+from tests.support.engine_sharing import PEOPLE, SHARED_CASE, begun, ended, error_of, known_as, later, left
 
 pytestmark = pytest.mark.req("Q-15")
 
-SHARED_CASE = HEAD + "  - {id: a, do: probe.case.share, with: {name: x}}\n"
 OTHER_CASE = HEAD + "  - {id: a, do: probe.case.share, with: {name: y}}\n"
-OTHER = UUID(int=9)
-PEOPLE = Actor("token", "t")
-
-
-def known_as(run: Governed, **more: Any) -> Shared:
-    """The effect that this run has performed, as the book of another one would tell it."""
-    ((receipt, life, wait),) = performed(run.whole().run).values()
-    assert life_of(receipt, wait) is life
-    return Shared(replace(receipt, run_id=OTHER), life, wait, **more)
-
-
-def later(shared: Shared, text: str) -> Governed:
-    """Another run that means the same effect."""
-    run = governed(text)
-    run.shared = shared
-    return run.drive()
-
-
-def begun() -> Governed:
-    return governed(SHARED_CASE, said=(Parked("case-1"),)).drive()
-
-
-def left() -> Governed:
-    run = begun()
-    run.attempt("a", lambda t, _: t.cancel(Actor("person", "p"), "enough"))
-    return run
-
-
-def ended(result: dict[str, Any]) -> Governed:
-    return begun().over("a", lambda t, s, wait: waits.complete(t, s, wait, result, PEOPLE)).drive()
-
-
-def error_of(run: Governed) -> Any:
-    return (run.rows["a"].last_error or {}).get("code")
 
 
 def test_what_is_done_is_reused_and_nothing_is_sent() -> None:

@@ -28,9 +28,9 @@ from runtime.engine.told import Diverged, shown_values
 from runtime.engine.transition import Transition
 from runtime.engine.waits import still_asks
 from runtime.engine.windows import NeedsItems, Window
-from tests.engine.conftest import KEY, RUN_ID
 from tests.engine.governing import ALLOW_ALL, CATALOG, EFFECT, GATE, WRITE, Governed, governed
-from tests.engine.test_whole_books import HANDS_OUT, SCENES, TASK, asked, book_of, driven
+from tests.support.engine_scenes import HANDS_OUT, SCENES, TASK, asked, book_of, driven
+from tests.support.engine_stage import KEY, RUN_ID
 
 pytestmark = pytest.mark.req("X-3")
 

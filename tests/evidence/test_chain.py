@@ -18,11 +18,9 @@ from msgspec.structs import replace
 from core.errors import InputError
 from evidence.chain import Actor, ChainHead, ChainReport, Event, EventType, append, line_of, timestamp, verify_lines
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS
+from tests.support.evidence_chain import AT, KEEPER, WORKFLOW, opened
 
-AT = datetime(2026, 11, 21, 10, 30, 0, 123456, tzinfo=UTC)
-KEEPER = Actor("keeper", "k1")
 HEAD = ChainHead.of("run:r1")
-WORKFLOW = {"name": "w", "version": 1, "digest": "0" * 64}
 
 ascii_keys = st.text(st.characters(max_codepoint=127), max_size=8)
 scalars = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=20)
@@ -30,10 +28,6 @@ audit_values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ascii_keys, inner, max_size=4), max_leaves=12
 )
 payloads = st.dictionaries(ascii_keys, audit_values, max_size=5)
-
-
-def opened(**data: Any) -> Event:
-    return Event(EventType.RUN_OPENED, KEEPER, AT, {"workflow": WORKFLOW, **data})
 
 
 def started(data: Any = None, at: datetime = AT) -> Event:

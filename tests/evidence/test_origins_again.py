@@ -18,10 +18,10 @@ from evidence.crosscheck import Crosscheck
 from evidence.origins import ANSWERED, BEGAN, DECIDED, SUCCEEDED, Event, Recount, counts, listed, recompute
 from runtime.engine.told import parts, shown_values
 from tests.engine.agents import Piloted, piloted
-from tests.engine.conftest import KEY
-from tests.engine.test_agent_runs import SHAPE
-from tests.engine.test_agent_sources import EVIL, MEMORY, OWN, apply, one, read
 from tests.support.agents import agent, call, calls, says
+from tests.support.engine_agent_runs import SHAPE
+from tests.support.engine_agent_sources import EVIL, MEMORY, OWN, apply, one, read
+from tests.support.engine_stage import KEY
 
 pytestmark = pytest.mark.req("P-14")
 ALLOWS = OWN.replace("    otherwise: needs_approval\n    approvers: [{group: owners}]\n", "    otherwise: allow\n")

@@ -13,7 +13,7 @@ from core.canonical import canonical_bytes
 from evidence.bundle import BundleContent, DocumentText, assemble
 from evidence.chain import EventType
 from evidence.verify import verify_unsigned
-from tests.evidence.test_every_member import canceled, full, said, verified
+from tests.support.evidence_every_member import canceled, full, said, verified
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
 

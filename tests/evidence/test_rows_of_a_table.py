@@ -14,7 +14,7 @@ from evidence import container, layout
 from evidence.bundle import assemble, build_bundle
 from evidence.chain import EventType
 from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
-from tests.evidence.test_signing import P256Signer
+from tests.support.evidence_signing import P256Signer
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
 

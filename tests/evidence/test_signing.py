@@ -10,26 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa, x25519
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from core.canonical import sha256_hex
 from core.errors import ConfigurationError, InputError
 from evidence.signing import Algorithm, FileSigner, PublicKey, open_envelope, pae, seal_envelope
+from tests.support.evidence_signing import P256Signer
 
 KIND = "application/vnd.in-toto+json"
-
-
-class P256Signer:
-    """Signs as a key service would, with the port's second algorithm."""
-
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.public_key = PublicKey.of(self._key.public_key())
-
-    def sign(self, data: bytes) -> bytes:
-        return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
 
 
 def test_pae_is_that_of_the_specification() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +11,13 @@ from evidence import layout
 from evidence.chain import ChainHead, Event, EventType, append
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor
 from evidence.receipts import LateAnswer, ReceiptStatus, contradiction
-from tests.evidence.test_chain import AT, opened
-from tests.support.whole import as_it_was
-
-EXPECTED = Path(__file__).with_name("whole_vocabulary.json")
+from tests.support.evidence_chain import AT, opened
+from tests.support.golden import matches_golden
 
 
+@pytest.mark.golden
 @pytest.mark.req("U-7")
-def test_the_vocabulary_is_as_it_was() -> None:
+def test_the_vocabulary_is_that_of_the_golden_file() -> None:
     found: dict[str, Any] = {
         str(kind): {
             "streams": [name for name, kinds in (("run", RUN_EVENTS), ("tenant", TENANT_EVENTS)) if kind in kinds],
@@ -32,7 +30,7 @@ def test_the_vocabulary_is_as_it_was() -> None:
         algorithm: layout.readme("r1", "acme", "k1", algorithm).splitlines()
         for algorithm in ("ed25519", "ecdsa-p256-sha256")
     }
-    as_it_was(EXPECTED, found)
+    matches_golden("events", found)
 
 
 @pytest.mark.parametrize("kind", sorted(REQUIRED_DATA))

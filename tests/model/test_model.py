@@ -36,10 +36,10 @@ from runtime.engine import doubt
 from runtime.requests import pausing
 from runtime.requests.steering import cancel_run
 from tests.model.world import OWNERS, TENANTS, WORKFLOW, Held, Model, Watched, policy
-from tests.runtime.conftest import ACTOR, Runtime, probes, wrong_in
 from tests.support.arrivals import Arrivals
 from tests.support.book import Approval
 from tests.support.databases import Databases
+from tests.support.runtime_stage import ACTOR, Runtime, probes, wrong_in
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 # Few long examples: making a database for each, and letting everything finish in it, takes longer than the steps.

@@ -10,19 +10,7 @@ import pytest
 
 from runtime.requests.looking import Looking
 from tests.support.agents import Agents, call, calls, says
-
-APPROVAL = """
-policy: some-ask
-version: 1
-rules:
-  - {id: model, match: {connector: model}, outcome: allow, because: It is a test.}
-  - {id: read, match: {operation: probe.value.read}, outcome: allow, because: It is a test.}
-  - id: ask
-    match: {operation: probe.effect.apply}
-    outcome: needs_approval
-    because: People look at effects.
-    approvers: [{group: leads}]
-"""
+from tests.support.runtime_agents import APPROVAL
 
 
 @pytest.mark.req("P-14")

@@ -17,10 +17,10 @@ from runtime.definition.catalog import Definitions
 from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
 from sandbox.faults import Effect, Fault, FaultKind
-from tests.runtime.test_agents import APPROVAL
-from tests.runtime.test_agents_waiting import doubted
-from tests.runtime.test_retrying import Evidence
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_agents_waiting import doubted
+from tests.support.runtime_retrying import Evidence
 
 pytestmark = pytest.mark.req("P-14")
 APPLY = call("probe_effect_apply", {"name": "a"}, "one")

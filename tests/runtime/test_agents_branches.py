@@ -10,9 +10,9 @@ import pytest
 from connectors.port import InDoubt
 from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
-from tests.runtime.test_agents import APPROVAL
-from tests.runtime.test_agents_waiting import doubted
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_agents_waiting import doubted
 
 pytestmark = pytest.mark.req("P-14")
 APPLY = call("probe_effect_apply", {"name": "a"}, "one")

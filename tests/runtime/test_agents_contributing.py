@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.test_agents import APPROVAL
 from tests.support.agents import Agents, call, calls, says
+from tests.support.runtime_agents import APPROVAL
 
 pytestmark = pytest.mark.req("P-14")
 FIRST = calls(call("probe_effect_apply", {"name": "a"}, "one"))

@@ -9,10 +9,10 @@ import pytest
 
 from runtime.requests.looking import Looking
 from runtime.store import journal
-from tests.runtime.test_agent_origins import OWN
-from tests.runtime.test_agents import APPROVAL
-from tests.runtime.test_retrying import Evidence
 from tests.support.agents import ALLOW, Agents, call, calls, says
+from tests.support.runtime_agent_origins import OWN
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_retrying import Evidence
 
 pytestmark = pytest.mark.req("P-14")
 ONE = """

@@ -12,9 +12,10 @@ import pytest
 from connectors.port import InDoubt, Refused
 from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
-from tests.runtime.test_agents import APPROVAL
-from tests.runtime.test_retrying import Evidence
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_agents_waiting import doubted
+from tests.support.runtime_retrying import Evidence
 
 pytestmark = pytest.mark.req("P-14")
 BOTH = calls(call("probe_effect_apply", {"name": "a"}, "one"), call("ask_desk", {"question": "Why?"}, "two"))
@@ -69,14 +70,6 @@ async def test_a_failed_call_is_told_and_may_be_tried_again(agents: Agents) -> N
     assert statuses(agents) == {"one": "failed", "two": "done"}
     assert "There is no a." in agents.results()["one"]
     assert len(agents.runtime.outside.effects) == 1
-
-
-async def doubted(runtime: Any) -> None:
-    """Let so much time pass that people are asked about what was sent."""
-    await runtime.time_passes()
-    await runtime.trouble.make_waits_due("retry")
-    await runtime.sweep()
-    await runtime.worker().work_off()
 
 
 async def test_a_doubt_outlives_its_agent(agents: Agents) -> None:

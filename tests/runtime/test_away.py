@@ -16,7 +16,7 @@ from evidence.blobs import StoredBlob
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.store import outbox
-from tests.runtime.test_voting import Board, Office
+from tests.support.runtime_voting import Board, Office
 
 Weather = Callable[[], CountersealError | None]
 

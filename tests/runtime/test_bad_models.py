@@ -11,8 +11,8 @@ from runtime.engine.agent_node import Limits
 from runtime.engine.agent_plan import reached
 from runtime.engine.agent_state import Agent
 from runtime.engine.fold.of_agents import used
-from tests.runtime.test_agents import APPROVAL
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
+from tests.support.runtime_agents import APPROVAL
 
 pytestmark = pytest.mark.req("P-14")
 DENY = ALLOW.replace(

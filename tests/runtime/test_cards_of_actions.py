@@ -12,7 +12,7 @@ from core.terms import Stopped
 from evidence.chain import Actor
 from runtime.requests import pausing
 from runtime.requests.voting import Voting
-from tests.runtime.test_again import ALLOW, ASKED, PROBED, approved_by, begun
+from tests.support.runtime_again import ALLOW, ASKED, PROBED, approved_by, begun
 
 pytestmark = pytest.mark.req("O-3")
 MAIL = "probe.mail.send"

@@ -18,7 +18,7 @@ from runtime.keep.bundling import Bundling, write_again
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.voting import Voting
 from runtime.store import approvals, read_models
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.runtime_stage import ALLOW_ALL
 from tests.support.tampering import Tampering
 
 RAISE = """

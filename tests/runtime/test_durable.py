@@ -5,22 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from uuid import UUID, uuid5
 
 import pytest
 
 from connectors.port import Done, InDoubt, NotSent, Parked, Refused
 from runtime.requests.steering import cancel_run
+from tests.support.runtime_durable import correlation
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {got: {}, why: {}}\nsteps:\n"
 CASE = HEAD + "  - {id: case, do: probe.case.open, with: {name: a}, set: {got: '${{ output.papers }}'}%s}\n"
 AFTER = "  - {id: after, do: probe.effect.apply, with: {name: after}}\n"
 
 CHASE = "workflow: chase\nversion: 1\nsteps:\n  - {id: c, do: probe.effect.apply, with: {name: chase}}\n"
-
-
-def correlation(run_id: UUID) -> str:
-    return str(uuid5(run_id, "external:case"))
 
 
 async def external(runtime: Any) -> Any:

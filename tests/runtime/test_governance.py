@@ -7,17 +7,10 @@ from typing import Any
 import pytest
 
 from connectors.port import NotSent, Refused, Usage
-from tests.runtime.test_again import approved_by
+from tests.support.runtime_again import approved_by
+from tests.support.runtime_governance import ALLOW, EFFECT
 
-EFFECT = """
-workflow: effect
-version: 1
-reference: ${{ run.id }}
-steps:
-  - {id: a, do: probe.effect.apply, with: {name: a}}
-"""
 TWO = EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: b}}\n"
-ALLOW = "policy: allow\nversion: 1\nrules: [{id: all, match: {connector: probe}, outcome: allow}]\n"
 ANOTHER = ALLOW.replace("version: 1", "version: 2")
 BY_AMOUNT = """
 policy: amount

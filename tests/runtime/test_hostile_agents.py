@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.test_agents import APPROVAL
-from tests.runtime.test_pausing import pause, resume
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_pausing import pause, resume
 
 pytestmark = pytest.mark.req("P-14")
 READ = call("probe_value_read", {"name": "a"}, "one")

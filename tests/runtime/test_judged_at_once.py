@@ -9,7 +9,7 @@ import pytest
 
 from runtime.keep.reviewing import review_question
 from runtime.requests.steering import cancel_run
-from tests.runtime.test_again import ALLOW, ASKED, DENY, PROBED, STEPS, UPDATED, approved_by, begun
+from tests.support.runtime_again import ALLOW, ASKED, DENY, PROBED, STEPS, UPDATED, approved_by, begun
 
 UNRELATED = "  - {id: b, match: {operation: probe.secret.send}, outcome: deny}\n"
 

@@ -12,21 +12,9 @@ from core.errors import InputError
 from runtime.requests.signaling import ID_CHARACTERS_MAX, KEY_CHARACTERS_MAX
 from runtime.requests.steering import cancel_run
 from runtime.store.inbox import KEPT_FOR
+from tests.support.runtime_kept_signals import HEAD, MORE, PAID, TRIGGER, begun
 
-HEAD = "workflow: w\nversion: 1\nreference: ${{ trigger.ref }}\nchannels: {got: {reduce: append}}\nsteps:\n"
-PAID = "  - {id: paid, wait: {signal: paid}, set: {got: '${{ output.amount }}'}}\n"
-MORE = PAID.replace("id: paid", "id: more")
 PAUSE = "  - {id: pause, wait: {for: PT1H}}\n"
-TRIGGER = {"ref": "c1"}
-
-
-async def begun(runtime: Any, text: str, refs: str = "1") -> list[UUID]:
-    await runtime.tenant()
-    await runtime.policy()
-    await runtime.publish(text)
-    runs = [(await runtime.start("w", TRIGGER, ref=ref)).run_id for ref in refs]
-    await runtime.worker().work_off()
-    return runs
 
 
 async def say(runtime: Any, amount: int) -> Any:

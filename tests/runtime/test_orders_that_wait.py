@@ -9,10 +9,8 @@ import pytest
 from core.errors import ConsistencyError
 from runtime.keep import errands
 from runtime.requests.steering import cancel_run
-from tests.runtime.test_children import WAITING, begun, child_of
-from tests.runtime.test_voting import Office, office
-
-__all__ = ["office"]
+from tests.support.runtime_children import WAITING, begun, child_of
+from tests.support.runtime_voting import Office
 
 
 @pytest.mark.req("V-13")

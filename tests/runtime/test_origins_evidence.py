@@ -20,9 +20,9 @@ from evidence.verify import verify_unsigned
 from runtime.engine import agent_heard
 from runtime.engine.told import parts, shown_values
 from runtime.keep.bundling import Bundling, Material, content_of
-from tests.runtime.test_agent_origins import OWN, apply, go, read
-from tests.runtime.test_retrying import Evidence
 from tests.support.agents import Agents, calls, says
+from tests.support.runtime_agent_origins import OWN, apply, go, read
+from tests.support.runtime_retrying import Evidence
 
 SEEN = (
     OWN.replace("    otherwise: needs_approval\n    approvers: [{group: leads}]\n", "    otherwise: allow\n").replace(

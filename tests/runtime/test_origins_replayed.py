@@ -17,9 +17,9 @@ from runtime.requests.looking import Looking
 from runtime.requests.publishing import publish_directory
 from runtime.requests.replaying import again
 from runtime.store import books, documents
-from tests.runtime.test_agent_origins import OWN, apply, go, read
-from tests.runtime.test_origins import ACT, HEAD, started, world
 from tests.support.agents import Agents, calls, says
+from tests.support.runtime_agent_origins import OWN, apply, go, read
+from tests.support.runtime_origins import ACT, HEAD, started, world
 
 pytestmark = [pytest.mark.req("P-14"), pytest.mark.req("P-9")]
 OTHERS = "other origins than its values have"

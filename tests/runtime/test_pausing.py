@@ -9,12 +9,11 @@ import pytest
 
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.terms import Stopped
-from evidence.chain import Actor
 from runtime.requests import pausing
 from runtime.store import sweeps
-from tests.runtime.test_again import ALLOW, approved_by, begun, in_doubt
+from tests.support.runtime_again import ALLOW, approved_by, begun, in_doubt
+from tests.support.runtime_pausing import KINDS, OPS, pause, resume
 
-OPS = Actor("person", "olga")
 STEPS = """
 workflow: w
 version: 1
@@ -27,18 +26,6 @@ WRITES = STEPS % "probe.effect.apply, with: {name: b}"
 READS = STEPS % "probe.value.read, with: {name: b}"
 DIFFS = STEPS % "probe.record.update, with: {name: b, fields: {priority: high}}"
 BEGINS = STEPS % "probe.case.open, with: {name: b}"
-KINDS = {"tenant": "", "workflow": "w", "connector": "probe", "run": "RUN"}
-
-
-async def pause(runtime: Any, what: str, run_id: Any = None, reason: str = "An emergency.") -> Any:
-    name = KINDS[what].replace("RUN", str(run_id))
-    verb = (runtime.faces, runtime.definitions, "acme", Stopped(what), name)
-    return await pausing.pause(*verb, reason, OPS)
-
-
-async def resume(runtime: Any, what: str, run_id: Any = None) -> Any:
-    name = KINDS[what].replace("RUN", str(run_id))
-    return await pausing.resume(runtime.faces, runtime.definitions, "acme", Stopped(what), name, "", OPS)
 
 
 async def names(runtime: Any) -> list[str]:

@@ -13,8 +13,8 @@ from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundE
 from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
 from runtime.requests.putting_off import PutOff, put_off
+from tests.support.runtime_put_off import ASKS
 
-ASKS = "workflow: w\nversion: 1\nreference: r\nsteps:\n  - {id: p, do: kyc.papers.request, with: {name: ann%s}}\n"
 CLERK = Actor("person", "clerk")
 
 

@@ -11,7 +11,7 @@ import pytest
 from connectors.port import Call, NotSent
 from runtime.requests.looking import receipt_of
 from runtime.store import approvals
-from tests.runtime.test_governance import ALLOW, EFFECT
+from tests.support.runtime_governance import ALLOW, EFFECT
 
 BESIDE = """
 workflow: beside

@@ -15,45 +15,16 @@ from runtime.engine.commit import Commit
 from runtime.requests import sharing
 from runtime.requests.steering import cancel_run
 from runtime.store import effects
+from tests.support.runtime_shared_cases import CASE, another, begun
 
 pytestmark = [pytest.mark.req("V-9"), pytest.mark.req("Q-15")]
 
-CASE = """
-workflow: case
-version: 1
-reference: ${{ trigger.number }}
-channels: {papers: {}, by: {}}
-steps:
-  - id: open
-    do: probe.case.share
-    with: {name: t}
-    timeout: P2D
-    set: {papers: "${{ output.papers }}", by: "${{ signal.by }}"}
-  - {id: after, do: probe.effect.apply, with: {name: "${{ run.id }}"}}
-"""
 BY = {
     "asks": "policy: asks\nversion: 2\nrules: [{id: ask, match: {operation: probe.case.share}, outcome: needs_approval,"
     " approvers: [{group: owners}]}, {id: all, match: {operation: probe.effect.apply}, outcome: allow}]\n",
     "denies": "policy: denies\nversion: 3\nrules: [{id: not, match: {operation: probe.case.share}, outcome: deny},"
     " {id: all, match: {operation: probe.effect.apply}, outcome: allow}]\n",
 }
-
-
-async def begun(runtime: Any, count: int = 3) -> list[UUID]:
-    """Runs that share one case, which the first one has begun and the others have joined."""
-    await runtime.tenant()
-    await runtime.policy()
-    await runtime.publish(CASE)
-    runs = [await another(runtime, str(number)) for number in range(count)]
-    assert [await runtime.status(run) for run in runs] == ["waiting"] * count
-    assert len(runtime.outside.effects) == 1
-    return runs
-
-
-async def another(runtime: Any, ref: str) -> UUID:
-    run: UUID = (await runtime.start("case", {"number": "INC1"}, ref=ref)).run_id
-    await runtime.worker().work_off()
-    return run
 
 
 def in_step(monkeypatch: pytest.MonkeyPatch, rows: str) -> set[UUID]:

@@ -12,7 +12,7 @@ from evidence.chain import Actor
 from runtime.requests import consequences, policies
 from runtime.requests.looking import Looking
 from runtime.store import pauses
-from tests.runtime.test_again import PROBED, approved_by
+from tests.support.runtime_again import PROBED, approved_by
 
 OPS = Actor("person", "ops")
 ASKING = approved_by("leads", 1)

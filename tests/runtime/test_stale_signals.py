@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runtime.requests.looking import Looking
-from tests.runtime.test_durable import correlation
-from tests.runtime.test_kept_signals import HEAD, MORE, PAID, TRIGGER, begun
+from tests.support.runtime_durable import correlation
+from tests.support.runtime_kept_signals import HEAD, MORE, PAID, TRIGGER, begun
 
 OTHER = "  - {id: other, wait: {signal: other}, needs: []}\n"
 CASE = "workflow: opening\nversion: 1\nsteps:\n  - {id: case, do: probe.case.open, with: {name: a}}\n"

@@ -20,7 +20,7 @@ from runtime.requests import signaling, voting
 from runtime.requests.voting import VoteRequest
 from runtime.store.commits import apply
 from runtime.store.views import load
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.runtime_stage import ALLOW_ALL
 
 WIDE = """
 workflow: wide

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.runtime.conftest import gate, late_gate, quiet, runtime
+from tests.support.runtime_stage import gate, late_gate, quiet, runtime
 
 __all__ = ["gate", "late_gate", "quiet", "runtime"]

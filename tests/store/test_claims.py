@@ -17,18 +17,11 @@ from runtime.store import claims
 from runtime.store.commits import apply, apply_together
 from runtime.work.holding import claim_of, read_claimed
 from runtime.work.lease import Recent
+from tests.support.store_claims import LEASE, ONE
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
 
-LEASE = timedelta(seconds=30)
-ONE = """
-workflow: one
-version: 1
-reference: ${{ run.id }}
-steps:
-  - {id: a, do: probe.effect.apply, with: {name: a}}
-"""
 BESIDE = """
 workflow: beside
 version: 1

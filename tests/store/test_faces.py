@@ -25,21 +25,11 @@ from runtime.engine.keeping import pack, unpack
 from runtime.engine.transition import Transition
 from runtime.store import approvals, faces
 from runtime.store.views import load
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.store_faces import ONE, asked
 from tools.render_functions import PLACE, rendered
 
 pytestmark = pytest.mark.tampers
 
-ASKS = """
-policy: asks
-version: 1
-rules:
-  - id: all
-    match: {connector: probe}
-    outcome: needs_approval
-    approvers: [{group: owners, of: 2}]
-"""
-ONE = "workflow: one\nversion: 1\nreference: r\nsteps: [{id: a, do: probe.effect.apply, with: {name: a}}]\n"
 GATE = """
 workflow: one
 version: 1
@@ -62,19 +52,6 @@ async def thief(runtime: Any, database_url: str) -> AsyncIterator[Any]:
         yield database
     await owner.execute(f"DROP ROLE {name}")
     await owner.close()
-
-
-async def asked(runtime: Any, text: str = ONE, tenant: str = "acme") -> UUID:
-    """A run that waits for two owners."""
-    await runtime.tenant(tenant)
-    await runtime.policy(ASKS if text is ONE else ALLOW_ALL, tenant)
-    await runtime.publish(text, tenant)
-    for person in ("olga", "otto"):
-        await runtime.person(person, ("owners",), tenant)
-    run_id: UUID = (await runtime.start("one", tenant=tenant)).run_id
-    await runtime.worker().work_off()
-    assert await runtime.status(run_id) == "waiting_approval"
-    return run_id
 
 
 async def prepared(runtime: Any, database: Database, run_id: UUID, tenant: str = "acme") -> Transition:

@@ -22,19 +22,13 @@ from runtime.engine.commit import Claim, Commit
 from runtime.requests.steering import cancel_run
 from runtime.store import audit, claims, outbox, retention, sweeps, tenants, views
 from runtime.store.commits import apply_together
-from tests.runtime.test_shared_cases import begun
-from tests.store.test_claims import LEASE, ONE
+from tests.support.runtime_shared_cases import begun
+from tests.support.store_claims import LEASE, ONE
+from tests.support.store_locks import GATE
 
 pytestmark = pytest.mark.tampers
 
 AT_ONCE = "SET LOCAL lock_timeout = '1s'"
-GATE = """
-workflow: gate
-version: 1
-reference: ${{ run.id }}
-steps:
-  - {id: ok, approve: {summary: Go on?, approvers: {group: leads}}}
-"""
 Ask = Callable[[Connection], Awaitable[Any]]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from runtime.store import sweeps
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
-from tests.store.test_locks import GATE
 from tests.support.rows import ago, put
+from tests.support.store_locks import GATE
 
 
 @asynccontextmanager

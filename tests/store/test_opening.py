@@ -15,7 +15,7 @@ from evidence.chain import Actor
 from runtime.engine.commit import Commit
 from runtime.requests import publishing
 from runtime.store import faces
-from tests.store.test_claims import ONE
+from tests.support.store_claims import ONE
 
 pytestmark = pytest.mark.tampers
 

@@ -24,7 +24,7 @@ from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.lease import Lease
-from tests.runtime.conftest import ALLOW_ALL
+from tests.support.runtime_stage import ALLOW_ALL
 
 LEASE = timedelta(seconds=30)
 TEXT = """

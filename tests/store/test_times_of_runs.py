@@ -16,8 +16,8 @@ from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims
 from runtime.store.views import load
-from tests.runtime.test_put_off import ASKS
 from tests.support.rows import ago, change, put, read
+from tests.support.runtime_put_off import ASKS
 
 # Rows are changed by hand.
 pytestmark = pytest.mark.tampers

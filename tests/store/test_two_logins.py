@@ -16,7 +16,7 @@ from app import doctor, logins, storage
 from app.settings import load_settings
 from core.db import ENGINE_ROLE, FACES_ROLE
 from core.errors import ConfigurationError
-from tests.store.test_faces import asked
+from tests.support.store_faces import asked
 
 pytestmark = pytest.mark.tampers
 

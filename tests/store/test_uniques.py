@@ -11,7 +11,7 @@ import pytest
 
 from core.grouping import Grouping
 from runtime.engine.commit import Commit
-from tests.store.test_database_rules import ROWS
+from tests.support.store_database_rules import ROWS
 
 pytestmark = pytest.mark.tampers
 

@@ -1,0 +1,42 @@
+"""Helpers of tests/app that several test files share: from conftest."""
+
+from __future__ import annotations
+
+import getpass
+
+WEBHOOK_SECRET = "a-webhook-secret-of-tests"
+
+
+POLICY = """
+policy: tests
+version: 1
+rules:
+  - id: effects
+    match: {operation: probe.effect.apply}
+    outcome: allow
+    because: It is a test.
+  - id: cases
+    match: {operation: probe.case.open}
+    outcome: allow
+    because: It is a test.
+  - id: dangers
+    match: {operation: probe.danger.apply}
+    outcome: needs_approval
+    tier: high
+    approvers: [{group: leads, of: 1}]
+    expires: PT1H
+    because: Danger needs a person.
+"""
+
+
+# Whoever runs the tests starts runs on the command line.
+PEOPLE = f"""
+directory: tests
+people:
+  - {{id: ann, name: Ann, slack: U0ANN}}
+  - {{id: bob, name: Bob, slack: U0BOB}}
+  - {{id: eve, name: Eve, slack: U0EVE}}
+  - {{id: tess, name: Tess, os: {getpass.getuser()}}}
+groups:
+  leads: [ann, bob]
+"""
