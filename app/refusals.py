@@ -24,7 +24,7 @@ from runtime.store import audit
 log = structlog.get_logger(__name__)
 
 WINDOW_SECONDS = 60.0
-_STRANGERS_MAX = 1000
+STRANGERS_MAX = 1000
 
 
 @dataclass
@@ -100,5 +100,5 @@ class StrangerLog(_Windows):
             await audit.record(connection, tenant, kind, actor, {**data, "count": count})
         self._windows[key] = window
         self._windows.move_to_end(key)
-        while len(self._windows) > _STRANGERS_MAX:
+        while len(self._windows) > STRANGERS_MAX:
             self._windows.popitem(last=False)

@@ -17,7 +17,7 @@ from evidence import layout
 FILES_MAX = 100_000
 EVENTS_BYTES_MAX = 4 * 1024**3
 FILE_BYTES_MAX = 64 * 1024**2
-_CHUNK = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
@@ -100,7 +100,7 @@ class Container(Files):
         try:
             with self._open(name) as file:
                 left = self.sizes[name]
-                while chunk := file.read(_CHUNK):
+                while chunk := file.read(CHUNK_BYTES):
                     left -= len(chunk)
                     if left < 0:
                         raise InputError("is longer than its entry says", where=name)

@@ -27,7 +27,7 @@ _log = logging.getLogger("counterseal.slack")
 
 # Seconds for which an answer about an account is cached. A person deactivated meanwhile still counts for so long.
 KNOWN_SECONDS = 30.0
-_KNOWN_MAX = 1000
+KNOWN_MAX = 1000
 _NO_MEMBER = ("deleted", "is_bot", "is_workflow_bot", "is_connector_bot", "is_restricted", "is_ultra_restricted")
 
 
@@ -118,7 +118,7 @@ class SlackWorkspace:
         if found is not StrangerCode.UNAVAILABLE:
             self._known[clicker.user] = (self._now(), found)
             self._known.move_to_end(clicker.user)
-            while len(self._known) > _KNOWN_MAX:
+            while len(self._known) > KNOWN_MAX:
                 self._known.popitem(last=False)
         return found
 

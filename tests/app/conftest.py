@@ -43,6 +43,7 @@ from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
 from tests.support.app_stage import PEOPLE, POLICY, WEBHOOK_SECRET
 from tests.support.books import Books
+from tests.support.insides import look_often
 from tests.support.outside import Outside
 from tests.support.people import add_person
 from tests.support.trouble import Trouble
@@ -474,8 +475,7 @@ def work_off() -> Callable[[OutsideWorld], None]:
 
     async def work(outside: OutsideWorld) -> None:
         async with build(load_settings(), connectors=Connectors({"probe": outside})) as app:
-            assert isinstance(app.queue, PostgresQueue)
-            app.queue._idle = 0.01
+            look_often(app.queue)
             await app.sweeper().sweep()
             await app.worker().work_off()
             await app.dispatcher().work_off()

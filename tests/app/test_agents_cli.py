@@ -14,7 +14,7 @@ from app.settings import load_settings
 from app.wiring import build
 from approvals.content import Agent, Source
 from connectors.port import Call, Connectors, Done, Usage
-from runtime.queue.postgres import PostgresQueue
+from tests.support.insides import look_often
 
 WORKFLOW = """
 workflow: triage
@@ -72,8 +72,7 @@ def test_run_show_tells_the_story(command: Any, outside_world: Any, tmp_path: Pa
 
     async def work() -> None:
         async with build(load_settings(), connectors=Connectors({"probe": outside_world, "model": Scripted()})) as app:
-            assert isinstance(app.queue, PostgresQueue)
-            app.queue._idle = 0.01
+            look_often(app.queue)
             await app.worker().work_off()
 
     asyncio.run(work())

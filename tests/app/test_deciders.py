@@ -121,30 +121,6 @@ def test_gates_tasks_and_escalations_of_workflows_are_looked_at(step: str, messa
     )
 
 
-@pytest.mark.req("Q-3")
-def test_each_question_that_nobody_can_decide_is_placed_where_its_group_is_named() -> None:
-    text = (
-        "policy: asks\nversion: 1\nrules:\n  - id: ask\n    match: {connector: probe}\n    outcome: needs_approval\n"
-        "    approvers: [{group: %s}]\n    escalate: {after: PT1H, to: {group: %s}}\n"
-        "    in_doubt: {approvers: [{group: %s}]}\n"
-    )
-    for line, names in (
-        (7, ("laeds", "leads", "leads")),
-        (8, ("leads", "laeds", "leads")),
-        (9, ("leads", "leads", "no")),
-    ):
-        (problem,) = deciders.of_policy(text % names, "p.yaml", GROUPS).problems
-        assert problem.line == line, problem
-    (warning,) = deciders.of_policy(text % ("duty", "duty", "leads"), "p.yaml", GROUPS).warnings
-    assert warning.startswith("p.yaml:7:")
-    gate = (
-        "workflow: flow\nversion: 1\nreference: x\nsteps:\n  - id: ask\n    approve:\n      summary: Go?\n"
-        "      approvers: {group: %s}\n      escalate: {after: PT1H, to: {group: %s}}\n"
-    )
-    (problem,) = deciders.of_workflow(gate % ("laeds", "leads"), "f.yaml", GROUPS).problems
-    assert problem.line == 8
-
-
 def _file(folder: Path, name: str, text: str) -> str:
     (folder / name).write_text(text)
     return str(folder / name)

@@ -202,29 +202,6 @@ async def test_another_text_of_the_same_version_is_said_and_not_published(faces:
     assert await _state(faces) == before
 
 
-@pytest.mark.req("X-2")
-async def test_an_older_version_in_the_folder_is_known_by_its_text(faces: Faces, definitions_dir: Path) -> None:
-    """A higher one is published. The same text is as it was; another under the same number is a fault, not old."""
-    _lay_out(definitions_dir)
-    await definitions.prepare(faces)
-    await _by_hand(faces, policy=_version(POLICY, 2), flow=_version(FLOW, 2))
-    before = await _state(faces)
-    with capture_logs() as logs:
-        await definitions.prepare(faces)
-    assert [one["name"] for one in logs if one["event"] == "definition not published"] == ["restarts"]
-    for changed in ({"flow": FLOW.replace("name: x", "name: y")}, {"policy": POLICY.replace("probe", "slack")}):
-        _lay_out(definitions_dir, **changed)
-        if faces.settings.definitions_mode == "strict":
-            with pytest.raises(ConfigurationError, match=r"version 1 .* another text"):
-                await definitions.prepare(faces)
-        else:
-            with capture_logs() as logs:
-                await definitions.prepare(faces)
-            told = [one["reason"] for one in logs if one["event"] == "a definition is unavailable"]
-            assert ["another text" in one for one in told] == [True]
-        assert await _state(faces) == before
-
-
 async def test_twenty_tokens_that_are_made_at_once_are_all_made(database_url: str) -> None:
     async with Database(database_url, FACES_ROLE, connections=20) as database:
         text = "directory: d\npeople: [{id: ann, name: Ann}]\n"

@@ -25,6 +25,7 @@ from app.access import Role
 from app.http import problems
 from app.refusals import RefusalLog
 from core.errors import CountersealError, InputError
+from tests.support.insides import lose_the_database
 from tests.support.trouble import Forger
 
 EVENT = {"table": "incident", "event": "insert", "number": "INC1", "sys_id": "s1", "sys_mod_count": "0"}
@@ -233,32 +234,6 @@ async def test_unacceptable_api_requests_are_4xx_problems(installation) -> None:
     assert await _stored(installation) == 0
 
 
-async def test_a_method_that_a_path_lacks_is_answered_with_those_that_it_has(installation) -> None:
-    client = await installation.client(*Role)
-    for path, method, allowed in (("/v1/runs", "DELETE", {"GET", "POST"}), ("/v1/pauses/resume", "GET", {"POST"})):
-        answer = await client.request(method, path)
-        assert answer.status_code == 405
-        assert set(answer.headers.get("allow", "").split(", ")) <= allowed
-        assert answer.headers.get("allow")
-
-
-@pytest.mark.parametrize(
-    ("kind", "status"),
-    [
-        ("application/json; charset=utf-8", 200),
-        ("Application/JSON;charset=UTF-8", 200),
-        ("application/json-seq", 415),
-        ("text/plain; application/json", 415),
-        ("", 415),
-    ],
-)
-async def test_json_is_told_from_the_rest_by_the_kind_alone(installation, kind: str, status: int) -> None:
-    client = await installation.client(*Role)
-    content = json.dumps({"what": "tenant", "reason": "r"}).encode()
-    answer = await client.post("/v1/pauses", content=content, headers={"Content-Type": kind})
-    assert answer.status_code == status, answer.text
-
-
 async def test_a_broken_document_is_answered_with_its_places(installation) -> None:
     client = await installation.client(Role.ADMIN)
     answer = await client.post("/v1/policies", json={"source": "policy: p\nversion: 1\nrules: 7\n", "file": "p.yaml"})
@@ -328,7 +303,7 @@ async def test_when_the_database_is_away_faces_answer_503(installation, postgres
     assert (await client.get("/readyz")).status_code == 200
     faces = installation.app.faces
     await faces.database.close()
-    faces.database._dsn = "postgresql://nobody:word@127.0.0.1:9/nothing"
+    lose_the_database(faces.database)
     answer = await client.get("/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "transport")
     assert answer.headers["retry-after"] == "1"

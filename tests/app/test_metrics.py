@@ -80,32 +80,3 @@ def test_counters_tell_what_they_count_apart() -> None:
         'http_request_seconds_bucket{le="0.25",route="/v1/runs"} 2.0',
     ):
         assert f"counterseal_{line}\n" in text
-
-
-def test_methods_that_nobody_knows_are_one_and_times_have_their_steps() -> None:
-    metrics = Metrics()
-    known = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
-    for method in (*known, "get", "BREW", "TRACE", "CONNECT"):
-        metrics.request(method, "/", 200, 1.0)
-    text = metrics.text((), ()).decode()
-    counted = re.findall(
-        r'^counterseal_http_requests_total\{method="(\w+)",route="/",status="200"\} (\S+)$', text, re.MULTILINE
-    )
-    assert dict(counted) == {**dict.fromkeys(known, "1.0"), "other": "4.0"}
-    steps = re.findall(r'^counterseal_http_request_seconds_bucket\{le="(\S+)",route="/"\} (\S+)$', text, re.MULTILINE)
-    below = [(step, "0.0") for step in ("0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5")]
-    assert steps == [*below, ("1.0", "11.0"), ("3.0", "11.0"), ("+Inf", "11.0")]
-
-
-def test_a_caller_s_names_become_no_labels() -> None:
-    empty = TenantQueue("default", 1.0, 4, 0, None, None, (), (CapQueue("named", 3, 0, 1),), ())
-    assert figures(empty) == {
-        "runs{status=succeeded}": 3,
-        "commands{kind=step,status=pending}": 0,
-        "commands_oldest_seconds{kind=step,status=pending}": 0,
-        **{f"steps{{state={state}}}": 0 for state in ("pending", "admitted", "running", "abandoned")},
-        "slots{state=used}": 0,
-        "slots{state=free}": 4,
-    }
-    text = Metrics().text((), [QUEUE]).decode()
-    assert not [name for name in ("second", "narrow", "wide", "default") if f'"{name}"' in text]

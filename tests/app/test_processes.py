@@ -106,12 +106,6 @@ async def _nothing(*_: object) -> None:
     raise AssertionError
 
 
-async def test_answers_are_not_delayed_by_nagle(clean_environment) -> None:
-    server = HttpServer(_nothing, "127.0.0.1", 0)
-    assert server._socket.proto == socket.IPPROTO_TCP
-    server._socket.close()
-
-
 BROKEN = "workflow: broken\nversion: 1\nsteps: 7\n"
 GOOD = "workflow: good\nversion: 1\nreference: x\nsteps:\n  - {id: a, do: probe.effect.apply, with: {name: x}}\n"
 

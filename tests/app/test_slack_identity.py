@@ -288,7 +288,7 @@ async def test_of_many_accounts_the_one_asked_about_longest_ago_is_forgotten(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert office.installation.app.faces.slack is not None
-    monkeypatch.setattr(workspaces, "_KNOWN_MAX", 2)
+    monkeypatch.setattr(workspaces, "KNOWN_MAX", 2)
     workspace = SlackWorkspace(office.installation.app.faces.slack, now=lambda: 0.0)
 
     async def stranger(user: str) -> StrangerCode | None:
@@ -307,7 +307,7 @@ async def test_of_many_accounts_the_one_asked_about_longest_ago_is_forgotten(
 async def test_of_many_strangers_the_one_refused_longest_ago_is_forgotten(
     office: Office, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(refusals, "_STRANGERS_MAX", 2)
+    monkeypatch.setattr(refusals, "STRANGERS_MAX", 2)
     strangers = StrangerLog(office.installation.app.faces.database, now=lambda: 0.0)
 
     async def note(user: str) -> None:

@@ -19,6 +19,7 @@ from app import storage
 from app.cli.outcome import Exit
 from app.settings import Settings
 from core.errors import ConfigurationError
+from tests.support.insides import RUNNING_KEY, migrations_folder, take_migrations_from
 
 HOLDERS = """
 SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock'
@@ -63,16 +64,16 @@ async def database(settings: Settings) -> AsyncIterator[Any]:
 def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this process one of a release with one more migration; those that it starts are not."""
     own = tmp_path / "migrations"
-    shutil.copytree(storage._VERSIONS.parent, own, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(migrations_folder().parent, own, ignore=shutil.ignore_patterns("__pycache__"))
     (own / "versions" / "0999_next.py").write_text(NEXT.format(head=storage.head_revision()))
-    monkeypatch.setattr(storage, "_VERSIONS", own / "versions")
+    take_migrations_from(own / "versions", monkeypatch)
 
 
 async def holders(database: Any, *, of: set[int] | None = None, count: int) -> set[int]:
     """Wait until so many connections keep the schema as it is, of which none is one ``of`` these."""
     async with asyncio.timeout(60):
         while True:
-            found = {row["pid"] for row in await database.fetch(HOLDERS, storage._RUNNING_KEY)} - (of or set())
+            found = {row["pid"] for row in await database.fetch(HOLDERS, RUNNING_KEY)} - (of or set())
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.02)
@@ -124,7 +125,7 @@ async def test_a_process_that_was_cut_off_during_an_upgrade_ends(
         kept = await holders(database, count=2)
         # As an upgrade that stands in line before the process can come back.
         other = await asyncpg.connect(url_of(settings))
-        queued = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", storage._RUNNING_KEY))
+        queued = asyncio.create_task(other.execute("SELECT pg_advisory_lock($1)", RUNNING_KEY))
         async with asyncio.timeout(60):
             while True:
                 if await database.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):

@@ -19,7 +19,6 @@ from approvals.slack import modals
 from approvals.slack.blocks import code, pieces, shown, visible
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
-from approvals.slack.sources import agent_lines
 from core.action import Change, Risk
 from core.errors import InputError
 from core.terms import GroupQuorum
@@ -338,17 +337,6 @@ def test_what_an_agent_and_its_sources_say_is_quoted_and_never_ours(
     assert "*Nobody of yours chose this value" in words
     assert words.index("Nobody of yours") < words.index("was given by a person"), "it comes first"
     assert CardContent.from_json(content.to_json()) == content
-
-
-@pytest.mark.req("P-14")
-def test_a_card_says_what_an_agent_has_read_and_what_it_says_if_anything(content: CardContent) -> None:
-    asked = Agent("triage", "m", 3, "Rita", (), "")
-    head = ["*Proposed by the agent of step* `triage` (a model), turn 3", "Model `m`", "For `Rita`"]
-    assert agent_lines(replace(content, agent=asked)) == [*head, "It has read nothing."]
-    read, said = replace(asked, read=("a.b", "c.d")), "The model's own words, which nobody has checked: `why`"
-    assert agent_lines(replace(content, agent=read)) == [*head, "*It has read*", "• `a.b`", "• `c.d`"]
-    assert agent_lines(replace(content, agent=replace(asked, says="why"))) == [*head, "It has read nothing.", said]
-    assert agent_lines(replace(content, agent=None)) == []
 
 
 @pytest.mark.req("P-14")

@@ -11,7 +11,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.content import CardState
 from approvals.model import CardView
 from approvals.ports import Absent, MessageRef, NotPosted, Posted, PostInDoubt, PostRefused
-from approvals.slack import messenger as messengers
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
 from core.errors import ConfigurationError
@@ -180,18 +179,3 @@ async def test_group_that_cannot_be_read_is_unresolvable(client: AsyncWebClient,
     membership = await SlackUserGroups(client, timeout_seconds=0.2).membership("U1", [leads])
     slack.released.set()
     assert (membership.groups, membership.unresolvable) == (frozenset(), {leads.key})
-
-
-@pytest.mark.parametrize(
-    ("metadata", "key"),
-    [
-        ({"event_type": "counterseal_approval", "event_payload": {"key": "k"}}, "k"),
-        ({"event_type": "counterseal_approval_2", "event_payload": {"key": "k"}}, None),
-        ({"event_type": "counterseal_action", "event_payload": {"key": "k"}}, None),
-        ({"event_type": "counterseal_approval", "event_payload": {"key": 7}}, None),
-        ({"event_type": "counterseal_approval"}, None),
-        (None, None),
-    ],
-)
-def test_only_our_own_messages_have_a_key(metadata: Any, key: str | None) -> None:
-    assert messengers._key_of({"metadata": metadata}) == key

@@ -65,20 +65,6 @@ def test_second_answer_hears_who_decided(approval: Approval) -> None:
     assert "approved by Ann" in outcome.sentence
 
 
-def test_those_who_said_otherwise_have_not_decided(approval: Approval) -> None:
-    approval = with_terms(approval, GroupQuorum("leads", 2))
-    _, asked = voted(approval, voter_of("ann", "leads"))
-    late = "Your answer was not needed and does not count."
-    _, rejected = voted(asked, voter_of("bob", "leads"), Choice.REJECT)
-    outcome, _ = voted(rejected, voter_of("cid", "leads"))
-    assert isinstance(outcome, NotCounted)
-    assert outcome.sentence == f"Already decided: rejected by Bob. {late}"
-    _, approved = voted(asked, voter_of("bob", "leads"))
-    outcome, _ = voted(approved, voter_of("cid", "leads"), Choice.REJECT)
-    assert isinstance(outcome, NotCounted)
-    assert outcome.sentence == f"Already decided: approved by Ann and Bob. {late}"
-
-
 @pytest.mark.parametrize(
     ("status", "code"),
     [
@@ -333,12 +319,3 @@ def test_never_approved_without_enough_outsiders(approval: Approval, votes: list
     if current.status is ApprovalStatus.APPROVED:
         assert len(supporters - {"rita", "owner"}) >= (2 if two_person else 1)
     assert not any(vote.voter in {"rita", "owner"} for vote in current.votes)
-
-
-def test_of_two_people_each_sits_in_a_group_of_their_own(approval: Approval) -> None:
-    current = with_terms(approval, GroupQuorum("a", 1), GroupQuorum("b", 1), two_person=True)
-    for name in ("ana", "ben"):
-        _, current = voted(current, voter_of(name, "a"))
-    assert current.status is ApprovalStatus.REQUESTED
-    _, current = voted(current, voter_of("cara", "b"))
-    assert current.status is ApprovalStatus.APPROVED

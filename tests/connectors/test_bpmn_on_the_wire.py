@@ -11,7 +11,7 @@ from connectors.bpmn import connector as connector_module
 from connectors.bpmn.client import INTEGER_MAX, MESSAGE_LENGTH, TEXT_LENGTH_MAX, BpmnSettings, items, plain, typed
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
-from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
+from connectors.port import Call, Completion, Done, Parked, Probe, ProbeVerdict, Refused
 from core import bounded_json
 from core.errors import InputError, TransportError
 
@@ -54,16 +54,6 @@ async def test_a_start_asks_first_and_says_all(at: Any, wire: Any) -> None:
     assert {one["headers"]["authorization"] for one in wire.heard} == {"Basic dTpw"}
 
 
-@pytest.mark.req("Q-18")
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-async def test_a_read_that_fails_says_when_it_may_be_repeated(at: Any, wire: Any, status: int) -> None:
-    """Nothing is in doubt: the start has not begun."""
-    wire.say({}, status=status, Retry_After="77")
-    outcome = await at().perform(start())
-    assert isinstance(outcome, NotSent)
-    assert outcome.retry_after_seconds == 77
-
-
 async def test_of_several_the_first_that_is_told_is_the_process(at: Any, wire: Any) -> None:
     """Rows with another key are a stranger's, whatever the engine makes of the query."""
     other = {"id": "p0", "businessKey": "k"}
@@ -91,33 +81,6 @@ async def test_a_cancel_ends_what_is_known_and_what_is_found(at: Any, wire: Any)
     assert await at().cancel(start(), "p/1") == Done({"canceled": ["p2"]}, "p/1")
     ended = [("DELETE", f"/r/process-instance/{name}", {}, "") for name in ("p/1", "p2")]
     assert wire.lines() == [RUNNING, *ended]
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "told"),
-    [
-        (403, {"message": "no right"}, Refused("forbidden", "the BPMN engine answered 403: no right")),
-        (400, {"message": "what?"}, Refused("invalid", "the BPMN engine answered 400: what?")),
-        (
-            404,
-            {"message": "what?"},
-            Refused(
-                "no_engine",
-                "the BPMN engine answered 404: there is no engine at this address (what?); check COUNTERSEAL_BPMN_URL",
-            ),
-        ),
-        (500, {}, InDoubt("DELETE 127.0.0.1: the server failed (500)")),
-        (429, {}, NotSent("DELETE 127.0.0.1: too many requests (429)", None)),
-    ],
-)
-async def test_a_cancel_that_fails_for_one_process_says_so(
-    at: Any, wire: Any, status: int, body: Any, told: Any
-) -> None:
-    wire.say([{"id": "p2", "businessKey": "k/1"}, {"id": "p3", "businessKey": "k/1"}])
-    wire.say({})
-    wire.say(body, status=status)
-    assert await at().cancel(start(), "p1") == told
-    assert [line[1] for line in wire.lines()[1:]] == ["/r/process-instance/p1", "/r/process-instance/p2"]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
-import aiohttp
-import httpx
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 from msgspec.structs import replace
@@ -18,7 +16,6 @@ from tenacity import AsyncRetrying
 
 from connectors import exchange as exchanging
 from connectors.catalog import Catalog
-from connectors.exchange import Answer
 from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
@@ -247,69 +244,11 @@ async def test_a_token_lives_as_long_as_it_says(
     assert said == [None, "Bearer t1", "Bearer t1", None, "Bearer t2"]
 
 
-@pytest.mark.parametrize("expires", [30, 10, 0, -5, 30.5])
-async def test_a_token_lives_for_a_second_at_least(
-    now: Any, make_call: MakeCall, wire: Any, monkeypatch: pytest.MonkeyPatch, expires: float
-) -> None:
-    passed = 0.0
-    monkeypatch.setattr(client, "deadline_in", lambda seconds: seconds + passed)
-    monkeypatch.setattr(client, "seconds_to", lambda deadline: 5.0)
-    monkeypatch.setattr(client.asyncio, "timeout_at", lambda deadline: asyncio.timeout(5.0))
-    connector, get = now(OAUTH), make_call("servicenow.incident.get", {"sys_id": ID})
-    wire.say({"access_token": "t1", "expires_in": expires}, {"result": {}}, {"result": {}})
-    wire.say({"access_token": "t2", "expires_in": expires}, {"result": {}})
-    for passed in (0.0, 0.9, 1.0):
-        assert isinstance(await connector.perform(get), Done), passed
-    said = [one["headers"].get("authorization") for one in wire.heard]
-    assert said == [None, "Bearer t1", "Bearer t1", None, "Bearer t2"]
-
-
 async def test_a_token_that_is_asked_for_too_often_says_when(now: Any, make_call: MakeCall, wire: Any) -> None:
     wire.say({}, status=429, Retry_After="77")
     outcome = await now(OAUTH).perform(make_call("servicenow.incident.get", {"sys_id": ID}))
     assert isinstance(outcome, NotSent)
     assert outcome.retry_after_seconds == 77
-
-
-async def test_a_token_that_is_refused_twice_is_not_asked_for_a_third_time(
-    now: Any, make_call: MakeCall, wire: Any
-) -> None:
-    connector, call = now(OAUTH), make_call(UPDATE, {"sys_id": ID, "fields": {"priority": "1"}})
-    for number in (1, 2):
-        wire.say({"access_token": f"t{number}"})
-        wire.say({}, status=401)
-    refused = await connector.perform(call)
-    assert refused == Refused("unauthorized", "ServiceNow answered 401: without an explanation")
-    said = [one["headers"].get("authorization") for one in wire.heard]
-    assert said == [None, "Bearer t1", None, "Bearer t2"]
-
-
-@pytest.mark.req("Q-18")
-@pytest.mark.parametrize("cached", [False, True])
-async def test_calls_at_once_share_one_new_token(
-    now: Any, make_call: MakeCall, monkeypatch: pytest.MonkeyPatch, cached: bool
-) -> None:
-    """A token that the instance refuses to five calls is fetched anew once, as is the first of all."""
-    said: list[str | None] = []
-
-    async def exchanged(_: Any, request: httpx.Request, **more: Any) -> Answer:
-        bearer = request.headers.get("authorization")
-        said.append(bearer)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        if bearer is None:
-            body = b'{"access_token": "t%d", "expires_in": 1800}' % (said.count(None) + cached)
-            return Answer(200, httpx.Headers(), body, False)
-        return Answer(401 if bearer == "Bearer t1" and cached else 200, httpx.Headers(), b'{"result": {}}', False)
-
-    monkeypatch.setattr(client, "exchange", exchanged)
-    connector = now(OAUTH)
-    if cached:
-        connector._client._token, connector._client._token_expires = "Bearer t1", exchanging.deadline_in(1000)
-    get = make_call("servicenow.incident.get", {"sys_id": ID})
-    outcomes = await asyncio.gather(*(connector.perform(get) for _ in range(5)))
-    assert [type(outcome) for outcome in outcomes] == [Done] * 5
-    assert sorted(map(str, said)) == ["Bearer t1"] * 5 + (["Bearer t2"] * 5 if cached else []) + ["None"]
 
 
 async def test_a_call_has_one_deadline_with_its_tokens(
@@ -352,44 +291,6 @@ OURS = {"event_type": "counterseal_action", "event_payload": {"key": KEY[:32]}}
 
 
 SLACK = ConnectionKey("slack.example", 443, True, True, None, None, None)
-
-
-@pytest.mark.req("V-2", "Q-18")
-@pytest.mark.parametrize(
-    ("error", "known"),
-    [
-        (aiohttp.ConnectionTimeoutError("c"), True),
-        (aiohttp.ClientConnectorDNSError(SLACK, OSError(-2, "no such name")), True),
-        (aiohttp.ClientConnectorError(SLACK, OSError(111, "refused")), True),
-        (aiohttp.SocketTimeoutError("s"), False),
-        (aiohttp.ServerTimeoutError("s"), False),
-        (aiohttp.ServerDisconnectedError(), False),
-        (aiohttp.ClientOSError(104, "reset"), False),
-        (TimeoutError(), False),
-        (ValueError("an unexpected body"), False),
-    ],
-)
-async def test_only_what_did_not_reach_slack_is_known_not_to_be_there(
-    slack_at: SlackConnector, error: Exception, known: bool
-) -> None:
-    async def broken() -> Any:
-        raise error
-
-    assert type(await slack_at._ask(broken, 5.0)) is (NotSent if known else InDoubt)
-
-
-async def test_slack_has_the_time_of_the_call_and_little_of_it_to_connect(slack_at: SlackConnector) -> None:
-    """One session serves all calls."""
-    sessions: list[Any] = []
-
-    async def asked() -> Any:
-        sessions.append(slack_at._client.session)
-
-    for _ in range(2):
-        await slack_at._ask(asked, 5.0)
-    first, second = sessions
-    assert first is second
-    assert first.timeout == aiohttp.ClientTimeout(total=None, sock_connect=exchanging.CONNECT_SECONDS_MAX)
 
 
 async def test_slack_says_where_a_message_is(slack_at: SlackConnector, make_call: MakeCall, wire: Any) -> None:
@@ -565,17 +466,6 @@ async def test_a_pause_of_two_seconds_is_waited_for(
     assert isinstance(outcome, NotSent)
     assert outcome.retry_after_seconds == float(seconds)
     assert (len(wire.heard), slept) == (requests, [float(seconds)] * (requests - 1))
-
-
-@pytest.mark.req("Q-18")
-@pytest.mark.parametrize("headers", [{}, {"Retry_After": "soon"}])
-async def test_a_429_that_names_no_time_is_left_to_whoever_asked(
-    http: HttpConnector, make_call: MakeCall, wire: Any, headers: dict[str, str]
-) -> None:
-    wire.say({}, status=429, **headers)
-    outcome = await http.perform(send(make_call, wire, "POST"))
-    assert isinstance(outcome, NotSent)
-    assert (len(wire.heard), outcome.retry_after_seconds) == (1, None), "nobody asks again at once"
 
 
 async def test_a_server_that_asks_for_patience_is_not_asked_at_its_other_address(

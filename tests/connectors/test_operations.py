@@ -126,39 +126,6 @@ def test_fact_types_follow_the_schema(catalog: Catalog) -> None:
     }
 
 
-@pytest.mark.req("V-2")
-@pytest.mark.parametrize(
-    ("name", "handler", "kind", "words"),
-    [
-        ("slack.own.post", "slack:post", "durable", "slack:post is sync. Declare `kind: sync`."),
-        ("bpmn.own.start", "bpmn:start", "sync", "bpmn:start is durable. Declare `kind: durable`."),
-        ("slack.own.post", "slack:pots", "sync", "there is no handler 'slack:pots'. Did you mean 'slack:post'?"),
-    ],
-)
-def test_a_declaration_of_ones_own_is_of_the_kind_of_its_handler(
-    catalog: Catalog, name: str, handler: str, kind: str, words: str
-) -> None:
-    (same, *_) = [one for one in catalog.operations.values() if one.connector == name.partition(".")[0]]
-    given = {"input_schema": same.input_schema, "summary": "s", "target": "t"}
-    own = json.dumps({"operations": [declaration(name=name, handler=handler, kind=kind, **given)]})
-    try:
-        load_catalog([Source("own.yaml", own)])
-    except DefinitionError as error:
-        told = [str(problem) for problem in error.problems]
-    else:
-        told = []
-    assert [words in one for one in told] == [True], told
-
-
-def test_what_a_declaration_fixes_is_a_fact_of_its_own_type() -> None:
-    params = {"table": "orders", "limit": 3, "lock": True, "key": ["id"], "mixed": [1], "rate": 0.5}
-    fixed = Operation.model_validate(declaration(params=params))
-    types = {"table": "string", "limit": "int", "lock": "bool", "key": "list<string>", "mixed": "dyn", "rate": "dyn"}
-    assert fixed.fact_types() == {"id": "string", "value": "string", **types}
-    written = Operation.model_validate(declaration(params=params, writes=["table", "value"]))
-    assert written.fact_types() == {"table": "string", "value": "string"}
-
-
 @pytest.mark.req("Q-16")
 def test_an_action_is_complete(catalog: Catalog) -> None:
     before = Before({"priority": "3"}, "4", {"number": "INC0010001", "short_description": "Mail is down"})
@@ -382,78 +349,7 @@ def test_a_wrong_declaration_is_refused_with_its_place(changes: Any, words: str)
     assert all(problem.file == "crm.yaml" and problem.line > 0 for problem in caught.value.problems)
 
 
-_WHOLE = "operations[0]"
-_LATE = "answers within its call: on_timeout and extend_to belong to `kind: durable`."
 _SAME = "extend_to is not later than park: nothing could be put off."
-_UNKNOWN = "names input fields that input_schema does not declare:"
-_TWICE = "has fixed params that input_schema declares as inputs, too:"
-
-
-@pytest.mark.parametrize(
-    ("changes", "place", "message"),
-    [
-        ({"params": {"value": 2, "id": 1, "more": 3}}, _WHOLE, f"{_TWICE} id, value."),
-        ({"on_timeout": {"escalate": "g"}}, _WHOLE, _LATE),
-        ({"timeouts": {"extend_to": "P9D"}}, _WHOLE, _LATE),
-        (
-            {"kind": "durable", "timeouts": {"park": "P1D", "complete": "P1D"}},
-            f"{_WHOLE}.timeouts",
-            "park and complete are the same limit; declare one of them.",
-        ),
-        ({"kind": "durable", "timeouts": {"park": "P1D", "extend_to": "P1D"}}, f"{_WHOLE}.timeouts", _SAME),
-        ({"kind": "durable", "timeouts": {"extend_to": "P7D"}}, f"{_WHOLE}.timeouts", _SAME),
-        ({"idempotency": {"key": ["zz", "id", "nope"]}}, _WHOLE, f"{_UNKNOWN} nope, zz."),
-        ({"writes": ["id", "nope"]}, _WHOLE, f"{_UNKNOWN} nope."),
-        ({"target": "t/{id}/{value|nope.a}"}, _WHOLE, f"{_UNKNOWN} nope."),
-        ({"target": "{before.id}"}, _WHOLE, f"{_UNKNOWN} before."),
-        ({"writes": "nope"}, _WHOLE, "writes names 'nope', which is not an object property of input_schema."),
-        ({"summary": "{id|zz} {nope.a}"}, _WHOLE, "has placeholders that nothing fills: nope.a, zz."),
-        (
-            {"reverse": {"operation": "crm.ticket.set", "input": {"a": [{"b": "{nope.x}"}]}}},
-            _WHOLE,
-            "has placeholders that nothing fills: nope.x.",
-        ),
-        (
-            {"connector": "other"},
-            _WHOLE,
-            (
-                "handler 'crm:set' must belong to the connector 'other', which is the first part of the name"
-                " unless `connector` is declared."
-            ),
-        ),
-        (
-            {"output_schema": {"type": "array"}},
-            f"{_WHOLE}.output_schema",
-            "describes an object: it needs `type: object`.",
-        ),
-        (
-            {"diff": {"appended": ["a"], "harmless": ["b", "a", "c"]}},
-            f"{_WHOLE}.diff",
-            "harmless names fields that are not in appended: b, c.",
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_told_whole(changes: Any, place: str, message: str) -> None:
-    with pytest.raises(DefinitionError) as caught:
-        catalog_of([Source("crm.yaml", json.dumps({"operations": [declaration(**changes)]}))])
-    assert [(one.message, one.remedy) for one in caught.value.problems] == [(f"{place}: {message}", "")]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"params": {"more": 1}, "idempotency": {"key": ["more", "id"]}, "writes": ["id", "more"], "target": "{more.a}"},
-        {"kind": "durable", "on_timeout": {"escalate": "g"}, "timeouts": {"park": "PT1H", "extend_to": "PT1H1S"}},
-        {"kind": "durable", "timeouts": {"complete": "P1D", "extend_to": "P1DT1S"}},
-        {"summary": "{id|value} {before.a} {facts.b|target}"},
-        {"reverse": {"operation": "crm.ticket.set", "input": {"id": "{target}", "value": ["{before.v|facts.w}"]}}},
-        {"connector": "other", "handler": "other:set"},
-        {"diff": {"appended": ["a", "b"], "harmless": ["a"]}},
-    ],
-)
-def test_what_goes_together_is_taken(changes: Any) -> None:
-    [made] = catalog_of([Source("crm.yaml", json.dumps({"operations": [declaration(**changes)]}))]).operations.values()
-    assert made == Operation.model_validate(declaration(**changes))
 
 
 def test_effects_without_a_rule_for_doubt_are_refused() -> None:
@@ -480,58 +376,3 @@ def test_a_long_summary_shows_that_it_goes_on(catalog: Catalog) -> None:
     action = build_action(catalog.get("slack.message.post"), {"channel": "C0OPS", "text": "x" * 1000})
     assert len(action.summary) == 300
     assert action.summary.endswith("…")
-
-
-def test_a_field_has_the_type_of_its_schema_or_of_its_fixed_value() -> None:
-    schemas = {
-        "text": {"type": "string"},
-        "whole": {"type": "integer"},
-        "truth": {"type": "boolean"},
-        "number": {"type": "number"},
-        "texts": {"type": "array", "items": {"type": "string"}},
-        "wholes": {"type": "array", "items": {"type": "integer"}},
-        "list": {"type": "array"},
-        "object": {"type": "object"},
-        "either": {"type": ["string", "null"]},
-        "anything": {},
-        "true": True,
-    }
-    fixed = {
-        "a": "x",
-        "b": 1,
-        "c": True,
-        "d": 1.5,
-        "e": None,
-        "f": ["x", "y"],
-        "g": [],
-        "h": ["x", 1],
-        "i": [1, "x"],
-        "j": {"x": "y"},
-    }
-    declared = declaration(
-        input_schema={"type": "object", "properties": schemas}, params=fixed, target="t", summary="s"
-    )
-    found = Operation.model_validate(declared)
-    of_schemas = ("string", "int", "bool", "double", "list<string>", *["dyn"] * 6)
-    of_values = ("string", "int", "bool", "dyn", "dyn", "list<string>", "list<string>", "dyn", "dyn", "dyn")
-    types = dict(zip((*schemas, *fixed), (*of_schemas, *of_values), strict=True))
-    assert found.fact_types() == types
-    assert found.arguments == {*types}
-    some = Operation.model_validate(declared | {"writes": ["d", "whole", "f"]})
-    assert some.fact_types() == {"d": "dyn", "whole": "int", "f": "list<string>"}
-    assert some.arguments == {*schemas, "d", "f"}
-    inner = {"type": "object", "properties": {"inner": {"type": "integer"}, "other": {}}}
-    within = declaration(input_schema={"type": "object", "properties": {"fields": inner, "id": {"type": "string"}}})
-    one = Operation.model_validate(within | {"writes": "fields"})
-    assert one.fact_types() == {"inner": "int", "other": "dyn"}
-    assert one.arguments == {"fields", "id", "inner", "other"}
-
-
-@pytest.mark.parametrize("effects", ["none", "internal_db", "external_call", "human_process"])
-@pytest.mark.parametrize(("name", "handler"), [("transform.own.apply", "transform:apply"), ("crm.own.set", "crm:set")])
-def test_only_what_computes_and_has_no_effect_stays_inside(name: str, handler: str, effects: str) -> None:
-    made = Operation.model_validate(declaration(name=name, handler=handler, side_effects=effects))
-    assert made.has_effect is (effects != "none")
-    assert made.stays_inside is (effects == "none" and handler == "transform:apply")
-    renamed = declaration(name=f"other.{name}", connector=handler.partition(":")[0], handler=handler)
-    assert Operation.model_validate(renamed | {"side_effects": effects}).stays_inside is made.stays_inside

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import aiohttp
 import pytest
 
 from connectors.bpmn.client import BpmnSettings
@@ -68,25 +67,6 @@ async def test_closing_goes_on_past_a_failure() -> None:
     with pytest.raises(BaseExceptionGroup, match="failed to close"):
         await Connectors({"broken": Broken(), "watched": watched}).aclose()
     assert watched.closed
-
-
-async def test_nothing_stays_open_of_what_is_closed(catalog: Catalog) -> None:
-    servicenow = ServiceNowConnector(ServiceNowSettings("https://a.example", BasicAuth("u", "p")), catalog)
-    bpmn = BpmnConnector(BpmnSettings("https://a.example/engine-rest"), catalog)
-    model, http = ModelConnector(ModelSettings("https://a.example/v1", "k")), HttpConnector(HttpSettings())
-    slack, unused = SlackConnector(SlackSettings("xoxb")), SlackConnector(SlackSettings("xoxb"))
-    slack._client.session = session = aiohttp.ClientSession()
-    clients = [servicenow._client._client, bpmn._client._client, model._client, http._client]
-    assert [client.is_closed for client in clients] == [False] * 4
-    for connector in (servicenow, bpmn, model, http, slack, unused):
-        await connector.aclose()
-    assert [client.is_closed for client in clients] == [True] * 4
-    assert session.closed
-
-
-def test_slack_is_asked_once_by_a_client_that_repeats_nothing() -> None:
-    """A post whose connection broke may be there, and a second one would be another message."""
-    assert SlackConnector(SlackSettings("xoxb"))._client.retry_handlers == []
 
 
 async def test_transform_hands_back_its_value(make_call: MakeCall) -> None:

@@ -163,17 +163,6 @@ async def test_a_short_rate_limit_is_waited_out(build: Build, make_call: MakeCal
     assert patches(servicenow) == 3
 
 
-@pytest.mark.req("Q-18")
-async def test_a_password_that_was_refused_is_not_sent_again(
-    build: Build, make_call: MakeCall, servicenow: Any
-) -> None:
-    """Instances lock an account out after a few wrong ones."""
-    servicenow.app.fail("/incident/", 401)
-    outcome = await build().perform(update(make_call, {"priority": "1"}))
-    assert isinstance(outcome, Refused)
-    assert (outcome.code, patches(servicenow)) == ("unauthorized", 1)
-
-
 async def test_a_redirect_is_not_followed(build: Build, make_call: MakeCall, servicenow: Any) -> None:
     servicenow.app.fail("/incident/", 302, Location="http://elsewhere.example/")
     outcome = await build().perform(update(make_call, {"priority": "1"}))

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from connectors.catalog import Catalog
-from connectors.port import Before, Done, InDoubt, NotSent, Refused
+from connectors.port import Before, Done, NotSent
 from connectors.sql.connector import ROWS_DEFAULT, SqlConnector, SqlSettings
-from connectors.sql.link import Link, _said, values_of
+from connectors.sql.link import Link, values_of
 from core.canonical import INTEGER_MAX
 from tests.support.connectors_sql import call, customer, document, loaded, told
 
@@ -135,43 +135,6 @@ async def test_a_reading_cannot_write(outside: str, postgres_url: str, database:
         assert await link.use(write, seconds=5, writes=True) == "UPDATE 2"
     finally:
         await link.close()
-
-
-async def test_a_connection_that_was_closed_meanwhile_is_not_used(outside: str, postgres_url: str) -> None:
-    link = Link(outside, told(postgres_url))
-
-    async def number(connection: Any) -> Any:
-        return await connection.fetchval("SELECT pg_backend_pid()")
-
-    try:
-        first = await link.use(number, seconds=5, writes=False)
-        assert await link.use(number, seconds=5, writes=False) == first, "a good one is used again"
-        [kept] = link._free
-        await kept.close()
-        other = await link.use(number, seconds=5, writes=False)
-        assert isinstance(other, int)
-        assert other != first
-    finally:
-        await link.close()
-
-
-@pytest.mark.parametrize(
-    ("state", "committing", "kind"),
-    [
-        ("40001", True, NotSent),
-        ("40P01", True, NotSent),
-        ("40001", False, NotSent),
-        ("57P01", True, InDoubt),
-        ("57P01", False, NotSent),
-        ("23505", True, Refused),
-        ("42501", False, Refused),
-        ("28P01", False, Refused),
-    ],
-)
-def test_an_error_says_whether_anything_was_done(state: str, committing: bool, kind: type) -> None:
-    error = asyncpg.PostgresError("no")
-    error.sqlstate = state
-    assert type(_said(error, committing=committing)) is kind
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core import bounded_json, canonical, documents, durations, templates
+from core import bounded_json, canonical, documents, durations
 from core.canonical import clean
 from core.cel_values import Unfit, to_json
-from core.errors import CountersealError, DefinitionError, ExpressionError, InputError
+from core.errors import CountersealError, DefinitionError, InputError
 from core.escaping import Language, check_meaning, escaped
 from core.origins.matching import SOURCE_CHARS_MAX, VALUE_CHARS_MAX, VALUE_COSTS, Matcher
 
@@ -31,21 +31,6 @@ def test_a_document_has_so_many_bytes() -> None:
     assert documents.load_document(wide, "d.yaml").value == {"a": wide[3:]}
     with pytest.raises(DefinitionError, match=f"is {documents.TEXT_BYTES_MAX + 1} bytes long"):
         documents.load_document(wide + "é", "d.yaml")
-
-
-@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ("{a: ", "}")])
-def test_a_document_is_nested_so_deep(opened: str, closed: str) -> None:
-    def text(depth: int) -> str:
-        return f"{opened * depth}1{closed * depth}"
-
-    for depth in (canonical.DEPTH_MAX - 1, canonical.DEPTH_MAX):
-        assert str(documents.load_document(text(depth), "d.yaml").value).count(opened[0]) == depth
-    with pytest.raises(DefinitionError, match=f"is nested deeper than {canonical.DEPTH_MAX} levels"):
-        documents.load_document(text(canonical.DEPTH_MAX + 1), "d.yaml")
-    shared = f"- &x {text(canonical.DEPTH_MAX - 2)}\n- [*x]\n"
-    assert documents.load_document(shared, "d.yaml").value is not None
-    with pytest.raises(DefinitionError, match="is nested deeper"):
-        documents.load_document(shared + "- [[*x]]\n", "d.yaml")
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
@@ -159,12 +144,6 @@ def test_a_duration_is_written_as_short_as_it_can_be(span: timedelta, text: str)
 )
 def test_words_from_outside_are_cut_and_cleaned(text: str, most: int, kept: str) -> None:
     assert clean(text, most) == kept
-
-
-def test_a_made_text_has_so_many_characters() -> None:
-    templates._check_length("x" * templates.TEXT_CHARACTERS_MAX)
-    with pytest.raises(ExpressionError, match=f"gives {templates.TEXT_CHARACTERS_MAX + 1} characters"):
-        templates._check_length("x" * (templates.TEXT_CHARACTERS_MAX + 1))
 
 
 def test_a_value_that_is_too_long_to_be_matched_is_unknown() -> None:

@@ -48,18 +48,6 @@ def test_depth_ends_before_a_reader_does() -> None:
             canonical_bytes(deeper)
 
 
-@pytest.mark.parametrize("inside", [1.5, "é", 1])
-@pytest.mark.parametrize("around", [lambda value: [value], lambda value: (value,), lambda value: {"é": value}])
-def test_depth_is_the_same_whoever_writes(around: Any, inside: Any) -> None:
-    """Numbers with a fraction and keys beyond ASCII are written by another writer."""
-    value: Any = inside
-    for _ in range(DEPTH_MAX):
-        value = around(value)
-    assert str(inside).encode() in canonical_bytes(value)
-    with pytest.raises(InputError, match=f"is nested deeper than {DEPTH_MAX} levels"):
-        canonical_bytes(around(value))
-
-
 def test_what_is_as_long_as_it_may_be_is_kept_and_more_is_cut_with_a_sign() -> None:
     whole = "x" * TEXT_CHARACTERS_MAX
     assert clean(whole) == check_text(whole, "reason") == whole

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -75,60 +74,6 @@ def test_the_only_record_of_a_call_in_the_requesters_words_is_looked_up(argument
     assert matcher_of([ASKED, answer("a/1", arguments), FOUND]).origins("alpha") == [wanted]
 
 
-def test_a_call_is_in_the_requesters_words_although_others_have_said_them_too() -> None:
-    other = Heard("tool:t.other", {"note": "INC0010001 is open"}, "a/0/1")
-    for before in ([ASKED, other], [other, ASKED]):
-        assert matcher_of([*before, answer("a/1", {"q": "INC0010001"}), FOUND]).origins("alpha") == [LOOKUP]
-    withheld = matcher_of([ASKED, None, answer("a/1", {"q": "INC0010001"}), FOUND])
-    assert withheld.origins("alpha") == [[LOOKUP[0], LOOKUP[2], "unknown"]]
-
-
-@pytest.mark.parametrize(
-    ("said", "shown", "own"),
-    [
-        ("pay 5.50", 5.5, True),
-        ("pay 5.51", 5.5, False),
-        ("pay 1,000.00", 1000, True),
-        ("xabcdex", "abcde", True),
-        ("xabcdx", "abcd", False),
-        ("x abcd x", "abcd", True),
-        ("x ab-cde x", "abcde", True),
-        ("x ab-cd x", "abcd", False),
-    ],
-)
-def test_a_value_was_said_as_a_number_within_a_longer_text_or_as_a_word(said: str, shown: Any, own: bool) -> None:
-    """Short values are words of their own; longer ones may stand anywhere, whatever is between their letters."""
-    found = matcher_of([answer("a/1", {"t": said}), Heard("tool:t.get", {"n": shown}, "a/1/1")]).origins(shown)
-    assert found == ([["model"]] if own else [["field:t.get#/n", "tool:t.get"]])
-
-
-def test_a_call_is_remembered_until_its_result_comes() -> None:
-    for between in ([answer("a/2", {"q": "made up"})], [Heard(PERSON, "yes"), answer("a/2"), answer("a/3")]):
-        assert matcher_of([ASKED, answer("a/1", {"q": "INC0010001"}), *between, FOUND]).origins("alpha") == [LOOKUP]
-
-
-def test_a_result_without_a_step_is_a_source_of_its_label_alone() -> None:
-    matcher = matcher_of([ASKED, Heard("tool:t.get", {"records": [{"id": "alpha"}]}, "", "/records")])
-    assert matcher.origins("alpha") == [["tool:t.get"]]
-    assert matcher.carries("see alpha") == []
-
-
-def test_each_field_that_holds_a_value_is_named() -> None:
-    rows: Any = {"records": [{"a": "alpha", "b": "alpha"}, {"c": {"a": "alpha"}}], "alpha": 1}
-    matcher = matcher_of([ASKED, Heard("tool:t.get", rows, "a/1/1")])
-    fields = [f"field:t.get#/records/{name}" for name in ("a", "b", "c/a")]
-    assert matcher.origins("alpha") == [[*fields, "tool:t.get"]]
-
-
-def test_what_is_carried_is_found_in_each_text_and_its_disguises() -> None:
-    matcher = matcher_of([ASKED, Heard("tool:t.get", {"a": "secret word", "b": "other word"}, "a/1/1")])
-    hidden = b64encode(b"the secret word").decode()
-    several: list[Any] = [[hidden, "x"], ["x", hidden], ["other word", hidden], {"p": "y", "q": [hidden]}]
-    for texts in several:
-        assert "t.get#/a" in matcher.carries(texts)
-    assert matcher.carries(["other word", hidden]) == ["t.get#/a", "t.get#/b"]
-
-
 def test_a_result_belongs_to_its_own_call() -> None:
     """The second call was in the requester's words; the first one was not."""
     both = answer("a/1", {"q": "made up"}, {"q": "INC0010001"})
@@ -136,23 +81,6 @@ def test_a_result_belongs_to_its_own_call() -> None:
     matcher = matcher_of([ASKED, both, FOUND, second])
     assert matcher.origins("alpha") == [[LOOKUP[0], LOOKUP[2]]]
     assert matcher.origins("beta") == [LOOKUP]
-
-
-@pytest.mark.parametrize(
-    "before",
-    [
-        [],
-        [None],
-        [Heard(MODEL, "INC0010001")],
-        [Heard(MODEL, "INC0010001", "a/1", answer=True)],
-        [answer("a/1", text="INC0010001")],
-        [answer("a/2", {"q": "INC0010001"})],
-        [answer("a/1"), answer("a/2", {"q": "INC0010001"})],
-    ],
-)
-def test_the_result_of_a_call_that_was_not_heard_is_no_lookup(before: list[Heard | None]) -> None:
-    origins = matcher_of([ASKED, *before, FOUND]).origins("alpha")
-    assert origins == [[LOOKUP[0], LOOKUP[2], *(["unknown"] if None in before else [])]]
 
 
 @pytest.mark.parametrize("records", [[], [{"id": "alpha"}, {"id": "other"}], ["alpha"], "alpha", None, 7])

@@ -173,29 +173,6 @@ def test_what_json_cannot_hold_or_is_missing_is_an_error(source: str) -> None:
         evaluated(ENV.compile(source), VALUES)
 
 
-_BYTES = "gives bytes, which no document can hold. Compare them inside of the expression, or use texts."
-_TYPE = "gives a type, which no document can hold. Compare it inside of the expression."
-_NETWORK = "gives an address or a network, which no document can hold. Write string(…) around it."
-_OPTIONAL = "gives an optional, which no document can hold. Write .orValue(…) behind it."
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        *((source, _BYTES) for source in ("b'abc'", "bytes(run.id)", "[b'a']", "{'k': b'a'}")),
-        *((source, _TYPE) for source in ("type(1)", "type(run.id)", "[type(run.id)]", "{'k': type(1)}")),
-        *((source, _NETWORK) for source in ("ip('10.0.0.1')", "cidr('10.0.0.0/8')", "[ip('10.0.0.1')]")),
-        *((source, _OPTIONAL) for source in ("tags[?0]", "optional.of(1)", "optional.none()", "{'a': optional.of(1)}")),
-        ("dyn(type(1))", "`dyn(type(1))` gives a value of type Type"),
-        ("dyn(b'a')", "`dyn(b'a')` gives bytes"),
-    ],
-)
-def test_what_no_document_can_hold_is_refused_when_it_is_checked(source: str, words: str) -> None:
-    with pytest.raises(ExpressionError) as refused:
-        ENV.compile(source)
-    assert str(refused.value) == words
-
-
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "x", [1, [2]], {"a": {"b": [None]}}])
 def test_dyn_takes_any_json(value: object) -> None:
     assert evaluated(ENV.compile("trigger"), {"trigger": value}) == value

@@ -82,38 +82,6 @@ async def test_what_does_not_fit_does_not_wait_or_goes_next() -> None:
     assert desk.begun == [1, 99, [2, 3], 2]
 
 
-async def test_what_does_not_fit_lets_no_further_writer_begin() -> None:
-    """The end of one that writes beside the others makes none of them free."""
-    desk = Desk()
-    first, waits = (asyncio.create_task(desk.grouping.apply(item)) for item in (1, 2))
-    await asyncio.sleep(0)
-    assert await asyncio.wait_for(desk.grouping.apply(99), 30) == 990
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert desk.begun == [1, 99]
-    desk.gate.set()
-    assert [*await asyncio.wait_for(asyncio.gather(first, waits), 30)] == [10, 20]
-    assert desk.begun == [1, 99, 2]
-
-
-class Parting(Desk):
-    """A desk whose connections fail when they are given back, but for the first."""
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Any]:
-        first = not self.begun
-        async with super().connection() as connection:
-            yield connection
-        if not first:
-            raise OSError("gone")
-
-
-async def test_who_was_answered_has_the_answer_whatever_comes_of_the_connection() -> None:
-    desk = Parting(asyncpg.UniqueViolationError("taken"))
-    assert await desk.all(1, 2, 3) == [10, 20, 30]
-    assert desk.begun == [1, [2, 3], 2, 3]
-
-
 async def test_so_many_go_together() -> None:
     desk = Desk()
     items = range(1, TOGETHER_MAX + 4)
@@ -186,21 +154,6 @@ async def test_who_has_gone_is_not_told(fault: Exception | None) -> None:
     else:
         with pytest.raises(OSError, match="gone"):
             await asyncio.wait_for(stays, 30)
-
-
-async def test_what_a_single_one_left_behind_is_written_alone() -> None:
-    desk = Desk()
-    first = asyncio.create_task(desk.grouping.apply(1))
-    await asyncio.sleep(0)
-    gone = asyncio.create_task(desk.grouping.apply(2))
-    await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
-    desk.gate.set()
-    assert await asyncio.wait_for(first, 30) == 10
-    assert await asyncio.wait_for(desk.grouping.apply(3), 30) == 30
-    assert sorted(desk.begun) == [1, 2, 3]
-    assert desk.open == 0
 
 
 async def test_so_many_writers_write_at_once() -> None:

@@ -170,26 +170,6 @@ def test_channels_children_forms_and_signals_carry_their_own_label(label: str) -
     assert matcher.origins(EVIL) == [[label]]
 
 
-@pytest.mark.parametrize(
-    ("label", "origins"),
-    [
-        ("requester", ["person", "requester"]),
-        ("workflow", ["person", "workflow"]),
-        ("person", ["person"]),
-        ("trigger:servicenow", ["trigger:servicenow"]),
-        ("signal:done", ["signal:done"]),
-        ("tool:x", ["tool:x"]),
-    ],
-)
-def test_a_person_who_repeats_a_trusted_word_says_it_too(label: str, origins: list[str]) -> None:
-    matcher = Matcher()
-    matcher.given(label, f"write to {EVIL}")
-    matcher.given("person", f"yes, {EVIL}")
-    assert matcher.origins(EVIL) == [origins]
-    matcher.given("workflow", EVIL)
-    assert matcher.origins(EVIL) == [sorted({*origins, "workflow"})]
-
-
 def test_a_form_that_repeats_a_question_of_the_model_is_the_models() -> None:
     matcher = asked("")
     matcher.said({"question": f"Shall I write to {EVIL}?"})
@@ -244,37 +224,6 @@ def test_withheld_and_large_sources_leave_it_unknown() -> None:
     assert asked("").origins("x" * (VALUE_CHARS_MAX + 1), TEXT) == [["unknown"]]
 
 
-@pytest.mark.parametrize(
-    ("value", "origins", "carried"),
-    [
-        (None, MODEL, []),
-        (True, MODEL, []),
-        ([], MODEL, []),
-        ("", MODEL, ["unknown"]),
-        ([""], MODEL, ["unknown"]),
-        (5, [["unknown"]], []),
-        ("bob", [["unknown"]], ["unknown"]),
-        ("ana", [["requester", "unknown"]], ["unknown"]),
-    ],
-)
-def test_what_says_nothing_is_the_models_whatever_was_withheld(value: Any, origins: Any, carried: list[str]) -> None:
-    matcher = asked("write to ana")
-    matcher.withheld()
-    assert matcher.origins(value) == matcher.origins(value, TEXT) == origins
-    assert matcher.origins(value, FLAG) == MODEL
-    assert matcher.carries(value) == carried
-
-
-def test_only_whole_texts_of_results_are_carried_and_no_names_of_fields() -> None:
-    matcher = asked("account DE1234 of the owner")
-    matcher.given("person", {"note": "by the person"})
-    matcher.shown(READ, {"owner_name": "Ada Lovelace", "number": 1234567, "open": True, "tags": ["urgent", "x y "]})
-    text = "owner_name, number: ada  lovelace 1234567 true urgent, x y tags; account DE1234 by the person"
-    assert matcher.carries(text) == [f"{READ}#/owner_name", f"{READ}#/tags"]
-    assert matcher.carries({"ada lovelace": 1234567}) == []
-    assert matcher.carries(["Ada", "Lovelace", "x y"]) == []
-
-
 def test_too_much_work_leaves_it_unknown() -> None:
     matcher = Matcher(steps_max=50)
     matcher.given("requester", "ana " * 10)
@@ -288,32 +237,6 @@ def test_too_much_work_leaves_it_unknown() -> None:
         bounded = Matcher(steps_max=steps_max)
         bounded.given("requester", "ana and raj")
         assert bounded.origins("ana") == origins
-
-
-def test_what_is_not_traced_to_its_end_is_unknown_whatever_was_found_before() -> None:
-    def traced(steps_max: int, value: Any, kind: ArgumentKind) -> tuple[list[list[str]], int]:
-        matcher = Matcher(steps_max=steps_max)
-        matcher.given("requester", "ana@x.example")
-        matcher.shown(READ, {"note": "see ana@x.example, or raj"})
-        return matcher.origins(value, kind), matcher.steps
-
-    for value, kind in (("ana@x.example", VALUE), ("ana@x.example", TEXT), ("ask ana@x.example&#46;", TEXT)):
-        whole, steps = traced(10_000, value, kind)
-        assert ["requester", f"tool:{READ}"] in whole
-        assert traced(steps, value, kind) == (whole, steps)
-        for fewer in range(1, steps):
-            assert ["unknown"] in traced(fewer, value, kind)[0], fewer
-
-
-def test_each_part_of_a_text_is_asked_for_once() -> None:
-    matcher = asked("pay 0 to ana@x.example")
-    assert matcher.origins("to ana@x.example &amp; ana@x.example", TEXT) == [["model", "text"], *REQUESTER]
-    assert matcher.origins(["to raj@x.example", 0, "ana@x.example"], TEXT) == [
-        *(["model", "text"], ["model"]),
-        *REQUESTER * 3,
-    ]
-    assert matcher.origins({"a": "to raj@x.example"}, TEXT, known=("a",)) == [["model", "text"], ["model"]]
-    assert [matcher.origins(nothing) for nothing in (0, 0.0, "0")] == [REQUESTER] * 3
 
 
 HOSTILE = ["a.", "a ", "1,111", "a-", "-", ".aa1", "é", "US13 ", "may 1 ", "@", "https://", "\u200b", "ß", "a@b.c "]
@@ -371,41 +294,6 @@ def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(
     assert not matcher.said({"q": ["ana"] * 9_000}), "that much was nobody's to say"
 
 
-@pytest.mark.parametrize(
-    ("sources", "hidden"),
-    [
-        ([["x" * 84]], False),
-        ([["x" * 85]], True),
-        ([{"k": "x" * 67}], False),
-        ([{"k": "x" * 68}], True),
-        ([["x"] * 5 + [None]], False),
-        ([["x"] * 6], True),
-        ([[123456789] * 6], False),
-        ([[123456789] * 7], True),
-        ([["x" * 84], ["x" * 84], ["x" * 34]], False),
-        ([["x" * 84], ["x" * 84], ["x" * 35]], True),
-        ([["x" * 84], ["x" * 84], ["x" * 17], []], False),
-        ([["x" * 84], ["x" * 84], ["x" * 17], ["", "x"]], True),
-    ],
-)
-@pytest.mark.parametrize("how", ["given", "said", "shown"])
-def test_a_source_and_a_conversation_have_so_many_characters(
-    monkeypatch: pytest.MonkeyPatch, sources: list[Any], hidden: bool, how: str
-) -> None:
-    """Each value counts sixteen besides its length."""
-    monkeypatch.setattr(matching, "SOURCE_CHARS_MAX", 100)
-    monkeypatch.setattr(matching, "CONVERSATION_CHARS_MAX", 250)
-    matcher = Matcher()
-    add = {
-        "given": lambda one: matcher.given("requester", one),
-        "said": matcher.said,
-        "shown": lambda one: matcher.shown(READ, one),
-    }[how]
-    for one in sources:
-        add(one)
-    assert matcher.origins("never seen") == [["unknown"] if hidden else ["model"]]
-
-
 def test_records_by_the_thousand_are_many_values() -> None:
     matcher = asked("ana")
     matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(2_000)])
@@ -413,23 +301,6 @@ def test_records_by_the_thousand_are_many_values() -> None:
     assert matcher.origins(["raj"] * 300)[-1] == ["unknown"]
     matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted", "found"),
-    [
-        ("abaababa", "abab", True),
-        ("babbabab", "baba", True),
-        ("ababaababaaa", "ababaaa", True),
-        ("bababbababbb", "bababbb", True),
-        ("aaabaaa", "aaaa", False),
-        ("aaaaabaaabbb", "aaaabb", False),
-        ("bbbbabbbabaaa", "bbbbabaa", False),
-        ("abababa", "ababb", False),
-    ],
-)
-def test_a_row_of_words_is_found_wherever_it_begins_again(text: str, wanted: str, found: bool) -> None:
-    assert asked(" ".join(text)).origins(" ".join(wanted)) == (REQUESTER if found else MODEL)
 
 
 def test_many_addresses_are_looked_up_one_by_one() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from core.origins.disguises import disguises, plain
-from core.origins.leaves import leaves
 from core.origins.matching import ArgumentKind, Matcher
 from core.origins.said import Parts, Said
 from core.origins.words import Words, at_clock, moment, number, numeral
@@ -98,17 +97,6 @@ def test_a_text_is_cut_into_its_words(text: str) -> None:
     assert found == words
     assert "".join(cut.lexemes) == cut.folded == text.lower()
     assert cut.numbers == {Decimal(one) for one in words[1]}
-
-
-@pytest.mark.parametrize("unseen", ["\u200b", "\u180e"])
-def test_what_nobody_sees_is_no_blank(unseen: str) -> None:
-    assert Words.of(f"Ana{unseen}Lee").folded == f"ana{unseen}lee"
-
-
-@pytest.mark.parametrize("around", ["\t", "\n", " \r\n ", "\u00a0", "\u2003"])
-def test_blanks_around_a_text_are_no_part_of_it(around: str) -> None:
-    assert Words.of(f"{around}Ana{around}Lee{around}") == Words("ana lee")
-    assert [leaf.words.folded for leaf in leaves([around, f"{around}x"])] == ["", "x"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from connectors.catalog import Catalog
 from connectors.port import Call, Probe
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.statements import IDENTITY
+from tests.support.insides import wrap_connections_of
 
 _UPDATE = """
   - name: crm.customer.%s
@@ -102,16 +103,5 @@ def connector(url: str, catalog: Catalog, killer: Any) -> Any:
             await connection.close()
 
     made = _Later(SqlSettings(beside(url), own), catalog)
-    link, numbered = made._link, set()
-    connect = link._connection
-
-    async def connected() -> Any:
-        connection = await connect()
-        if id(connection) in numbered:
-            return connection
-        wrapped = killer.wrap("rows", connection, "execute", "fetchrow", "fetchval", "fetch")
-        numbered.add(id(wrapped))
-        return wrapped
-
-    vars(link)["_connection"] = connected
+    wrap_connections_of(made, lambda one: killer.wrap("rows", one, "execute", "fetchrow", "fetchval", "fetch"))
     return killer.wrap("connector", made, "read_before", "perform", "probe")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from connectors.catalog import Catalog, load_catalog
+from connectors.catalog import load_catalog
 from core.errors import DefinitionError
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_node import AgentNode, Limits
@@ -83,39 +83,9 @@ def test_a_limit_of_cost_needs_a_known_price() -> None:
         load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % 'limits: {cost: "1.00"}', "w.yaml", CATALOG)
 
 
-def test_without_a_model_to_ask_everything_else_of_an_agent_is_checked_all_the_same() -> None:
-    without = Catalog({name: one for name, one in CATALOG.operations.items() if name != "model.chat.complete"})
-    more = "tools: [no.such.operation]\n      result: {type: nothing}\n      limits: {cost: '1.00'}"
-    with pytest.raises(DefinitionError) as caught:
-        load_workflow(TEXT.replace("gpt-4o-mini", "nobody-knows") % more, "w.yaml", without)
-    found = [(one.line, one.message.partition("'")[0].partition(": ")[0]) for one in caught.value.problems]
-    assert found == [
-        (8, "there is no operation "),
-        (12, "there is no operation "),
-        (13, "This is no JSON Schema that can be used"),
-        (14, "The price of "),
-    ]
-
-
 def test_the_turns_that_are_remembered_bound_the_channel() -> None:
     more = "remember: {channel: turns, turns: 7}"
     workflow = load_workflow(TEXT % more, "w.yaml", CATALOG)
     assert (workflow.graph.channels["turns"].keep, workflow.graph.channels["begun"].keep) == (7, None)
     with pytest.raises(DefinitionError, match="carries the turns of agents, so no step sets it"):
         load_workflow(TEXT % more + "  - {id: s, set: {turns: 1}}\n", "w.yaml", CATALOG)
-
-
-@pytest.mark.parametrize("turns", [(3, 9, 5), (9, 3, 5), (3, 5, 9), (4, 4, 4)])
-def test_a_channel_of_several_agents_keeps_the_most_that_any_is_shown(turns: tuple[int, ...]) -> None:
-    channels = "channels: {one: {reduce: union, ledger: true}, two: {reduce: union}, none: {reduce: union, keep: 2}}"
-    steps = [
-        f"- {{id: a{at}, agent: {{model: m, instructions: i, input: i, remember: {{channel: {name}, turns: {most}}}}}}}"
-        for at, (name, most) in enumerate([*(("one", most) for most in turns), ("two", 1)])
-    ]
-    text = "\n".join(["workflow: w\nversion: 1", channels, "steps:", *steps])
-    found = load_workflow(text, "w.yaml", CATALOG).graph.channels
-    assert {name: (one.keep, one.turns, one.ledger) for name, one in found.items()} == {
-        "one": (max(turns), True, True),
-        "two": (1, True, False),
-        "none": (2, False, False),
-    }

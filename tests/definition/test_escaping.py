@@ -97,17 +97,6 @@ def test_a_value_is_no_step_to_another_path(first: str, second: str) -> None:
         url("${{ trigger.a + trigger.b }}", a=first, b=second)
 
 
-def test_nothing_between_an_authors_words_joins_them_to_another_meaning() -> None:
-    with pytest.raises(ExpressionError, match="a script that the instance would run"):
-        query("a=java${{ trigger.n }}script:x", n="")
-    with pytest.raises(ExpressionError, match="a step to another path"):
-        url("https://h.example/v1/.${{ trigger.n }}./x", n="")
-    with pytest.raises(ExpressionError, match="a script that the instance would run"):
-        query("a=${{ raw(trigger.n) }}${{ trigger.m }}", n="javascript", m=":x")
-    both = query("a=${{ raw(trigger.n) }}^b=${{ trigger.m }}", n="javascript:x", m="y^z")
-    assert both == "a=javascript:x^b=y^^z"
-
-
 def test_a_whole_address_has_to_be_asked_for() -> None:
     address = "https://h.example/a?b=c"
     assert url("${{ raw(trigger.u) }}", u=address) == address

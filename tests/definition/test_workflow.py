@@ -276,24 +276,6 @@ def test_a_name_that_an_author_has_chosen_hides_what_a_step_sees_of_itself(decla
     assert load_workflow(with_steps(A, macro, loop), "w.yaml", declarations()).functions == ("all", "string")
 
 
-def test_what_stands_in_either_branch_can_be_read_once_the_condition_is_over(compiled: Any) -> None:
-    text = with_steps(
-        A,
-        "  - id: c\n    if: ${{ steps.a.output.ok }}\n"
-        "    then: [{id: yes_, do: probe.effect.apply, with: {name: x}}]\n"
-        "    else: [{if: '${{ true }}', then: [{id: deep, do: probe.effect.apply, with: {name: x}}]}]\n",
-        *(
-            f'  - {{id: after_{name}, do: probe.effect.apply, with: {{name: "${{{{ steps.{name}.output.x }}}}"}}}}\n'
-            for name in ("yes_", "deep")
-        ),
-    )
-    try:
-        read = compiled(text).graph.read
-    except DefinitionError as error:
-        pytest.fail(str(error))
-    assert read == {"a", "yes_", "deep"}
-
-
 def test_an_added_step_takes_nothing_from_what_the_published_text_reads(compiled: Any) -> None:
     """The result reads it, and the result is rendered at the end of the longer graph, too."""
     base = compiled(HEAD + 'result: "${{ size(steps.a.output.x) }}"\nsteps:\n' + A + B)
@@ -304,63 +286,5 @@ def test_an_added_step_takes_nothing_from_what_the_published_text_reads(compiled
     assert (base.graph.read, added.graph.read) == ({"a"}, {"a", "b"})
 
 
-@pytest.mark.req("V-4")
-def test_declarations_are_those_that_were_frozen_first(declarations: Any) -> None:
-    """Those of the published version before those of an extension, the older ones first, and then this release's."""
-
-    def release(number: int) -> Any:
-        effect, case = f'"Set {{name}} {number}"', f'summary: "Open {number}"'
-        return declarations(('"Set {name}"', effect), ('summary: "Open"', case))
-
-    def frozen(number: int, *names: str) -> Any:
-        return {name: release(number).get(name).model_dump(mode="json") for name in names}
-
-    base = load_workflow(with_steps(A), "w.yaml", release(1))
-    case: Any = {"id": "c", "do": "probe.case.open"}
-    effect: Any = {"id": "d", "do": "probe.effect.apply", "with": {"name": "x"}}
-    added = [
-        MutationRow(1, "person:ann", {"steps": [case]}, frozen(2, "probe.case.open")),
-        MutationRow(2, "person:ann", {"steps": [effect]}, frozen(3, "probe.case.open", "probe.effect.apply")),
-    ]
-    assert summaries(extended(base, added)) == {"probe.effect.apply": "Set {name} 1", "probe.case.open": "Open 2"}
-    assert summaries(extended(base, added, release(4))) == summaries(extended(base, added))
-    newest = MutationRow(1, "person:ann", {"steps": [case, effect]}, {})
-    told = {"probe.effect.apply": "Set {name} 1", "probe.case.open": "Open 4"}
-    assert summaries(extended(base, [newest], release(4))) == told
-    with pytest.raises(InputError, match=r"^steps\[0\]\.do: there is no operation 'probe\.case\.open'\."):
-        extended(base, [newest])
-
-
 def summaries(workflow: Any) -> dict[str, str]:
     return {name: operation.summary for name, operation in workflow.operations.items()}
-
-
-@pytest.mark.parametrize("writes", [None, 7])
-@pytest.mark.parametrize("at_once", [None, 8])
-@pytest.mark.parametrize("per_minute", [None, 9])
-def test_each_cap_is_its_own(compiled: Any, writes: int | None, at_once: int | None, per_minute: int | None) -> None:
-    """One that is not given is none, whatever the others are."""
-    given = {"max_writes_per_run": writes, "max_concurrency": at_once, "max_runs_per_min": per_minute}
-    caps = {name: value for name, value in given.items() if value is not None}
-    workflow = compiled(f"{HEAD}caps: {json.dumps(caps)}\nsteps:\n{A}")
-    bare = compiled(with_steps(A))
-    found = (workflow.writes_max, workflow.max_concurrency, workflow.max_runs_per_min)
-    assert found == (writes if writes is not None else bare.writes_max, at_once, per_minute)
-
-
-@pytest.mark.parametrize("name", [None, "item", "one", "step"])
-def test_the_id_of_the_step_is_seen_inside_of_a_loop_unless_its_item_has_that_name(
-    compiled: Any, name: str | None
-) -> None:
-    as_ = f"as: {name}, " if name else ""
-    inner = "{id: a, do: probe.effect.apply, with: {name: '${{ step.id }}'}}"
-    loop = f"  - {{id: l, foreach: '${{{{ [{{}}] }}}}', {as_}steps: [{inner}]}}\n"
-    leaf = compiled(with_steps(loop)).graph.leaves["a"]
-    assert leaf.inputs.references == ({"step"} if name == "step" else {"step.id"})
-
-
-@pytest.mark.parametrize("value", ["true", "false"])
-def test_a_key_of_another_kind_is_refused_whatever_its_value(compiled: Any, value: str) -> None:
-    with pytest.raises(DefinitionError) as caught:
-        compiled(with_steps(f"  - {{id: a, do: probe.case.open, abandon: {value}}}\n"))
-    assert [one.message for one in caught.value.problems] == ["'abandon' does not belong to a step with 'do'."]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt, NotSent, Refused, Usage
-from runtime.engine import waits
 from runtime.engine.instructions import OtherRun
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
@@ -411,26 +410,6 @@ def test_an_answer_that_comes_after_the_end_is_no_turn() -> None:
     assert (len(run.seen), run.rows["triage/1/1"].status, run.rows["triage/1/2"].status) == (1, "canceled", "succeeded")
 
 
-class Slow(Piloted):
-    """A run whose step ``slow`` is driven by name only."""
-
-    def ready(self) -> list[str]:
-        return [key for key in super().ready() if key != "slow"]
-
-
-def test_a_call_that_went_on_and_was_canceled_in_one_super_step_is_over_and_its_run_goes_on() -> None:
-    """People let the call out, and the agent's time is up, while another step still holds the barrier."""
-    beside = "".join(f"  - {{id: {name}, do: probe.value.read, with: {{name: x}}}}\n" for name in ("s0", "s1", "slow"))
-    text = agent(beside="needs: []\ntimeout: P1D\non_timeout:\n  - {id: i, set: {found: 1}}")
-    run = piloted(text.replace("steps:\n", f"steps:\n{beside}"), ONE, policy=ASK, made=Slow)
-    run.answer("ana", key="triage/1/1")
-    run.over("triage", waits.time_out)
-    assert (run.rows["slow"].status, run.rows["triage/1/1"].status) == ("ready", "canceled")
-    run.drive("slow").go_on()
-    run.settled()
-    assert (run.statuses()["i"], run.effects) == ("succeeded", [])
-
-
 def test_a_doubt_outlives_its_agent() -> None:
     made = calls(call("probe_mail_send", {"text": "mail"}, "one"), call("ask_desk", {"question": "?"}, "two"))
 
@@ -519,10 +498,3 @@ def test_agents_of_a_loop_know_nothing_of_each_other() -> None:
     found: Any = run.state.channels["found"]
     assert sorted(found) == ["Done.", "Late.", "agent_limit"]
     assert {each[1]["content"] for each in run.seen} == {"x", "y", "z"}
-
-
-def test_a_call_of_an_agent_in_a_loop_is_of_the_operation_of_its_tool() -> None:
-    text = LOOP.replace(",\n                limits: {turns: 1}", "")
-    run = piloted(text, calls(call(READ, {"name": "a"}, "one")), says("Done."), trigger={"names": ["x"]}).settled()
-    made = {key.partition("/")[2]: row.operation for key, row in run.rows.items() if "/" in key}
-    assert made == {"1": "model.chat.complete", "1/1": "probe.value.read", "2": "model.chat.complete"}

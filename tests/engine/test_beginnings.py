@@ -42,23 +42,6 @@ def test_a_trigger_that_does_not_fit_is_refused_with_its_place(trigger: dict[str
     assert raised.value.where == "channels.names.initial"
 
 
-@pytest.mark.parametrize(("number", "fits"), [(2**53 - 1, True), (1 - 2**53, True), (2**53, False), (-(2**53), False)])
-def test_a_first_value_has_a_canonical_form(number: int, fits: bool) -> None:
-    declared = channels('n: {initial: "${{ trigger.n }}"}')
-    if fits:
-        assert first_values(declared, {"trigger": {"n": number}}, {}) == {"n": number}
-        return
-    with pytest.raises(InputError, match="has no canonical JSON form"):
-        first_values(declared, {"trigger": {"n": number}}, {})
-
-
-@pytest.mark.parametrize("n", [2**53, -(2**53)])
-def test_a_first_value_is_refused_if_a_part_of_it_has_no_canonical_form(n: int) -> None:
-    declared = channels("n: {initial: \"${{ {'a': [trigger.n]} }}\"}")
-    with pytest.raises(InputError, match="has no canonical JSON form"):
-        first_values(declared, {"trigger": {"n": n}}, {})
-
-
 @pytest.mark.req("P-8")
 def test_what_is_inherited_wins_over_what_is_made() -> None:
     declared = channels('names: {reduce: append, initial: "${{ trigger.names }}", keep: 2}')

@@ -18,8 +18,6 @@ from runtime.engine.graph import Graph
 from runtime.engine.replaying import unopened
 from runtime.engine.run import State
 from runtime.engine.states import StepState, WaitKind, WaitState
-from tests.engine.governing import CATALOG
-from tests.support.agents import agent
 from tests.support.engine_stage import KEY, OPERATIONS, RUN_ID
 
 # Whose mark lies on what, by one letter each.
@@ -158,15 +156,6 @@ def test_of_loops_within_loops_each_round_reads_its_own_steps_and_those_around_i
     assert shaped("outer[2].inner[4].act") == "achi"
 
 
-def test_of_a_gate_in_a_loop_the_reasons_of_its_own_round_are_read() -> None:
-    text = "  - id: each\n    foreach: ${{ trigger.items }}\n    as: one\n    steps:\n"
-    text += "      - {id: vet, approve: {summary: s, approvers: {group: g}}}\n      - "
-    graph = graph_of(text + ACT.format('"${{ steps.vet.output.reason }}"') + "\n")
-    state = state_of(**{"votes.each[3].vet": "X", "votes.each[4].vet": "Y", "votes.vet": "Z"})
-    found = [{parted(one)[2] for one in marks_of(state, graph, f"each[{number}].act")} for number in (3, 4, 5)]
-    assert found == [{"person:X", "person:Z"}, {"person:Y", "person:Z"}, {"person:Z"}]
-
-
 @pytest.mark.parametrize("around", ["", "each[3].", "outer[1].inner[2]."])
 def test_a_step_of_a_loop_is_known_by_its_own_name(around: str) -> None:
     state = state_of(**{"added.extra": "E"})
@@ -208,20 +197,6 @@ def test_of_a_graph_whose_expressions_are_unknown_everything_counts_as_used() ->
     graph = graph_of(act("x"))
     unknown = Graph(graph.name, 1, "", graph.channels, graph.root, graph.leaves, graph.read)
     assert marks_of(state_of(**SHAPED), unknown, "act") == everybody(state_of(**SHAPED))
-
-
-@pytest.mark.parametrize("principal", ["person:ann", "webhook:the help desk", "two  spaces", ""])
-@pytest.mark.parametrize("place", ["", "form"])
-def test_a_mark_is_read_as_it_was_made(principal: str, place: str) -> None:
-    assert parted(mark(Role.SIGNAL_SENDER, principal, place)) == (Role.SIGNAL_SENDER, place, principal)
-
-
-@pytest.mark.parametrize("key", ["triage/1", "triage/2/1", "each[3].triage/1/1"])
-def test_a_turn_or_call_of_an_agent_may_use_whatever_anybody_has_said(key: str) -> None:
-    graph = load_workflow(agent(), "test.yaml", CATALOG).graph
-    state = state_of(**SHAPED)
-    assert marks_of(state, graph, key) == everybody(state)
-    assert marks_of(state, graph, "triage") == {marked("R")}
 
 
 def test_where_nobody_else_had_a_part_nothing_is_looked_up() -> None:
@@ -286,44 +261,6 @@ def test_contributors_are_named_once_for_each_part() -> None:
     ]
 
 
-def test_whoever_retried_a_run_is_kept_from_deciding_and_changes_no_action() -> None:
-    run: Any = unopened(RUN_ID, KEY, graph_of(""))
-    marks = [mark(Role.RETRIER, "person:ann"), mark(Role.FORM_FILLER, "person:ben", "one")]
-    assert named(marks) == ("form_filler:person:ben",)
-    assert named(marks[:1]) == ()
-    assert [one.principal for one in contributors_of(run, marks)][1:] == ["person:ben", "person:ann"]
-
-
 ENDED = graph_of(
     "  - {id: t, task: {title: t, form: {type: object, properties: {x: {type: string}}}, assign: {group: g}}}\n"
 )
-
-
-@pytest.mark.parametrize(
-    ("kind", "by", "wanted"),
-    [
-        (WaitKind.TASK, "person:ana", "form_filler t person:ana"),
-        (WaitKind.SIGNAL, "token:ana", "signal_sender t token:ana"),
-        (WaitKind.EXTERNAL, "slack:U1", "signal_sender t slack:U1"),
-        (WaitKind.EXTERNAL, "webhook:desk", "signal_sender t desk"),
-        (WaitKind.EXTERNAL, "connector:probe", None),
-        (WaitKind.SIGNAL, "engine:counterseal", None),
-        (WaitKind.TASK, "run:1", None),
-        (WaitKind.TIMER, "person:ana", None),
-        (WaitKind.APPROVAL, "person:ana", None),
-        (WaitKind.TASK, "", None),
-        (WaitKind.TASK, "person:", None),
-        (WaitKind.SIGNAL, "ana", None),
-        (WaitKind.SIGNAL, "webhook:", None),
-    ],
-)
-def test_whoever_ends_a_wait_with_a_value_has_shaped_it_and_our_own_parts_have_not(
-    kind: WaitKind, by: str, wanted: str | None
-) -> None:
-    run = unopened(RUN_ID, KEY, ENDED)
-    wait = WaitRow(UUID(int=1), UUID(int=2), "t", kind, WaitState.COMPLETED, "n", result={"output": 1, "by": by})
-    open_ = WaitRow(UUID(int=9), UUID(int=2), "t", kind, WaitState.CANCELED, "n")
-    run.waits = {open_.wait_id: open_, wait.wait_id: wait}
-    row = StepRow(UUID(int=2), "t", 0, "task", 0, StepState.SUCCEEDED)
-    contributors.settled(run, run.state, [row], ENDED)
-    assert run.state.shaped == ({} if wanted is None else {"steps.t": [wanted]})

@@ -20,15 +20,12 @@ from runtime.engine.fold import fold
 from runtime.engine.graph import NO_GRAPH
 from runtime.engine.instructions import Unfit, last_receipt
 from runtime.engine.keeping import pack, unpack
-from runtime.engine.past import emptied, past_of
 from runtime.engine.replaying import unopened
 from runtime.engine.run import Run
 from runtime.engine.states import RunState, StepState
 from runtime.engine.told import Told, line_of, read_line
 from runtime.engine.transition import Transition
 from tests.engine.governing import ASK, EFFECT, governed
-from tests.support.engine_folds import approval
-from tests.support.engine_stage import RUN_ID
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32
 HEAD = ChainHead(f"run:{RUN}", 7, "0" * 64)
@@ -97,26 +94,6 @@ def test_no_value_stands_in_its_line_and_its_line_tells_it_again() -> None:
     assert read_line(written, values, KEY) == one
 
 
-def test_retention_leaves_what_is_known_of_it_and_none_of_its_words() -> None:
-    run = governed(EFFECT).drive()
-    row = last_receipt(run.whole().run, "a")
-    assert row is not None
-    event = ActionLate(
-        row.receipt_id, 1, 1, LateAnswer.FAILED, SENT, SENT, "400", {"n": 1}, "e9", {"message": "a secret"}
-    )
-    transition = Transition(late.without_rows(run.whole()), NO_GRAPH)
-    late.tell(transition, event, Actor("worker", "w"))
-    run.apply(transition)
-    book = [read_line(line, run.values.get(n, {}), KEY) for n, line in enumerate(run.lines)]
-    _, (left,), _ = emptied(past_of(unopened(RUN_ID, KEY, run.workflow.graph), book, [run.workflow.graph]))
-    (told_late,) = left["late"]
-    assert told_late == {
-        "attempt": 1, "epoch": 1, "known": "failed", "sent": SENT, "answered": SENT, "code": "400",
-        "external_id": "e9", "output": None, "detail": None,
-        "says": "A late answer: attempt 1 failed (400). It counts as done.",
-    }  # fmt: skip
-
-
 OUTCOMES = [
     (None, {"known": LateAnswer.UNANSWERED}),
     (InDoubt("gone"), {"known": LateAnswer.IN_DOUBT, "detail": {"message": "gone"}}),
@@ -155,42 +132,6 @@ def test_it_is_told_once_and_shown_wherever_its_action_is(finished: bool, orders
     assert late.is_told(transition, event)
     assert not late.is_told(transition, replace(event, epoch=2))
     assert [command.kind for command in transition.commit().commands] == orders
-
-
-@pytest.mark.parametrize(
-    ("status", "ends"), [("succeeded", True), ("failed_terminal", True), ("canceled", True), ("running", False)]
-)
-def test_the_cards_of_its_own_action_and_the_bundle_of_a_run_that_is_over_are_ordered_anew(
-    status: str, ends: bool
-) -> None:
-    run = run_with(receipt())
-    run.status, run.finished = RunState(status), ends
-    own, other, elsewhere = (UUID(int=number) for number in (3, 2, 1))
-    asked = {
-        number: approval(key="b" if number == elsewhere else "a", number=number) for number in (own, other, elsewhere)
-    }
-    run.approvals = {
-        key: replace(row, action_digest="1" * 64 if key == other else "0" * 64) for key, row in asked.items()
-    }
-    made = Transition(replace(governed(EFFECT).view(), run=run), NO_GRAPH)
-    event, actor = ActionLate(RECEIPT, 1, 4, LateAnswer.UNANSWERED, SENT), Actor("worker", "w9")
-    late.tell(made, event, actor)
-    late.tell(made, replace(event, sent=SENT.replace("04", "05")), actor)
-    assert [(one.event.TYPE, one.step, one.actor) for one in made._told] == [(event.TYPE, "a", actor)] * 2
-    wanted = Transition(replace(governed(EFFECT).view(), run=run), NO_GRAPH)
-    for sent in (SENT, SENT.replace("04", "05")):
-        wanted.message("card", own, f"late:4:{sent}")
-        if ends:
-            wanted.order("bundle", f"late:4:{sent}", {}, one_at_a_time=str(RUN_ID))
-    assert made.rows.commands == wanted.rows.commands
-    assert len({row.command_id for row in made.rows.commands}) == (4 if ends else 2)
-
-
-def test_every_late_answer_of_a_receipt_is_shown_in_its_order() -> None:
-    run = run_with(receipt())
-    for event in (told("unanswered"), told("in_doubt", 2)):
-        fold(run, event, NO_GRAPH)
-    assert [one["known"] for one in late.shown(run.receipts[RECEIPT])] == ["unanswered", "in_doubt"]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from connectors.port import InDoubt, NotSent
+from connectors.port import NotSent
 from runtime.engine.transition import REFERENCE_CHARACTERS_MAX
 from runtime.engine.waits import CORRELATION_CHARACTERS_MAX, TIMER_MAX
-from tests.engine.governing import DEDUPES, EFFECT, HEAD, Governed, governed
+from tests.engine.governing import EFFECT, HEAD, Governed, governed
 from tests.support.engine_stage import NOW
 
 SIGNAL = HEAD + '  - {id: a, wait: {signal: s, correlate: "CORRELATE"}}\n'
@@ -74,24 +74,3 @@ def test_nothing_is_tried_again_once_the_time_is_over(seconds: float, status: st
 
 
 READ = EFFECT.replace("effect.apply", "value.read")
-
-
-@pytest.mark.req("Q-19")
-@pytest.mark.parametrize(
-    ("text", "said", "sent", "status", "words"),
-    [
-        (EFFECT, NotSent("away"), 3, "failed_terminal", "away (3 attempts were made)"),
-        (DEDUPES, NotSent("away"), 2, "failed_terminal", "away (2 attempts were made)"),
-        (DEDUPES, InDoubt("lost"), 2, "waiting_approval", None),
-        (READ, NotSent("away"), 5, "failed_terminal", "away (5 attempts were made)"),
-        (READ, InDoubt("lost"), 5, "failed_terminal", "lost (5 attempts were made)"),
-    ],
-)
-def test_a_call_is_tried_as_often_as_its_declaration_says(
-    text: str, said: Any, sent: int, status: str, words: str | None
-) -> None:
-    run = governed(text, said=(said,) * 9).drive()
-    while run.status == "failed_retryable":
-        run.due().drive()
-    error: Any = run.rows["a"].last_error
-    assert (len(run.sent), run.status, (error or {}).get("message")) == (sent, status, words)

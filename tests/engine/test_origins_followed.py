@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from connectors.catalog import load_catalog
 from runtime.definition.workflow import load_workflow
-from runtime.engine.agent_given import weakest
 from runtime.engine.origins import Follower, carried, follower_of
 from runtime.engine.plan import variables
 from runtime.engine.replaying import unopened
@@ -110,50 +109,5 @@ def test_loops_of_channels_come_to_an_end() -> None:
     assert sorted(found) == [["requester"], ["tool:servicenow.incident.query"]]
 
 
-@pytest.mark.req("P-14")
-@pytest.mark.parametrize(
-    ("origins", "wanted"),
-    [
-        ([["requester"]], "requester"),
-        ([["requester"], ["workflow"]], "workflow"),
-        ([["workflow"], ["person"]], "person"),
-        ([["person"], ["tool:a.b.c"]], "tool:a.b.c"),
-        ([["tool:a.b.c"], ["signal:paid"]], "signal:paid"),
-        ([["signal:paid"], ["trigger:test"]], "trigger:test"),
-        ([["trigger:test"], ["model"]], "model"),
-        ([["model"], ["unknown"]], "unknown"),
-        ([["model", "requester"]], "requester"),
-        ([["requester", "model"], ["tool:a.b.c", "trigger:test"]], "tool:a.b.c"),
-        ([["field:a.b.c#/x", "lookup:a.b.c#/x", "tool:a.b.c"]], "tool:a.b.c"),
-        ([["field:a.b.c#/x"]], "unknown"),
-        ([["requester", "unknown"]], "unknown"),
-        ([[]], "unknown"),
-        ([], "unknown"),
-    ],
-)
-def test_of_several_ingredients_the_weakest_counts_and_of_alternatives_the_best(origins: Any, wanted: str) -> None:
-    assert weakest(origins) == wanted
-
-
 ONE_KID, OTHER_KID = carried(((("id",), [["person"]]),)), carried(((("id",), [["requester"]]),))
 ELSE = carried(((("other",), [["model"]]),))
-
-
-@pytest.mark.req("P-14")
-@pytest.mark.parametrize(
-    ("told", "wanted"),
-    [
-        ({}, [["unknown"]]),
-        ({"kid": ONE_KID}, [["person"]]),
-        ({"each[0].kid": ONE_KID, "each[1].kid": OTHER_KID}, [["person"], ["requester"]]),
-        ({"each[0].kid": OTHER_KID, "each[1].kid": ONE_KID}, [["person"], ["requester"]]),
-        ({"kid": ONE_KID, "mykid": OTHER_KID}, [["person"]]),
-        ({"kid": ELSE}, [["unknown"]]),
-        ({"each[0].kid": ELSE, "each[1].kid": ONE_KID}, [["person"], ["unknown"]]),
-        ({"each[0].kid": ONE_KID, "each[1].kid": ELSE}, [["person"], ["unknown"]]),
-    ],
-)
-def test_the_result_of_runs_within_is_of_all_that_any_of_them_told(told: Any, wanted: Any) -> None:
-    found = follower("  - {id: kid, run: other, with: {x: 1}}\n")
-    found.run.state.origins = told
-    assert sorted(found.path("steps.kid.output.id", "kid")) == wanted

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from core.errors import ConsistencyError
-from runtime.engine import plan
 from runtime.engine.plan import LOOP_ITEMS_MAX, Recorded
 from runtime.engine.run import State
 
@@ -239,29 +238,6 @@ EACH = HEAD + (
     "steps:\n  - foreach: ${{ trigger.items }}\n    as: item\n    max_parallel: 9\n    steps:\n"
     "      - {id: one, do: probe.value.read, with: {name: x}}\n"
 )
-
-
-@pytest.mark.parametrize(
-    ("items", "most", "size", "words"),
-    [
-        (["a", "b"], 3, 99, ""),
-        (["a", "b", "c"], 3, 99, ""),
-        (["a", "b", "c", "d"], 3, 99, "has 4 items; at most 3 are taken"),
-        (["a" * 8], 3, 13, ""),
-        (["a" * 8], 3, 12, ""),
-        (["a" * 8], 3, 11, "has 12 bytes of items; at most 11 are taken"),
-    ],
-)
-def test_a_loop_takes_as_many_items_as_it_may_and_no_more(
-    simulate: Any, monkeypatch: pytest.MonkeyPatch, items: list[str], most: int, size: int, words: str
-) -> None:
-    monkeypatch.setattr(plan, "LOOP_ITEMS_MAX", most)
-    monkeypatch.setattr(plan, "LOOP_BYTES_MAX", size)
-    run = simulate(EACH, {"items": items})
-    if words:
-        assert words in run.error["message"]
-    else:
-        assert (run.error, len(run.settle_all().executed)) == (None, len(items))
 
 
 @pytest.mark.req("P-9")

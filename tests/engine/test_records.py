@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from runtime.engine import records
-from runtime.engine.instructions import Known, Perform
 from runtime.engine.shared_rows import RecordRow
-from runtime.engine.step import begin
 from runtime.engine.transition import Transition
-from tests.engine.governing import EFFECT, HEAD, Governed, governed
+from tests.engine.governing import HEAD, Governed, governed
 from tests.support.engine_folds import receipt
-from tests.support.runtime_stage import ALLOW_ALL
 
 ALLOW = "policy: records\nversion: 1\nrules: [{id: all, match: {connector: records}, outcome: allow}]\n"
 ASKS = ALLOW.replace("outcome: allow", "outcome: needs_approval, approvers: [{group: owners}]")
@@ -46,18 +43,6 @@ def test_what_is_let_out_is_written_in_its_own_append(text: str, row: RecordRow)
 GET = HEAD + "  - {id: a, do: records.get, with: {collection: cases, key: c1}}\n"
 
 
-@pytest.mark.parametrize(("text", "tenant"), [(GET, "acme"), (EFFECT, "")])
-def test_a_record_is_read_of_the_tenant_of_the_run_and_no_other_call_names_one(text: str, tenant: str) -> None:
-    run = governed(text, ALLOW if text == GET else ALLOW_ALL)
-    run.claim("a")
-    view = run.view()
-    assert (view.tenant_id, view.workspace_id) == ("acme", "main")
-    made = Transition(view, run.workflow.graph)
-    work = begin(made, made.run.steps["a"], run.workflow, run.policy, Known(), run.nonce)
-    assert isinstance(work, Perform)
-    assert work.call.tenant == tenant
-
-
 def write(text: str, values: dict[str, Any], *earlier: RecordRow) -> list[RecordRow]:
     """The rows of an append in which a step writes these values after earlier ones."""
     run = governed(text, ALLOW)
@@ -70,33 +55,6 @@ def write(text: str, values: dict[str, Any], *earlier: RecordRow) -> list[Record
 
 
 PLACE = {"collection": "m", "key": "k"}
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "row"),
-    [
-        (PUT, {"value": None}, RecordRow("m", "k", None)),
-        (PUT, {"value": {}, "if_absent": False}, RecordRow("m", "k", {})),
-        (PUT, {"value": {"n": 0}, "if_absent": True}, RecordRow("m", "k", {"n": 0}, absent=True)),
-        (PUT, {"value": {"n": 0}, "version": 0}, RecordRow("m", "k", {"n": 0}, expects=0)),
-        (PUT, {"value": {"n": 0}, "version": None}, RecordRow("m", "k", {"n": 0})),
-        (DELETE, {}, RecordRow("m", "k", None, removes=True)),
-        (DELETE, {"value": {"n": 1}}, RecordRow("m", "k", None, removes=True)),
-    ],
-)
-def test_a_row_says_what_becomes_of_the_record_and_how_it_must_be_before(
-    text: str, values: Any, row: RecordRow
-) -> None:
-    assert write(text, {**PLACE, **values}) == [row]
-
-
-def test_the_rows_of_an_append_are_in_the_order_of_their_records_and_else_of_their_steps() -> None:
-    places = ("m", "z"), ("z", "a"), ("m", "k"), ("a", "z"), ("m", "a")
-    earlier = [RecordRow(collection, key, {"n": at}) for at, (collection, key) in enumerate(places)]
-    rows = write(PUT, {**PLACE, "value": {"n": 9}}, *earlier)
-    assert [(row.collection, row.key, (row.value or {})["n"]) for row in rows] == [
-        ("a", "z", 3), ("m", "a", 4), ("m", "k", 2), ("m", "k", 9), ("m", "z", 0), ("z", "a", 1),
-    ]  # fmt: skip
 
 
 @pytest.mark.req("U-5")

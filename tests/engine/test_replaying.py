@@ -11,16 +11,13 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor
-from runtime.definition.workflow import load_workflow
 from runtime.engine.commit import WaitRow
 from runtime.engine.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
 from runtime.engine.past import past_of
-from runtime.engine.replaying import Divergence, _variables, replay, unopened
+from runtime.engine.replaying import Divergence, replay
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.told import Told, read_line
 from runtime.engine.transition import Transition, writes_of
-from tests.engine.governing import CATALOG, CHILD, EFFECT
-from tests.support.engine_stage import KEY, NOW, RUN_ID
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}}\nsteps:\n"
 
@@ -165,68 +162,8 @@ def judged(book: Any, outcome: str) -> Any:
     return replace(book, told=[*book.told[:-1], told, last], judge=lambda _: (outcome, ["may"]))
 
 
-def test_a_run_that_nobody_has_opened_has_the_first_values_of_its_channels() -> None:
-    text = HEAD.replace("{seen: {reduce: append}}", "{seen: {reduce: append}, n: {initial: 3}}")
-    graph = load_workflow(text + "  - {id: a, set: {n: 1}}\n", "test.yaml", CATALOG).graph
-    run = unopened(RUN_ID, KEY, graph)
-    assert (run.state.channels, run.run_id, run.run_key) == ({"seen": [], "n": 3}, RUN_ID, KEY)
-
-
 def ended(number: int, kind: WaitKind, status: str = "completed", key: str = "a", **result: Any) -> WaitRow:
     return WaitRow(UUID(int=number), UUID(int=7), key, kind, WaitState(status), "t", result=result or None)
-
-
-SEEN: dict[str, tuple[list[WaitRow], Any]] = {
-    "nothing, where nothing was waited for": ([], None),
-    "who ended its wait, and its kind": (
-        [ended(1, WaitKind.TASK, output=5, by="person:ana")],
-        {"payload": 5, "by": "person:ana", "kind": "task"},
-    ),
-    "the last of several ends": (
-        [ended(1, WaitKind.TASK, output=4, by="person:ana"), ended(2, WaitKind.EXTERNAL, output=5, by="token:t")],
-        {"payload": 5, "by": "token:t", "kind": "external"},
-    ),
-    "an end that nobody is named for": (
-        [ended(1, WaitKind.SIGNAL, output=5)],
-        {"payload": 5, "by": None, "kind": "signal"},
-    ),
-    "no wait that is still open": ([ended(1, WaitKind.SIGNAL, "waiting")], None),
-    "no wait that took too long": ([ended(1, WaitKind.SIGNAL, "timed_out", output=4)], None),
-    "no wait that was given up": ([ended(1, WaitKind.SIGNAL, "canceled")], None),
-    "no wait of another step": ([ended(1, WaitKind.SIGNAL, key="b", output=4)], None),
-    "no wait that gives nothing": (
-        [ended(1, WaitKind.TASK, output=5, by="person:ana"),
-         *(ended(2 + at, kind, output=6, by="x")
-           for at, kind in enumerate((WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED)))],
-        {"payload": 5, "by": "person:ana", "kind": "task"},
-    ),
-}  # fmt: skip
-
-
-def variables_of(text: str, *waits: WaitRow) -> dict[str, Any]:
-    graph = load_workflow(text, "test.yaml", CATALOG).graph
-    run = unopened(RUN_ID, KEY, graph)
-    run.waits = {wait.wait_id: wait for wait in waits}
-    event = StepSucceeded([], output=5)
-    return _variables(run, graph, Told(event, Actor("worker", "w"), NOW, "a"), event)
-
-
-@pytest.mark.parametrize("what", SEEN)
-def test_a_step_that_succeeds_sees_what_ended_its_wait(what: str) -> None:
-    waits, signal = SEEN[what]
-    assert variables_of(EFFECT, *waits) == {"output": 5, **({} if signal is None else {"signal": signal})}
-
-
-def test_a_run_within_has_ended_its_step_also_where_nothing_was_waited_for() -> None:
-    assert variables_of(CHILD) == {"output": 5, "signal": {"payload": 5, "by": None, "kind": "child"}}
-    waited = ended(1, WaitKind.CHILD, output=5, by="run:1")
-    assert variables_of(CHILD, waited)["signal"] == {"payload": 5, "by": "run:1", "kind": "child"}
-
-
-@pytest.mark.parametrize("result", [{"output": 6}, {"output": "5"}, {"by": "person:ana"}, {}])
-def test_a_step_has_the_output_that_its_wait_ended_with(result: Any) -> None:
-    with pytest.raises(Exception, match="has another output than what its wait ended with"):
-        variables_of(EFFECT, ended(1, WaitKind.TASK, **result))
 
 
 def test_a_decision_is_made_once_more(simulate: Any, book_of: Any) -> None:

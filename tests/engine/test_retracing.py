@@ -22,7 +22,6 @@ from runtime.engine.events import (
     DecisionMade,
     RunExtended,
     RunOpened,
-    StepParked,
     StepSucceeded,
     WaitCompleted,
 )
@@ -34,7 +33,7 @@ from runtime.engine.transition import Transition, writes_of
 from tests.engine.agents import piloted
 from tests.engine.governing import CATALOG, HEAD, PEOPLE, Governed, governed
 from tests.support.agents import agent, calls, says
-from tests.support.engine_agent_sources import MEMORY, OWN, apply, one, read
+from tests.support.engine_agent_sources import OWN, apply, read
 from tests.support.engine_scenes import SCENES, book_of, driven
 from tests.support.engine_stage import KEY, RUN_ID
 
@@ -114,18 +113,6 @@ def test_what_an_argument_carries_is_found_anew(made: Callable[[], Governed], ke
         change = {"facts": lambda facts, carried=carried: {**facts, "carries.name": carried}}
         with pytest.raises(Divergence, match="was judged by other origins than its values have"):
             derived(run, altered(run, DecisionMade, key, **change))
-
-
-def test_what_a_model_had_read_is_found_anew() -> None:
-    reads = OWN.replace("origin.name.all(o, 'requester' in o)", "agent.read == ['probe.value.read']")
-    turns = calls(read("alpha")), calls(apply("beta")), says("Done.")
-    run = piloted(agent(), *turns, policy=reads, outside=lambda *_: Done({"value": "beta"}))
-    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
-    other: Any
-    for other in ([], ["probe.effect.apply"], ["probe.value.read", "probe.effect.apply"]):
-        change = {"facts": lambda facts, other=other: {**facts, "agent.read": other}}
-        with pytest.raises(Divergence, match="was judged by other results than its model had seen"):
-            derived(run, altered(run, DecisionMade, "triage/2/1", **change))
 
 
 def altered(run: Governed, kind: type[Any], step: str | None, **change: Any) -> list[Told]:
@@ -265,16 +252,6 @@ def test_whoever_may_have_started_it_at_that_time_is_tried() -> None:
     ]  # fmt: skip
 
 
-def test_a_decision_is_believed_if_anybody_who_may_have_started_the_run_gives_its_origins() -> None:
-    text = HEAD + "  - {id: a, do: probe.effect.apply, with: {name: '${{ trigger.who }}'}}\n"
-    run = Governed(load_workflow(text, "test.yaml", CATALOG), {"who": "ann"})
-    run.open()
-    driven(run.rule_by(TRACED))
-    assert derived(run, book_of(run), "requester", "trigger:test")
-    with pytest.raises(Divergence, match="was judged by other origins than its values have"):
-        derived(run, book_of(run), "requester")
-
-
 ELSEWHERE: dict[str, tuple[str, type[Any], str | None, dict[str, Any], str]] = {
     "the end of what went on outside": (
         "case-comes", WaitCompleted, "a", {"result": lambda result: {**result, "output": {"n": 6}}},
@@ -337,49 +314,6 @@ def test_what_does_not_follow_from_the_book_is_named_with_its_line(what: str) ->
     assert kind in (WaitCompleted, ActionRecalled) or raised.value.where.endswith(f"({kind.TYPE}{of})")
 
 
-@pytest.mark.parametrize("scene", ["loop-of-none", "loop-of-few", "loop-of-many"])
-@pytest.mark.parametrize("change", [lambda made: [*made, ["each", []]], lambda made: made[:-1] or None])
-@pytest.mark.parametrize("number", [0, -1])
-def test_conditions_and_collections_are_evaluated_anew_from_the_first_checkpoint_on(
-    scene: str, change: Any, number: int
-) -> None:
-    run = SCENES[scene]()
-    book = book_of(run)
-    at = [n for n, told in enumerate(book) if getattr(told.event, "choices", None)][number]
-    event: Any = book[at].event
-    book[at] = replace(book[at], event=replace(event, choices=change(to_builtins(event.choices))))
-    with pytest.raises(Divergence, match="planned otherwise than its conditions and collections say"):
-        derived(run, book)
-
-
-def test_origins_of_an_earlier_matcher_are_believed_and_those_of_a_later_one_are_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = SCENES["agent-own"]()
-    told_otherwise = altered(run, DecisionMade, CALL, origins=other_name)
-    with pytest.raises(Divergence):
-        derived(run, told_otherwise)
-    monkeypatch.setattr("runtime.engine.retracing.VERSION", 2)
-    assert derived(run, told_otherwise)
-    later = altered(run, DecisionMade, CALL, origins=lambda origins: {**origins, "matcher": 3})
-    with pytest.raises(Divergence, match="was judged by origins that nobody has found"):
-        derived(run, later)
-
-
-def test_what_a_model_had_remembered_is_found_anew_while_it_is_not_erased() -> None:
-    turns = calls(read("alpha")), says("First."), calls(apply("secret7")), says("Second.")
-    text = MEMORY + one("first", "probe.value.read") + one("second")
-    run = piloted(text, *turns, policy=OWN, outside=lambda *_: Done({"value": "secret7"}))
-    book, graph, constants = book_of(run), run.workflow.graph, run.view().constants
-    checkpoints = {number: digest for number, (_, digest) in run.checkpoints.items()}
-    assert found_anew(run) == checkpoints
-    with pytest.raises(Divergence, match="was judged by other origins than its values have"):
-        derived(run, altered(run, DecisionMade, "second/1/1", origins=other_name))
-    erased = Retracing([run.workflow], constants, lambda _: ("requester", "trigger:http"), {})
-    found = replay(Replay(unopened(RUN_ID, KEY, graph), book, [graph], constants, writes_of, judged(run), erased))
-    assert {each.number: each.digest for each in found} == checkpoints
-
-
 GROWS = """
 workflow: w
 version: 1
@@ -438,33 +372,3 @@ def test_each_barrier_is_planned_anew_with_its_own_number() -> None:
     run = driven(governed(COUNTED))
     assert (run.status, run.state.channels["at"]) == ("succeeded", [0, 1, 2])
     assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
-
-
-def test_the_error_of_an_agent_follows_from_its_limits() -> None:
-    run = piloted(agent(more="on_limit: fail\nlimits: {turns: 1}"), calls(apply("a")))
-    assert found_anew(run) == {number: digest for number, (_, digest) in run.checkpoints.items()}
-    change = {"result": lambda result: {"error": {**result["error"], "message": "Else."}}}
-    with pytest.raises(Divergence, match="ended otherwise than its turns and limits say"):
-        derived(run, altered(run, WaitCompleted, "triage", **change))
-
-
-def test_an_agent_does_not_end_before_its_turns_are_over() -> None:
-    run = SCENES["agent"]()
-    book = book_of(run)
-    (began,) = [at for at, told in enumerate(book) if isinstance(told.event, AgentBegan)]
-    (end,) = [told for told in book if isinstance(told.event, WaitCompleted)]
-    early = replace(end, at=book[began].at, event=replace(end.event, result={"output": None}))
-    (parked,) = [at for at, told in enumerate(book) if isinstance(told.event, StepParked) and told.step == "triage"]
-    with pytest.raises(Divergence) as raised:
-        derived(run, [*book[: max(began, parked) + 1], early])
-    assert raised.value.what == "ended otherwise than its turns and limits say"
-
-
-def test_an_agent_does_not_go_on_before_it_began() -> None:
-    run = SCENES["agent"]()
-    book = book_of(run)
-    (began,) = [at for at, told in enumerate(book) if isinstance(told.event, AgentBegan)]
-    (end,) = [told for told in book if isinstance(told.event, WaitCompleted)]
-    with pytest.raises(Divergence) as raised:
-        derived(run, [*book[:began], end, *book[began:]])
-    assert raised.value.what == "went on as an agent before it began"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import stat
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,19 +16,17 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from core.errors import (
     ConfigurationError,
     ConsistencyError,
-    CountersealError,
     InputError,
     NotFoundError,
     TransportError,
 )
-from evidence.blobs import BlobStore, LockMode, StoredBlob, write_new
+from evidence.blobs import BlobStore, LockMode, StoredBlob
 from evidence.files import FileBlobStore
-from evidence.s3 import Retention, S3BlobStore, _code
+from evidence.s3 import Retention, S3BlobStore
 
 BUCKET = "evidence-test"
 KEY = "acme/2026/run-1.zip"
@@ -159,37 +155,6 @@ async def test_files_are_private_whole_and_leave_nothing_behind(tmp_path: Path) 
     assert await FileBlobStore(root).get(blob) == ONE
 
 
-def open_files() -> int:
-    return len([*Path("/dev/fd").iterdir()])
-
-
-async def test_a_file_is_on_the_disk_before_it_has_its_name_and_every_new_entry_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[tuple[int, int, bool]] = []
-    root, target = tmp_path / "evidence", tmp_path / "evidence" / KEY
-    fsync = os.fsync
-
-    def noted(descriptor: int) -> None:
-        told = os.fstat(descriptor)
-        folder = stat.S_ISDIR(told.st_mode)
-        synced.append((told.st_ino if folder else 0, 0 if folder else told.st_size, target.exists()))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noted)
-    opened = open_files()
-    await FileBlobStore(root).put(KEY, ONE, sha(ONE))
-    new = [root, root / "acme", root / "acme/2026"]
-    assert [stat.S_IMODE(folder.stat().st_mode) for folder in new] == [0o700] * 3
-    places = [folder.stat().st_ino for folder in (tmp_path, *new)]
-    made = [(place, 0, False) for place in places[:3]]
-    assert synced == [*made, (0, len(ONE), False), (places[3], 0, True)]
-    synced.clear()
-    await FileBlobStore(root).put(KEY, ONE, sha(ONE))
-    assert synced == [(0, len(ONE), True), (places[3], 0, True)], "another process may not have come so far"
-    assert open_files() <= opened
-
-
 async def test_a_changed_or_linked_file_is_noticed(tmp_path: Path) -> None:
     store = FileBlobStore(tmp_path)
     blob = await store.put(KEY, ONE, sha(ONE))
@@ -201,19 +166,6 @@ async def test_a_changed_or_linked_file_is_noticed(tmp_path: Path) -> None:
     (tmp_path / KEY).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(TransportError):
         await store.get(blob)
-
-
-@pytest.mark.parametrize(("key", "kind"), [("a/b", NotFoundError), ("b", NotFoundError), ("c", TransportError)])
-async def test_what_cannot_be_there_is_not_found_and_what_cannot_be_read_may_be(
-    tmp_path: Path, key: str, kind: type[Exception]
-) -> None:
-    store = FileBlobStore(tmp_path)
-    await store.put("a", ONE, sha(ONE))
-    (tmp_path / "c").mkdir()
-    with pytest.raises(kind) as caught:
-        await store.get(StoredBlob(f"file:{key}", None, sha(ONE)))
-    said = {"c": "the evidence file c cannot be read: Is a directory"}
-    assert str(caught.value) == said.get(key, f"file:{key} is not in the evidence directory")
 
 
 async def test_an_unwritable_directory_is_a_transport_error(tmp_path: Path) -> None:
@@ -268,38 +220,6 @@ async def test_s3_failures_are_told_apart(s3_client: Any) -> None:
         await S3BlobStore(s3_client, "nowhere").put(KEY, ONE, sha(ONE))
 
 
-class Refusing:
-    """A client of an S3 that refuses everything by this code."""
-
-    def __init__(self, code: str) -> None:
-        self._error = ClientError({"Error": {"Code": code}}, "Any")
-
-    def put_object(self, **_: object) -> None:
-        raise self._error
-
-    get_object = put_object
-
-
-@pytest.mark.parametrize(
-    ("codes", "kind"),
-    [
-        # What a delete marker stands on, read without its version, is not allowed instead of not there.
-        (("NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"), NotFoundError),
-        (("NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"), ConfigurationError),
-        (("SlowDown", "InternalError", "503", "RequestTimeout"), TransportError),
-    ],
-)
-async def test_each_refusal_of_s3_is_what_it_says(codes: tuple[str, ...], kind: type[Exception]) -> None:
-    told = {}
-    for code in codes:
-        store = S3BlobStore(Refusing(code), BUCKET)
-        try:
-            await store.get(StoredBlob(f"s3://{BUCKET}/{KEY}", None, sha(ONE)))
-        except CountersealError as error:
-            told[code] = type(error)
-    assert told == dict.fromkeys(codes, kind)
-
-
 async def test_an_unreachable_s3_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
@@ -313,20 +233,3 @@ async def test_an_unreachable_s3_is_a_transport_error(monkeypatch: pytest.Monkey
             await store.put(KEY, ONE, sha(ONE))
         with pytest.raises(TransportError):
             await store.get(StoredBlob(f"s3://{BUCKET}/{KEY}", None, sha(ONE)))
-
-
-def test_a_file_is_made_beside_its_place_because_no_link_leads_to_another_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "of another disk"))
-    assert write_new(tmp_path / "a", b"1")
-    assert not write_new(tmp_path / "a", b"2")
-    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a", b"1")]
-    with pytest.raises(FileNotFoundError):
-        write_new(tmp_path / "nowhere" / "a", b"1")
-
-
-def test_an_answer_of_s3_without_an_error_in_it_has_no_known_code() -> None:
-    told = {"unknown": ({}, {"Error": {}}), "5": ({"Error": {"Code": 5}},), "": ({"Error": {"Code": ""}},)}
-    for code, responses in told.items():
-        assert {_code(ClientError(response, "PutObject")) for response in responses} == {code}

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError, InputError
 from evidence import layout
-from evidence.bundle import ContradictionError, DocumentText, _pretty, assemble, build_bundle
-from evidence.chain import ChainHead, EventType
+from evidence.bundle import ContradictionError, DocumentText, build_bundle
+from evidence.chain import ChainHead
 from evidence.history import ATTEMPTED
-from evidence.rollup import Rollup
 from evidence.verify import verify_bundle
 
 
@@ -179,72 +178,3 @@ def test_a_withheld_card_is_said_to_be_withheld(workshop: Any) -> None:
     files = workshop.unzip(workshop.build(story))
     assert json.loads(files["approvals/a1.json"])["card"] is None
     assert b"Raise the priority" not in b"".join(files.values())
-
-
-@pytest.mark.parametrize("producer", ["", "0.1.0"])
-def test_the_statement_says_what_made_it_and_where_the_chain_ends(workshop: Any, producer: str) -> None:
-    """Also of a run of which there is only the first event."""
-    story = workshop.tell()
-    story.events, story.approvals, story.receipts, story.disclosures = story.events[:1], [], [], []
-    content = replace(story.content(), policies=(), producer=producer)
-    one = assemble(content, workshop.signer.public_key)
-    predicate = json.loads(one.statement)["predicate"]
-    own = {name: predicate[name] for name in ("first_seq", "last_seq", "count", "final", "policies", "producer")}
-    assert own == {
-        "first_seq": 0, "last_seq": 0, "count": 1, "final": False, "policies": [], "producer": producer
-    }  # fmt: skip
-    two = (
-        DocumentText("p", 10, "a"),
-        DocumentText("o", 3, "b"),
-        DocumentText("p", 2, "c"),
-        DocumentText("p", "1", "d"),
-    )
-    listed = json.loads(assemble(replace(content, policies=two), workshop.signer.public_key).statement)["predicate"]
-    named = [(policy["name"], policy["version"]) for policy in listed["policies"]]
-    assert named == [("o", 3), ("p", "1"), ("p", 10), ("p", 2)], "by name, and by version as a text"
-
-
-def test_files_for_people_have_their_members_in_order_and_lines() -> None:
-    assert _pretty({"b": [1], "a": {"d": None, "c": "é"}}) == (
-        '{\n  "a": {\n    "c": "é",\n    "d": null\n  },\n  "b": [\n    1\n  ]\n}\n'.encode()
-    )
-
-
-def test_disclosures_are_listed_once_and_in_order(workshop: Any) -> None:
-    content = workshop.tell().content()
-    first, second = sorted(content.disclosures)
-    for given in ((second, first), (first, second, first), (second, second, first)):
-        one = assemble(replace(content, disclosures=given), workshop.signer.public_key)
-        assert one.files[layout.DISCLOSURES] == f"{first}\n{second}\n".encode()
-
-
-@pytest.mark.parametrize("origins", [None, [], [{"seq": 3}]])
-@pytest.mark.parametrize("attempts", [None, [], [{"seq": 2}]])
-def test_a_run_s_file_has_every_list_that_was_given_and_tells_none_from_an_empty_one(
-    workshop: Any, origins: Any, attempts: Any
-) -> None:
-    content = workshop.tell().content()
-    given = replace(content, run=replace(content.run, origins=origins, attempts=attempts, outputs=[], closed_at=None))
-    run = json.loads(assemble(given, workshop.signer.public_key).files[layout.RUN_FILE])
-    assert (run["attempts"], run["outputs"], run["closed_at"], run["canceled"]) == (attempts, [], None, None)
-    assert run.get("origins", "left out") == ("left out" if origins is None else origins)
-
-
-def test_a_checkpoint_has_the_names_of_each_write_as_they_were_told_and_zero_tokens_are_none() -> None:
-    rollup = Rollup()
-    usage = {"provider": "p", "model": "m", "input_tokens": 5, "output_tokens": 0, "cost_usd": None}
-    for seq, (kind, step, data) in enumerate((
-        (EventType.STEP_SUCCEEDED, "b", {"writes": ["z", "a", "z"], "usage": usage}),
-        (EventType.STEP_SUCCEEDED, "a", {"writes": ["y"], "usage": {**usage, "input_tokens": 0, "output_tokens": 3}}),
-        (EventType.CHECKPOINT_COMMITTED, None, {"number": 0, "digest": "d"}),
-    )):  # fmt: skip
-        rollup.observe({"seq": seq, "type": str(kind), "step": step, "ts": "t", "data": data})
-    assert rollup.checkpoints == [{
-        "number": 0, "digest": "d", "seq": 2, "ts": "t", "source": "input", "versions_seen": {"z": 0, "a": 0, "y": 0},
-        "writes": [{"seq": 0, "step": "b", "channels": ["z", "a", "z"]}, {"seq": 1, "step": "a", "channels": ["y"]}],
-    }]  # fmt: skip
-    assert rollup.costs() == [{
-        "provider": "p", "model": "m", "calls": 2, "input_tokens": 5, "output_tokens": 3, "cost_usd": "0",
-        "unpriced_calls": 2,
-    }]  # fmt: skip
-    assert rollup.problems == []

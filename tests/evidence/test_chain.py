@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.errors import InputError
-from evidence.chain import Actor, ChainHead, ChainReport, Event, EventType, append, line_of, timestamp, verify_lines
+from evidence.chain import ChainHead, ChainReport, Event, EventType, append, timestamp, verify_lines
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS
 from tests.support.evidence_chain import AT, KEEPER, WORKFLOW, opened
 
@@ -350,16 +350,6 @@ def test_a_line_has_its_time_in_its_one_form(ts: str, good: bool) -> None:
     lines = [orjson.dumps(line, option=orjson.OPT_SORT_KEYS)]
     problem = verify_lines(HEAD.after(lines), lines, [1]).problem
     assert problem == (None if good else "line 1: its ts is not a UTC time with six digits of the second")
-
-
-@pytest.mark.parametrize("step", [None, "", "s1"])
-@pytest.mark.parametrize("actor", [Actor("keeper", "k1"), Actor("", ""), Actor("person", "person:ann")])
-def test_a_line_holds_what_it_is_given_and_nothing_else(step: str | None, actor: Actor) -> None:
-    data: Any = {"count": 0, "note": None}
-    assert line_of(EventType.STEP_STARTED, AT, actor, step, data) == {
-        "v": 2, "ts": "2026-11-21T10:30:00.123456Z", "type": "step.started",
-        "actor": {"kind": actor.kind, "id": actor.id}, "step": step, "data": data,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("more", [b"", b" ", b"{}"])

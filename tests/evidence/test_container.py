@@ -25,11 +25,11 @@ def packed(place: Path, *names: str, comment: bytes = b"") -> Path:
 
 def test_a_line_has_its_longest_length_however_it_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for chunk in range(1, 12):
-        monkeypatch.setattr(container, "_CHUNK", chunk)
+        monkeypatch.setattr(container, "CHUNK_BYTES", chunk)
         (tmp_path / "lines").write_bytes(b"abcd\n\nefgh\n")
         read = Container(tmp_path)
         assert list(read.lines("lines", 4)) == [b"abcd", b"", b"efgh"], chunk
-    monkeypatch.setattr(container, "_CHUNK", 4)
+    monkeypatch.setattr(container, "CHUNK_BYTES", 4)
     with pytest.raises(InputError, match="longer than 3 bytes"):
         list(Container(tmp_path).lines("lines", 3))
     for rest in (b"c", b" ", b"\r", b"\0"):
@@ -39,7 +39,7 @@ def test_a_line_has_its_longest_length_however_it_is_read(monkeypatch: pytest.Mo
 
 
 def test_a_file_is_read_whole_however_it_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(container, "_CHUNK", 2)
+    monkeypatch.setattr(container, "CHUNK_BYTES", 2)
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a").write_bytes(b"abcde")

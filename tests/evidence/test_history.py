@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,17 +9,13 @@ import pytest
 from core.canonical import sha256_hex
 from core.errors import InputError
 from evidence import container
-from evidence.chain import _plain
 from evidence.commitments import path_of, reason_path
 from evidence.container import Container, HeldFiles
-from evidence.crosscheck import _few, _opened, _votes
 from evidence.events import EventType
 from evidence.files import FileBlobStore
 from evidence.history import History
 from evidence.origins import Event
 from evidence.receipts import LateAnswer, contradiction
-from evidence.rollup import _money
-from evidence.verify import _some
 
 E = EventType
 P = {"name": "p", "version": 1, "digest": "0" * 64}
@@ -289,88 +284,6 @@ async def test_files_lie_in_folders_that_only_their_owner_enters(tmp_path: Any) 
     with pytest.raises(Exception, match="with other content"):
         await store.put("some/where/x", b"2", sha256_hex(b"2"))
     assert await store.get(blob) == b"1"
-
-
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        (None, None), ("0", Decimal(0)), ("0.0012", Decimal("0.0012")), ("999999999", Decimal(999999999)),
-        ("1000000000", None), ("-0.01", None), ("NaN", None), ("Infinity", None), ("x", None),
-        ("0.000000000000001", Decimal("0.000000000000001")), ("0.0000000000000001", None),
-        ("0." + "0" * 27 + "1", None), ("1" * 31, None), ("1" + " " * 29, Decimal(1)), ("1" + " " * 30, None),
-    ],
-)  # fmt: skip
-def test_money_is_what_everybody_adds_up_alike(text: str | None, amount: Decimal | None) -> None:
-    assert _money(text) == amount
-
-
-@pytest.mark.parametrize(
-    ("value", "plain"),
-    [
-        ({"a": "x", "b": [1, True, None]}, True),
-        ({"a": [{"b": 1.5}]}, False),
-        ([1.5], False),
-        ({}, True),
-        ([["x"]], True),
-    ],
-)
-def test_what_is_certainly_plain_has_no_float(value: Any, plain: bool) -> None:
-    assert _plain(value, 2) is plain
-
-
-def test_what_is_deep_is_not_plain() -> None:
-    value: Any = "x"
-    for _ in range(31):
-        value = [value]
-    assert _plain(value, 2)
-    assert not _plain([value], 2)
-
-
-def test_words_of_a_fault_name_some_and_count_the_rest() -> None:
-    assert [_some([str(n) for n in range(many)]) for many in (0, 1, 5, 6, 7)] == [
-        "none",
-        "0",
-        "0, 1, 2, 3, 4",
-        "0, 1, 2, 3, 4 and 1 more",
-        "0, 1, 2, 3, 4 and 2 more",
-    ]
-    assert (_few(["a"]), _few(["a", "b", "c"])) == ("a", "a; b; c")
-    assert _few(["a", "b", "c", "d"]) == "a; b; c (and 1 more)"
-    many = _few([str(number) for number in range(9)])
-    assert many.startswith("0; 1; 2")
-    shown = many.partition(" (and ")[0].count(";") + 1
-    assert many.endswith(f"(and {9 - shown} more)")
-
-
-@pytest.mark.parametrize(
-    ("found", "known", "ok"),
-    [
-        ([FACTS], [FACTS], True),
-        ([{**FACTS, "reason": "r"}], [FACTS], True),
-        ([], [], True),
-        ([FACTS], [], False),
-        ([], [FACTS], False),
-        ([FACTS, "more"], [FACTS], False),
-        ([FACTS, {**FACTS, "voter": "b"}], [{**FACTS, "voter": "b"}, FACTS], False),
-        *(([{**FACTS, name: "b"}], [FACTS], False) for name in FACTS),
-        *(([{key: value for key, value in FACTS.items() if key != name}], [FACTS], False) for name in FACTS),
-        (None, [], False),
-    ],
-)
-def test_votes_are_those_of_the_events(found: Any, known: Any, ok: bool) -> None:
-    if ok:
-        assert _votes("f", found, known) == found
-    else:
-        with pytest.raises(InputError, match="its votes are not those of the events"):
-            _votes("f", found, known)
-
-
-def test_a_value_that_is_shown_has_its_proof() -> None:
-    assert _opened("f", {}, "card", "c1") is True, "withheld"
-    assert _opened("f", {}, "card", None) is False, "there is none"
-    for holder in ({"card": {"a": 1}}, {"card_disclosure": 7}, {"card": None, "card_disclosure": {}}):
-        with pytest.raises(InputError, match="shows a card without the disclosure"):
-            _opened("f", dict(holder), "card", "c1")
 
 
 @pytest.mark.parametrize(

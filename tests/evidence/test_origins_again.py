@@ -11,15 +11,10 @@ import pytest
 from connectors.port import Done
 from core.canonical import digest
 from core.errors import InputError
-from evidence import layout
-from evidence.commitments import disclosure
-from evidence.container import HeldFiles
-from evidence.crosscheck import Crosscheck
-from evidence.origins import ANSWERED, BEGAN, DECIDED, SUCCEEDED, Event, Recount, counts, listed, recompute
+from evidence.origins import DECIDED, Event, Recount, counts, listed, recompute
 from runtime.engine.told import parts, shown_values
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
-from tests.support.engine_agent_runs import SHAPE
 from tests.support.engine_agent_sources import EVIL, MEMORY, OWN, apply, one, read
 from tests.support.engine_stage import KEY
 
@@ -134,12 +129,6 @@ def changed(tool: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {name: value for name, value in {**tool, **more}.items() if value is not ...}
 
 
-@pytest.mark.parametrize("more", [{"secret": True}, {"operation": ...}, {"operation": ..., "secret": True}])
-def test_what_a_secret_tool_or_a_run_answered_is_withheld(read_and_applied: Bundle, more: dict[str, Any]) -> None:
-    found = read_and_applied.forged("triage", "agent.began", MATCHING, lambda old: changed(old, **more))
-    assert found == Recount(again=1, withheld=1)
-
-
 @pytest.mark.parametrize(
     ("step", "kind", "name", "forge"),
     [
@@ -175,12 +164,6 @@ def test_origins_that_cannot_be_read_are_named(read_and_applied: Bundle, value: 
         read_and_applied.forged("triage/2/1", "decision.made", "origins/arguments", lambda _: value)
 
 
-def test_kinds_that_nobody_knows_are_named(read_and_applied: Bundle) -> None:
-    tool = "matching/probe_effect_apply"
-    with pytest.raises(InputError, match="cannot be read: ValueError"):
-        read_and_applied.forged("triage", "agent.began", tool, lambda old: {**old, "kinds": {"name": "none"}})
-
-
 def test_another_matcher_may_find_something_else(read_and_applied: Bundle) -> None:
     found = read_and_applied.forged("triage/2/1", "decision.made", "origins/matcher", lambda old: old + 1)
     assert (found.again, found.withheld) == (1, 1)
@@ -192,80 +175,9 @@ def test_what_an_agent_remembers_is_not_found_again() -> None:
     assert Bundle(run).recount() == Recount(again=1, withheld=1)
 
 
-def test_a_turn_without_calls_has_an_answer_and_no_results() -> None:
-    run = told(says("alpha"), calls(apply("alpha")), says('{"n": 2}'), text=agent(more=SHAPE))
-    assert run.recount() == Recount(again=1)
-    assert run.without("triage/1", "step.succeeded", "output") == Recount(withheld=1)
-
-
 def test_an_agent_that_had_turns_before_is_followed_by_its_numbers() -> None:
     many = [calls(read(f"n{number}")) for number in range(11)]
     assert told(*many, calls(apply(EVIL)), says("Done."), text=agent(more="limits: {turns: 40}")).recount().again == 12
-
-
-def test_a_bundle_tells_what_its_disclosures_open(read_and_applied: Bundle) -> None:
-    every = {pair[0]: disclosure(KEY, pair[0], value) for pair, value in read_and_applied.values.items()}
-    report: Any = None
-
-    def told(disclosed: list[str], origins: Any) -> str:
-        files = {
-            layout.RUN_FILE: orjson.dumps({"origins": origins}),
-            layout.DISCLOSURES: "".join(f"{line}\n" for line in disclosed).encode(),
-        }
-        check = Crosscheck(HeldFiles(files))
-        for line in read_and_applied.lines:
-            check.observe(line)
-        return dict(check.checks(report))["origins"]()
-
-    listing = read_and_applied.events
-    assert told([*every.values()], listing) == Recount(again=2).words()
-    assert told([], listing) == Recount(withheld=2).words()
-    assert told([line for path, line in every.items() if "/said" not in path], listing) == Recount(withheld=2).words()
-    assert told([*every.values()], None) == Recount().words()
-    with pytest.raises(InputError, match="is listed with other values"):
-        told([*every.values()], [{**one, "values": (one["values"] or [])[1:]} for one in listing])
-
-
-def test_a_value_of_null_that_is_disclosed_is_not_withheld() -> None:
-    bundle = told(
-        calls(read("alpha")), calls(apply(EVIL, value="alpha")), says("."), output={"value": None, "note": EVIL}
-    )
-    assert None in bundle.values.values()
-    files = {
-        layout.RUN_FILE: orjson.dumps({"origins": bundle.events}),
-        layout.DISCLOSURES: b"".join(
-            f"{disclosure(KEY, path, value)}\n".encode() for (path, _), value in bundle.values.items()
-        ),
-    }
-    report: Any = None
-    check = Crosscheck(HeldFiles(files))
-    for line in bundle.lines:
-        check.observe(line)
-    rows = dict(check.checks(report))
-    assert rows["origins"]() == Recount(again=2).words()
-    assert "in signed files only" not in rows["disclosures"](), "the chain binds all of them"
-
-
-def test_what_an_agent_was_shown_before_it_began_or_after_it_called_does_not_count() -> None:
-    bundle = told(calls(call("nothing", {})), calls(apply("alpha")), says("Done."))
-    events = listed(bundle.events, bundle.chained)
-
-    def counted(*more: Event) -> Recount:
-        every = sorted([*events, *more], key=lambda one: one.seq)
-        return recompute(every, lambda *pair: (pair in bundle.values, bundle.values.get(pair)))
-
-    (began,) = [one.seq for one in events if one.type == BEGAN]
-    (called,) = [one.seq for one in events if one.type == DECIDED]
-    withheld = [(f"/x/{name}", "0" * 64) for name in ("messages", "sources", "matching", "output", "said")]
-    for seq in (began - 1, called + 1, events[-1].seq + 1):
-        for kind, step in (
-            (BEGAN, "triage"), (SUCCEEDED, "triage/1/1"), (SUCCEEDED, "triage/1/2"), (BEGAN, "other"),
-            (SUCCEEDED, "triage/3"), (ANSWERED, "triage/3"),
-        ):  # fmt: skip
-            if seq < began or (kind, step) != (SUCCEEDED, "triage/1/1"):
-                assert counted(Event(seq, kind, step, withheld)) == Recount(again=1), (seq, kind, step)
-    assert counted(Event(began + 1, SUCCEEDED, "triage/1/1", withheld)) == Recount(withheld=1)
-    assert counted(Event(began + 1, BEGAN, "triage", withheld)) == Recount(withheld=1)
 
 
 def test_a_list_must_be_whole_and_bound(read_and_applied: Bundle) -> None:
@@ -317,46 +229,3 @@ def test_a_count_is_told_in_words() -> None:
 
 INPUT: Any = {"name": EVIL, "value": {"alpha": "beta", "list": ["alpha"], "alpha/flag": "alpha"}}
 REQUESTER, MODEL, TEXT = ["requester"], ["model"], ["model", "text"]
-
-
-@pytest.mark.parametrize(
-    ("names", "kinds", "matched", "origins"),
-    [
-        # A name that the schema does not declare counts as a value of the model's.
-        ([], {}, [["value"]], [REQUESTER, MODEL]),
-        (["alpha", "list", "alpha/flag"], {}, [["value"]], [MODEL, REQUESTER]),
-        (["list", "alpha/flag"], {}, [["value"]], [REQUESTER, MODEL]),
-        # The kind of a part is that of its whole path: neither that of what is above it, nor of its last name.
-        ([], {"value": "flag"}, [["value", "list"]], [REQUESTER]),
-        ([], {"list": "flag"}, [["value", "list"]], [REQUESTER]),
-        ([], {"value/list": "flag"}, [["value", "list"]], [MODEL]),
-        ([], {"value/list": "flag"}, [["value", "alpha"], ["value", "list"]], [MODEL]),
-        ([], {"value/alpha": "flag"}, [["value", "list"], ["value", "alpha"]], [REQUESTER, MODEL]),
-        ([], {"value": "flag"}, [["value"]], [MODEL]),
-        ([], {"value/alpha": "text"}, [["value", "alpha"]], [TEXT]),
-    ],
-)
-def test_a_part_is_looked_for_by_its_kind_and_by_the_names_that_are_declared(
-    read_and_applied: Bundle, names: Any, kinds: Any, matched: Any, origins: Any
-) -> None:
-    """Other origins than those are refused."""
-
-    def recount(told: Any) -> str:
-        def opened(path: str, commitment: str) -> tuple[bool, Any]:
-            value: Any = read_and_applied.values.get((path, commitment))
-            if path.endswith("/matching/probe_effect_apply"):
-                value = {**value, "names": names, "kinds": kinds}
-            elif path.endswith("/said") and value[0]["tool"] == "probe_effect_apply":
-                value = [{**value[0], "input": INPUT}]
-            elif path.endswith("/origins/arguments") and "value" in value:
-                value = {"value": {"origins": told, "matched": matched, "fixed": []}}
-            return "/facts/origin." not in path, value
-
-        try:
-            return f"{read_and_applied.recount(opened).again} again"
-        except InputError as error:
-            return error.message.partition(": ")[2]
-
-    assert recount(origins) == "2 again"
-    for other in ([], [*origins, TEXT, REQUESTER], [["unknown"]]):
-        assert recount(other) == "value does not come from where it was told"

@@ -122,26 +122,6 @@ def test_who_canceled_a_run_and_why_is_bound(workshop: Any) -> None:
             build_bundle(canceled(workshop.tell(), **told), workshop.signer)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"cost_usd": "a lot"}, {"cost_usd": 1}, {"input_tokens": "10"}])
-def test_what_cannot_be_added_up_fails_everything_that_is_derived(
-    workshop: Any, monkeypatch: pytest.MonkeyPatch, usage: Any
-) -> None:
-    """Also if whoever wrote the bundle has not looked."""
-    story = workshop.tell()
-    at, event = next((at, one) for at, one in enumerate(story.events) if "usage" in one.data)
-    given = usage and {**event.data["usage"], **usage}
-    story.events[at] = replace(event, data={**event.data, "usage": given})
-    with pytest.raises(ContradictionError, match=f"event {at}: its usage is malformed") as caught:
-        build_bundle(story.content(), workshop.signer)
-    assert caught.value.checks == ("chain",)
-    monkeypatch.setattr(bundle, "_refuse_broken", lambda *_: None)
-    one = bundle.assemble(story.content(), workshop.signer.public_key)
-    failed = {row.check: row.detail for row in verify_unsigned(one.files, one.statement).failed}
-    assert failed == dict.fromkeys(
-        ("decisions", "checkpoints", "costs"), f"events.jsonl: event {at}: its usage is malformed"
-    )
-
-
 def test_a_bundle_s_chain_is_told_by_its_events_and_its_appends(workshop: Any) -> None:
     story = workshop.tell()
     one = bundle.assemble(story.content(), workshop.signer.public_key)

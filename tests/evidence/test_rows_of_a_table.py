@@ -144,7 +144,7 @@ def test_a_bundle_is_hashed_whole_however_it_is_read(
     workshop: Any, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     data = workshop.build()
-    monkeypatch.setattr(container, "_CHUNK", chunk)
+    monkeypatch.setattr(container, "CHUNK_BYTES", chunk)
     for path in (workshop.save(data), workshop.extract(data)):
         assert verify_bundle(path, public_key=workshop.key).ok
     readme = workshop.directory / "extracted" / layout.README

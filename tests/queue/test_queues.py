@@ -12,8 +12,7 @@ import pytest
 
 from core.errors import TransportError
 from runtime.queue.postgres import PostgresQueue
-from runtime.queue.sqs import SqsAddress, SqsDeadLetters, SqsDelivery, SqsQueue
-from runtime.work.setbacks import PAUSE
+from runtime.queue.sqs import SqsQueue
 
 LEASE = timedelta(seconds=30)
 
@@ -202,50 +201,6 @@ async def test_a_message_that_is_gone_is_no_trouble(sqs_queue: Any, office: Any)
     await delivery.done()
     await delivery.done()
     await delivery.extend(LEASE)
-
-
-class Clerk:
-    """A client that notes what it is asked for, and has nothing."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    def receive_message(self, **arguments: Any) -> dict[str, Any]:
-        self.asked.append(arguments)
-        return {}
-
-    change_message_visibility = receive_message
-
-
-@pytest.mark.parametrize(("wait", "seconds"), [(-1, 0), (0, 0), (0.9, 0), (20, 20), (21, 20), (3600, 20)])
-async def test_sqs_is_asked_to_wait_for_as_long_as_it_can(wait: float, seconds: int) -> None:
-    clerk = Clerk()
-    await SqsQueue(clerk, "http://queue/steps", wait=timedelta(seconds=wait)).receive(3)
-    assert clerk.asked == [{"QueueUrl": "http://queue/steps", "MaxNumberOfMessages": 3, "WaitTimeSeconds": seconds}]
-
-
-@pytest.mark.parametrize(("count", "most"), [(0, 1), (1, 1), (10, 10), (11, 10)])
-async def test_sqs_is_asked_for_as_many_messages_as_it_gives_at_once(count: int, most: int) -> None:
-    clerk = Clerk()
-    await SqsQueue(clerk, "http://queue/steps").receive(count)
-    assert clerk.asked[0]["MaxNumberOfMessages"] == most
-
-
-async def test_a_dead_letter_is_hidden_for_less_than_the_lease_that_it_may_take() -> None:
-    clerk = Clerk()
-    await SqsDeadLetters(clerk, "http://queue/dead").receive()
-    (asked,) = clerk.asked
-    assert (asked["MaxNumberOfMessages"], asked["WaitTimeSeconds"], asked.get("VisibilityTimeout")) == (10, 1, 20)
-    assert asked["VisibilityTimeout"] < PAUSE.total_seconds()
-
-
-@pytest.mark.parametrize(("hours", "seconds"), [(0, 0), (1, 3600), (12, 43200), (13, 43200)])
-async def test_a_message_is_hidden_for_as_long_as_sqs_hides_any(hours: int, seconds: int) -> None:
-    clerk = Clerk()
-    await SqsDelivery(SqsAddress(clerk, "http://queue/steps"), uuid4(), "h").extend(timedelta(hours=hours))
-    assert clerk.asked == [
-        {"QueueUrl": "http://queue/steps", "ReceiptHandle": "h", "VisibilityTimeout": seconds},
-    ]
 
 
 class Picky:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from runtime.engine.commit import Claim
 from runtime.keep.scheduler import BATCH, Scheduler
 
 ONE = """
@@ -46,18 +43,3 @@ async def test_a_batch_is_no_larger_however_many_tenants_have_steps(runtime: Any
     scheduler = Scheduler(runtime.database, line, "s")
     assert [await scheduler.admit() for _ in range(3)] == [BATCH, 18 - BATCH, 0]
     assert line.batches == [BATCH, 18 - BATCH]
-
-
-@pytest.mark.req("Q-10")
-async def test_a_lease_is_extended_from_when_the_beat_began(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, beaten, clock = runtime.worker(), list[tuple[float, bool]](), iter((100.0, 200.0, 300.0))
-    monkeypatch.setattr("runtime.work.worker.Lease.now", staticmethod(lambda: next(clock)))
-    claim = Claim("a", uuid4(), 1)
-
-    def told(_: Claim, began: float, *, ours: bool) -> bool:
-        beaten.append((began, ours))
-        return False
-
-    job = SimpleNamespace(drive=SimpleNamespace(beaten=told))
-    await worker._extend([(uuid4(), claim, job), (uuid4(), claim, job)])
-    assert beaten == [(100.0, False), (100.0, False)]

@@ -22,6 +22,7 @@ from runtime.keep.messages import Messages
 from runtime.queue.postgres import PostgresQueue
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
+from tests.support.insides import take_one
 
 RULES = "".join(
     f"  - {{id: r{number}, match: {{operation: probe.effect.apply}}, outcome: deny,"
@@ -122,9 +123,7 @@ async def counted(runtime: Any, database_url: str) -> AsyncIterator[tuple[Any, C
 
 async def claimed(world: Any) -> None:
     """One delivery that has work; a look that finds none belongs to no run."""
-    worker = world.worker()
-    (delivery,) = await PostgresQueue().receive(1)
-    assert await worker._take(delivery)
+    assert await take_one(world.worker())
 
 
 async def w1(world: Any, ref: str) -> Any:

@@ -16,8 +16,6 @@ HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {got: {}, why: {}}\nste
 CASE = HEAD + "  - {id: case, do: probe.case.open, with: {name: a}, set: {got: '${{ output.papers }}'}%s}\n"
 AFTER = "  - {id: after, do: probe.effect.apply, with: {name: after}}\n"
 
-CHASE = "workflow: chase\nversion: 1\nsteps:\n  - {id: c, do: probe.effect.apply, with: {name: chase}}\n"
-
 
 async def external(runtime: Any) -> Any:
     return (await runtime.books.waits(kind="external"))[-1]
@@ -208,27 +206,6 @@ async def test_what_was_begun_at_one_system_is_not_ended_at_another(runtime: Any
     assert runtime.outside.canceled == []
     order = await runtime.books.command(kind="cancel")
     assert (order.status, "https://a.example" in order.last_error) == ("failed", True)
-
-
-@pytest.mark.req("V-13", "O-4")
-async def test_an_end_outside_is_asked_for_again_no_sooner_than_the_outside_allows(runtime: Any) -> None:
-    run_id = await runtime.go(CASE % "")
-    asked = 0
-
-    async def busy(*_: Any) -> NotSent:
-        nonlocal asked
-        asked += 1
-        return NotSent("Too many requests.", 300)
-
-    runtime.outside.cancel = busy
-    async with runtime.faces.transaction("acme") as connection:
-        await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "not needed")
-    for seconds, times in ((0, 1), (240, 1), (61, 2)):
-        await runtime.trouble.pass_time_of_messages(timedelta(seconds=seconds))
-        await runtime.errands()
-        assert asked == times
-    order = await runtime.books.command(kind="cancel")
-    assert (order.status, order.last_error) == ("pending", "Too many requests.")
 
 
 async def test_an_error_from_outside_takes_the_failure_branch(runtime: Any) -> None:

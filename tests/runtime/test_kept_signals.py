@@ -28,14 +28,6 @@ async def cancel(runtime: Any, run_id: UUID) -> None:
 
 
 @pytest.mark.req("V-10")
-async def test_the_same_body_without_an_id_for_another_key_is_another_signal(runtime: Any) -> None:
-    await runtime.tenant()
-    first, other = [await runtime.signal(key, {"amount": 7}, id=None) for key in ("paid:c1", "paid:c2")]
-    assert [(one.code, one.repeated) for one in (first, other)] == [("kept", False), ("kept", False)]
-    assert first.id != other.id
-
-
-@pytest.mark.req("V-10")
 async def test_the_same_body_without_an_id_is_no_second_signal_and_its_sender_is_told(runtime: Any) -> None:
     """The second wait may be meant, or the first signal is repeated: nobody can tell, so nobody hears *delivered*."""
     (run_id,) = await begun(runtime, HEAD + PAID + MORE)

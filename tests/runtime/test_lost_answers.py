@@ -23,6 +23,7 @@ from runtime.keep import sweeper as sweeper_module
 from runtime.keep.sweeper import Sweeper
 from runtime.store.commits import apply, apply_together
 from runtime.work import committing, pump
+from tests.support.insides import beat, held_by
 
 # Nobody can be asked about a mail but people: a dropped outcome is a question.
 TWO = """
@@ -322,9 +323,8 @@ async def test_a_heartbeat_between_a_settle_and_its_answer_warns_of_nothing(
         nonlocal beats
         applied = await apply(connection, commit)
         if tells(commit, "action.succeeded"):
-            held = [(run, claim, job) for job in worker._jobs.values() for run, claim in job.drive.leased]
-            assert [claim.key for _, claim, _ in held] == ["a"]
-            await worker._extend(held)
+            assert [claim.key for _, claim, _ in held_by(worker)] == ["a"]
+            await beat(worker)
             beats += 1
         return applied
 

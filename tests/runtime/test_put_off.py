@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -54,61 +53,6 @@ async def test_the_outside_may_put_off_its_end_up_to_the_declared_limit(runtime:
     assert await runtime.status(run_id) == "succeeded"
     with pytest.raises(ConsistencyError, match="is over"):
         await later(runtime, key, span=timedelta(days=8))
-
-
-@pytest.mark.req("V-2")
-async def test_it_is_put_off_to_the_moment_that_was_named_and_never_to_an_earlier_one(runtime: Any) -> None:
-    """A deadline is kept in whole seconds: it is up, so that saying the same again changes nothing."""
-    await runtime.go(ASKS % "")
-    wait = await runtime.books.wait()
-    until = (wait.due_at + timedelta(days=1)).replace(microsecond=250_000)
-    moved = await later(runtime, wait.correlation_key, until=until)
-    due_at = (await runtime.books.wait()).due_at
-    assert (moved.changed, until <= moved.due_at < until + timedelta(seconds=1), due_at) == (True, True, moved.due_at)
-    for earlier in (until, until - timedelta(hours=1), wait.due_at):
-        again = await later(runtime, wait.correlation_key, until=earlier)
-        assert (again.changed, again.due_at) == (False, due_at)
-    told = [json.loads(line)["type"] for line in await runtime.books.lines(moved.run_id)]
-    assert told.count("wait.postponed") == 1
-
-
-@pytest.mark.req("V-2")
-async def test_the_latest_moment_is_allowed_and_the_one_after_it_is_refused(runtime: Any) -> None:
-    """Counted from the wait's beginning, and not from now."""
-    await runtime.go(ASKS % "")
-    wait = await runtime.books.wait()
-    latest = wait.created_at + timedelta(days=30)
-    beyond = latest + timedelta(microseconds=1)
-    with pytest.raises(InputError) as refused:
-        await later(runtime, wait.correlation_key, until=beyond)
-    operation = "kyc.papers.request"
-    assert str(refused.value) == f"until: is beyond {latest.isoformat()}, to which {operation} may be put off"
-    with pytest.raises(InputError, match=r"until: has no time zone\. Write it as in 2026-01-31T12:00:00Z"):
-        await later(runtime, wait.correlation_key, until=latest.replace(tzinfo=None))
-    with pytest.raises(InputError, match="until: Say `until` or `for`, one of them"):
-        await later(runtime, wait.correlation_key, until=latest, span=timedelta(days=1))
-    assert (await runtime.books.wait()).due_at == wait.due_at, "what is refused moves nothing"
-    try:
-        assert (await later(runtime, wait.correlation_key, until=latest)).changed
-    except InputError as error:
-        pytest.fail(str(error))
-
-
-@pytest.mark.req("V-2")
-async def test_what_is_being_begun_is_not_put_off_yet(runtime: Any, gate: Any) -> None:
-    await runtime.tenant()
-    await runtime.policy()
-    await runtime.publish(ASKS % "")
-    await runtime.start("w")
-    runtime.outside.gates["ann"] = gate
-    working = asyncio.create_task(runtime.worker().work_off())
-    await asyncio.wait_for(gate.reached.wait(), 60)
-    wait = await runtime.books.wait()
-    with pytest.raises(ConsistencyError, match="has not begun"):
-        await later(runtime, wait.correlation_key, span=timedelta(days=20))
-    gate.opened.set()
-    await working
-    assert (await later(runtime, wait.correlation_key, span=timedelta(days=20))).changed
 
 
 @pytest.mark.req("V-2")

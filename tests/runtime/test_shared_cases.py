@@ -12,9 +12,7 @@ from connectors.port import Refused
 from core.grouping import Grouping
 from evidence.chain import Actor
 from runtime.engine.commit import Commit
-from runtime.requests import sharing
 from runtime.requests.steering import cancel_run
-from runtime.store import effects
 from tests.support.runtime_shared_cases import CASE, another, begun
 
 pytestmark = [pytest.mark.req("V-9"), pytest.mark.req("Q-15")]
@@ -78,28 +76,6 @@ async def test_its_end_wakes_everybody_who_shares_it_and_whoever_comes_later_has
     runs.append(await another(runtime, "late"))
     await ended(runtime, runs)
     assert await cases(runtime) == 1
-
-
-async def test_whoever_has_gone_meanwhile_keeps_nobody_else_waiting(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its run is canceled after those who share were listed, and before it is told."""
-    runs = await begun(runtime)
-    await runtime.signal(await key_of(runtime), {"papers": 1})
-    await runtime.worker().work_off()
-    told, gone = sharing.end_wait, list[UUID]()
-
-    async def end_wait(connection: Any, definitions: Any, tenant: str, place: Any, *rest: Any, **more: Any) -> bool:
-        if not gone:
-            gone.append(place[0])
-            await cancel(runtime, place[0])
-        return await told(connection, definitions, tenant, place, *rest, **more)
-
-    monkeypatch.setattr(sharing, "end_wait", end_wait)
-    assert len(await runtime.books.waits(open=True)) == 2
-    await runtime.errands()
-    assert await runtime.books.waits(open=True) == []
-    await ended(runtime, [run for run in runs if run not in gone])
 
 
 async def test_its_failure_fails_all_who_share_it_and_the_next_one_begins_anew(runtime: Any) -> None:
@@ -289,32 +265,3 @@ async def test_a_time_limit_is_each_ones_own(runtime: Any) -> None:
     assert runtime.outside.canceled == []
     await runtime.signal(await key_of(runtime), {"papers": 1})
     await ended(runtime, [second])
-
-
-async def test_an_effect_is_known_by_its_key_as_the_books_tell_it_and_as_failed_once_it_was_ended(runtime: Any) -> None:
-    """An effect that was left may be taken over, until it was ended outside because nobody was left to do so."""
-    (run,) = await begun(runtime, 1)
-    (effect,) = await runtime.books.effects()
-
-    async def known(key: str = effect.key, tenant: str = "acme") -> Any:
-        async with runtime.database.connection() as connection:
-            found = await effects.by_key(connection, runtime.definitions.graphs, tenant, key)
-        held = found and found.wait and (found.wait.step_key, str(found.wait.status))
-        return found and (
-            found.receipt.receipt_id,
-            found.receipt.run_id,
-            str(found.life),
-            held,
-            found.over,
-            found.erased,
-        )
-
-    assert await known() == (effect.receipt, run, "begun", ("open", "waiting"), False, False)
-    assert (await known("another"), await known(tenant="beta")) == (None, None)
-    await cancel(runtime, run)
-    assert await known() == (effect.receipt, run, "left", ("open", "canceled"), True, False)
-    await runtime.errands()
-    assert await known() == (effect.receipt, run, "failed", ("open", "canceled"), True, False)
-    assert [each.status for each in await runtime.books.effects()] == ["failed"]
-    again = await another(runtime, "again")
-    assert (await known())[1:] == (again, "begun", ("open", "waiting"), False, False)

@@ -153,21 +153,6 @@ async def test_a_question_whose_run_cannot_be_read_is_counted_as_unread(
     assert (told.consequences["questions"], told.consequences["unread"]) == ([], 1)
 
 
-async def test_questions_beyond_the_limit_are_counted_as_unread(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    await begun(runtime, ASKING)
-    for ref in ("2", "3"):
-        await runtime.start("w", ref=ref)
-    await runtime.worker().work_off()
-    every = len(await runtime.books.approvals(open=True))
-    assert every == 3
-    for limit in (every + 1, every, every - 1, 1):
-        monkeypatch.setattr(consequences, "QUESTIONS_MAX", limit)
-        told = await changed(runtime, "publish_policy", STOPS, "s.yaml", dry_run=True)
-        assert told.consequences is not None
-        looked = min(limit, every)
-        assert (len(told.consequences["questions"]), told.consequences["unread"]) == (looked, every - looked)
-
-
 async def test_a_lower_version_is_told_as_a_rollback(runtime: Any) -> None:
     await begun(runtime, LETS.replace("version: 1", "version: 3"))
     done = await changed(runtime, "publish_policy", LETS, "l.yaml")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.work.pump import Pump
+from tests.support.insides import count_retried_appends
 
 STEPS = 320
 IN_FLIGHT = 16
@@ -33,14 +33,7 @@ async def test_appends_of_a_wide_run(
 
     Groups form within milliseconds. What else runs on the machine may break them up, so one run of three has to do.
     """
-    refused = []
-    on_the_book = Pump._on_the_book
-
-    async def lost(self: Pump, *moves: Any, **how: Any) -> None:
-        refused.append(moves)
-        await on_the_book(self, *moves, **how)
-
-    monkeypatch.setattr(Pump, "_on_the_book", lost)
+    refused = count_retried_appends(monkeypatch)
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(WIDE)

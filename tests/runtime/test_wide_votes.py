@@ -16,10 +16,11 @@ from connectors.port import Done
 from runtime.engine.events import ApprovalReminded
 from runtime.engine.instructions import open_wait
 from runtime.engine.transition import Transition
-from runtime.requests import signaling, voting
+from runtime.requests import signaling
 from runtime.requests.voting import VoteRequest
 from runtime.store.commits import apply
 from runtime.store.views import load
+from tests.support.insides import between_reading_and_append_of_votes
 from tests.support.runtime_stage import ALLOW_ALL
 
 WIDE = """
@@ -147,12 +148,7 @@ class Between:
         self.reads: dict[str, int] = defaultdict(int)
         self.read: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.go: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        judge = voting._judge
-
-        async def held_up(definitions: Any, connection: Any, request: VoteRequest, *more: Any, **how: Any) -> Any:
-            return await self._held_up(request, judge(definitions, connection, request, *more, **how))
-
-        monkeypatch.setattr(voting, "_judge", held_up)
+        between_reading_and_append_of_votes(monkeypatch, self._held_up)
 
     async def _held_up(self, request: VoteRequest, judging: Awaitable[Any]) -> Any:
         found, who = await judging, f"{request.person_id}:{request.approval_id}"

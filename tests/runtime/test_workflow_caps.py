@@ -13,6 +13,7 @@ from chaos import caps
 from runtime.requests.publishing import publish_workflow
 from runtime.requests.steering import cancel_run
 from runtime.store import claims
+from tests.support.insides import take_one
 
 LEASE = timedelta(seconds=30)
 
@@ -199,9 +200,7 @@ async def test_whoever_waits_for_the_workflow_s_slot_is_woken(tenant: Any, gate:
     await begun(tenant, "capped", 2)
     heard: asyncio.Queue[str] = asyncio.Queue()
     async with tenant.database.listening(("counterseal_steps",), lambda channel, _: heard.put_nowait(channel)):
-        worker = tenant.worker()
-        (delivery,) = await worker._queue.receive(1)
-        assert await worker._take(delivery)
+        assert await take_one(tenant.worker())
         assert await asyncio.wait_for(heard.get(), 60) == "counterseal_steps"
 
 

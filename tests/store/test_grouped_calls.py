@@ -18,6 +18,7 @@ from core.db import FACES_ROLE, Connection, Database
 from core.grouping import TOGETHER_MAX, WRITERS, Call, called
 from runtime.requests.starting import StartRequest, start_named
 from runtime.store import approvals, faces
+from tests.support.insides import waiting_calls
 
 ASKS = """
 policy: asks
@@ -82,7 +83,7 @@ async def waiting(world: Any, count: int) -> None:
     """So many wait for a writer. Nothing in the database tells that."""
 
     async def enough() -> bool:
-        return len(world.faces._calls._waiting) >= count
+        return waiting_calls(world.faces) >= count
 
     await world.until(enough)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from runtime.keep.sweeper import Sweeper
-from runtime.store import sweeps
 from runtime.store.inbox import NEWEST
+from tests.support.insides import look_at_all_again, statement_of_a_sweep
 
 LEASE = timedelta(seconds=30)
 WAITING = "workflow: w\nversion: 1\nreference: c1\nsteps:\n  - {id: paid, wait: {signal: paid}}\n"
@@ -24,7 +24,7 @@ async def pages_read(runtime: Any) -> int:
     """The pages that one sweep's statement looks at."""
     async with runtime.database.connection() as connection:
         await connection.execute("ANALYZE inbox")
-        statement = sweeps._DUE.replace("$1", "interval '30 s'").replace("$2", "false")
+        statement = statement_of_a_sweep().replace("$1", "interval '30 s'").replace("$2", "false")
         rows = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")
     (plan,) = json.loads(rows[0][0]) if isinstance(rows[0][0], str) else rows[0][0]
     return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
@@ -54,7 +54,7 @@ async def test_one_behind_very_many_newer_ones_is_found_when_all_are_looked_at(r
     assert await sweeper.sweep() == 0  # nobody waits yet, and this was a look at all of them
     await runtime.worker().work_off()
     assert await sweeper.sweep() == 0
-    sweeper._whole_at = 0.0  # a minute later
+    look_at_all_again(sweeper)  # a minute later
     assert await sweeper.sweep() == 1
     await runtime.worker().work_off()
     assert await runtime.status(run_id) == "succeeded"

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
-from runtime.store import sweeps
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
-from tests.support.rows import ago, put
 from tests.support.store_locks import GATE
 
 
@@ -50,24 +47,3 @@ async def test_a_vote_wakes_workers_and_dispatchers(runtime: Any, database_url: 
         assert await told() == [MESSAGES_CHANNEL]  # a card is to be posted, and there is nothing for a worker
         assert (await runtime.vote("ana", "approve")).status == "approved"
         assert await told() == [MESSAGES_CHANNEL, STEPS_CHANNEL]
-
-
-@pytest.mark.tampers  # the rows are of no book
-@pytest.mark.req("O-8")
-async def test_a_sweep_wakes_those_for_whom_it_has_freed_something(runtime: Any, database_url: str) -> None:
-    await runtime.tenant("acme")
-
-    async def swept() -> list[str]:
-        async with runtime.database.connection() as connection:
-            await sweeps.due(connection, timedelta(seconds=30), whole=True)
-        return await told()
-
-    over = {"expires_at": ago(minutes=1), "owner": "d"}
-    async with listening_to(database_url) as told:
-        assert await swept() == []
-        await put(runtime.database, "queue", "acme", run_id=1, status="sent", **over)
-        assert await swept() == [STEPS_CHANNEL]
-        lease = {"lease_owner": "d", "lease_expires_at": ago(minutes=1)}
-        await put(runtime.database, "commands", "acme", command_id=1, run_id=1, status="leased", **lease)
-        assert await swept() == [MESSAGES_CHANNEL]
-        assert await swept() == []

@@ -75,15 +75,6 @@ async def test_nothing_is_taken_of_what_is_full(runtime: Any) -> None:
     assert await in_turn(runtime, "acme:card") == [3, 4]
 
 
-async def test_a_message_that_is_asked_for_by_its_id_has_to_be_due_as_well(runtime: Any) -> None:
-    await two_tenants(runtime)
-    await message(runtime, 1, next_attempt_at=ago(hours=-1))
-    await message(runtime, 2, next_attempt_at=ago(hours=1))
-    await message(runtime, 3, status="failed")
-    found = [await leased(runtime, only=uid(number)) for number in (1, 2, 3)]
-    assert [one and one.command_id for one in found] == [None, uid(2), None]
-
-
 @pytest.mark.req("O-4")
 async def test_a_message_is_leased_with_all_that_is_said_of_it(runtime: Any) -> None:
     await two_tenants(runtime)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.store import pauses
-from tests.support.rows import OneRow, ago, put, put_run, read, uid
+from tests.support.rows import ago, put, put_run, read, uid
 
 # The rows are of no book.
 pytestmark = pytest.mark.tampers
@@ -161,12 +161,3 @@ async def test_a_keeper_notes_how_far_it_has_come_with_the_change_that_it_follow
         assert await read(runtime.database, state) == [("acme", uid(9), ["tenant"]), untouched[1]]
         await pauses.followed(connection, newer, None, over=True)
         assert await read(runtime.database, state) == [("acme", None, None), untouched[1]]
-
-
-async def test_everything_that_is_gone_is_named_when_a_pause_is_kept() -> None:
-    asked: Any = OneRow({})
-    gone = [f"run:{uid(1)}", f"run:{uid(2)}"]
-    assert await pauses.pause(asked, "acme", "tenant", "ann", "Calm.", gone) is True
-    assert asked.asked == [(pauses._PAUSE, "acme", "tenant", "ann", "Calm.", gone)]
-    nothing: Any = OneRow(None)
-    assert await pauses.pause(nothing, "acme", "tenant", "ann", "Calm.", ()) is False

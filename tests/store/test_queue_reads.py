@@ -10,6 +10,7 @@ import pytest
 
 from runtime.requests.publishing import publish_workflow
 from runtime.store import claims, queue_reads, read_models
+from tests.support.insides import statements_of_the_metrics
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
 pytestmark = pytest.mark.tampers
@@ -148,8 +149,9 @@ async def pages(runtime: Any, most: int) -> int:
     """The pages that one look of the metrics reads."""
     found = 0
     async with runtime.database.transaction() as connection:
-        await connection.execute(queue_reads._SNAPSHOT)
-        counts = read_models._COUNTS.sql.replace("$1", "'acme'").replace("$2", str(most))
+        snapshot, counted = statements_of_the_metrics()
+        await connection.execute(snapshot)
+        counts = counted.replace("$1", "'acme'").replace("$2", str(most))
         names = ("_CAPS", "_LANES", "_HELD", "_PARKED_NEWEST", "_MESSAGES")
         bound = [getattr(queue_reads, name).replace("$1", "'{acme}'").replace("$2", str(most)) for name in names]
         for statement in (counts, *bound):

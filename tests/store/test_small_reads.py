@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from runtime.store import bundles, effects, journal, runs
@@ -165,54 +164,3 @@ async def test_events_of_a_step_are_not_those_of_one_whose_key_begins_alike(runt
         }  # fmt: skip
         last = found["a"][0]
         assert await journal.of_step(connection, run_id, key, "a", after=last) == (last, [])
-
-
-@pytest.mark.req("P-14")
-async def test_what_models_have_used_is_that_of_the_run_and_of_all_runs_within_it(runtime: Any) -> None:
-    """Calls that were refused were not made."""
-    await two_tenants(runtime)
-    for number, (tenant, parent) in enumerate((("acme", None), ("acme", 1), ("acme", 2), ("acme", 9), ("beta", 1)), 1):
-        await put_run(runtime.database, tenant, number, parent_run_id=parent)
-
-    async def told(run: int, n: int, *lines: dict[str, Any], tenant: str = "acme") -> None:
-        text = b"\n".join(map(orjson.dumps, lines))
-        await put(runtime.database, "journal", tenant, run_id=run, n=n, lines=text)
-
-    def spent(kind: str, tokens: int | None) -> dict[str, Any]:
-        return {"type": kind, "data": {} if tokens is None else {"usage": {"input_tokens": tokens}}}
-
-    def answered(*codes: str) -> dict[str, Any]:
-        return {"type": "agent.answered", "data": {"calls": [["x.y.z", code] for code in codes]}}
-
-    await told(1, 1, spent("step.succeeded", 1), answered("", "limit", ""))
-    await told(1, 2, spent("step.failed", 2), spent("step.succeeded", None))
-    await told(1, 3, spent("action.succeeded", 99), spent("step.retry_scheduled", 3))
-    await told(2, 1, answered("unknown_tool"))
-    await told(3, 1, spent("step.succeeded", 4), answered(""))
-    await told(4, 1, spent("step.succeeded", 5), answered(""))
-    await told(5, 1, spent("step.succeeded", 6), answered(""), tenant="beta")
-    async with runtime.database.connection() as connection:
-        found = [await journal.used(connection, uid(number)) for number in (1, 2, 3, 8)]
-    assert [([one["input_tokens"] for one in usage], calls) for usage, calls in found] == [
-        ([1, 2, 3, 4], 3), ([4], 1), ([4], 1), ([], 0),
-    ]  # fmt: skip
-
-
-@pytest.mark.req("X-13")
-async def test_a_wait_was_opened_by_the_first_append_of_its_run_that_names_it(runtime: Any) -> None:
-    await two_tenants(runtime)
-    for run, n, waits in ((1, 1, ()), (1, 2, (5,)), (1, 3, (5, 6)), (1, 4, (6,)), (2, 1, (5, 6, 7))):
-        lines = orjson.dumps({"waits": [str(uid(wait)) for wait in waits]})
-        await put(runtime.database, "journal", "acme", run_id=run, n=n, lines=lines)
-    async with runtime.database.connection() as connection:
-        found = await journal.opened(connection, uid(1), [uid(5), uid(6), uid(7)])
-    assert found == {uid(5): 2, uid(6): 3}
-
-
-@pytest.mark.req("P-14")
-async def test_runs_above_are_those_of_the_same_tenant(runtime: Any) -> None:
-    await two_tenants(runtime)
-    for number, tenant, parent in ((1, "acme", 2), (2, "acme", 3), (3, "acme", 4), (4, "beta", 5), (5, "acme", None)):
-        above = {} if parent is None else {"parent_run_id": uid(parent)}
-        await put_run(runtime.database, tenant, number, **above)
-    assert [row[0].int for row in await read(runtime.database, f"{journal._ABOVE} ORDER BY 1", uid(1))] == [1, 2, 3]

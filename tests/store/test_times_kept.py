@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runtime.store import claims, retention
-from tests.support.rows import ago, change, put, put_run, read, uid
+from runtime.store import claims
+from tests.support.rows import ago, change, read
 
 # Rows are changed by hand.
 pytestmark = pytest.mark.tampers
@@ -111,20 +111,3 @@ async def test_a_workspace_takes_its_turn_among_those_of_its_tenant(runtime: Any
             await claims.claim_next(connection, "w", timedelta(seconds=30))
     turns = "SELECT workspace_id, virtual_start, virtual_time FROM workspaces WHERE tenant_id = 'acme' ORDER BY 1"
     assert await read(runtime.database, turns) == [("one", 7.0, 8.0), ("two", 7.0, 7.0)]
-
-
-@pytest.mark.req("X-20")
-async def test_an_event_goes_with_the_last_of_the_runs_that_it_started(runtime: Any) -> None:
-    for tenant in ("acme", "beta"):
-        await runtime.tenant(tenant)
-        event = {"source": "servicenow:sn", "notification_id": "e", "result": {"runs": [str(uid(1)), str(uid(2))]}}
-        await put(runtime.database, "inbox", tenant, **event)
-    for number in (1, 2):
-        await put_run(runtime.database, "acme", number)
-    payloads = "SELECT tenant_id, payload FROM inbox ORDER BY 1"
-    whole, gone = ("acme", {"said": "it"}), ("acme", {})
-    async with runtime.database.connection() as connection:
-        for number, left in ((1, whole), (2, gone)):
-            await connection.execute(retention._EVENT, uid(number), "acme", "servicenow:sn", "e")
-            assert await read(runtime.database, payloads) == [left, ("beta", {"said": "it"})]
-            await change(runtime.database, "UPDATE runs SET purged_at = now() WHERE run_id = $1", uid(number))

@@ -70,15 +70,3 @@ async def change(source: Source, sql: str, *parameters: Any) -> None:
     async with owning(source) as connection:
         await connection.execute("SET LOCAL session_replication_role = replica")
         await connection.execute(sql, *parameters)
-
-
-class OneRow:
-    """A connection that keeps what it is asked, and answers with this row."""
-
-    def __init__(self, row: Any) -> None:
-        self.asked: list[Any] = []
-        self._row = row
-
-    async def fetchrow(self, statement: str, *parameters: Any) -> Any:
-        self.asked.append((statement, *parameters))
-        return self._row

@@ -16,7 +16,6 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from core.db import ENGINE_ROLE, Database
 from evidence.chain import ChainHead
 from runtime.engine.told import pack_values, unpack_values
 from tests.support.asking import Source, owning
@@ -501,10 +500,3 @@ class Forger:
         """The faces may not add lines to the audit any more."""
         async with self._owner() as connection:
             await connection.execute("REVOKE INSERT ON audit_events, journal FROM counterseal_faces")
-
-
-@asynccontextmanager
-async def trouble_at(url: str) -> AsyncIterator[Trouble]:
-    """Trouble in the database at this address, for a test that has no ``Database`` of its own."""
-    async with Database(url, ENGINE_ROLE, connections=2) as database:
-        yield Trouble(database)
