@@ -461,7 +461,11 @@ class Command:
 
 @pytest.fixture
 def command(
-    capsys: pytest.CaptureFixture[str], clean_environment, restored_logging, database_url: str, definitions_dir: Path
+    capsys: pytest.CaptureFixture[str],
+    clean_environment: Any,
+    restored_logging: Any,
+    database_url: str,
+    definitions_dir: Path,
 ) -> Command:
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", database_url)
     clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(definitions_dir))

@@ -22,7 +22,7 @@ steps:
 
 
 @pytest.fixture
-async def counted(installation) -> UUID:
+async def counted(installation: Any) -> UUID:
     await installation.add(WORKFLOW)
     run_id: UUID = await installation.parked("counting")
     assert await installation.status(run_id) == "succeeded"
@@ -30,7 +30,7 @@ async def counted(installation) -> UUID:
 
 
 @pytest.mark.req("P-9")
-async def test_any_checkpoint_can_be_read(installation, counted: UUID) -> None:
+async def test_any_checkpoint_can_be_read(installation: Any, counted: UUID) -> None:
     client = await installation.client(Role.AUDITOR)
     listed = (await client.get(f"/v1/runs/{counted}/checkpoints")).json()["items"]
     assert [item["superstep"] for item in listed] == [0, 1, 2]
@@ -44,7 +44,7 @@ async def test_any_checkpoint_can_be_read(installation, counted: UUID) -> None:
 
 @pytest.mark.req("P-3")
 async def test_a_checkpoint_says_what_made_it_and_which_version_of_each_channel_it_holds(
-    installation, counted: UUID
+    installation: Any, counted: UUID
 ) -> None:
     client = await installation.client(Role.AUDITOR)
     listed = (await client.get(f"/v1/runs/{counted}/checkpoints")).json()["items"]
@@ -63,7 +63,7 @@ async def test_a_checkpoint_says_what_made_it_and_which_version_of_each_channel_
 
 
 @pytest.mark.req("P-9")
-async def test_what_changed_between_two_checkpoints_is_a_patch(installation, counted: UUID) -> None:
+async def test_what_changed_between_two_checkpoints_is_a_patch(installation: Any, counted: UUID) -> None:
     client = await installation.client(Role.OPERATOR)
     answer = await client.get(f"/v1/runs/{counted}/checkpoints/diff", params={"from": 1, "to": 2})
     assert answer.status_code == 200, answer.text
@@ -84,7 +84,7 @@ async def test_what_changed_between_two_checkpoints_is_a_patch(installation, cou
 
 @pytest.mark.req("P-7")
 @pytest.mark.parametrize("limit", [1, 2])
-async def test_the_ledger_comes_in_pages(installation, counted: UUID, limit: int) -> None:
+async def test_the_ledger_comes_in_pages(installation: Any, counted: UUID, limit: int) -> None:
     client = await installation.client(Role.OPERATOR)
     pages: list[list[Any]] = []
     cursor = ""
@@ -97,7 +97,7 @@ async def test_the_ledger_comes_in_pages(installation, counted: UUID, limit: int
 
 
 @pytest.mark.parametrize("path", ["checkpoints/0", "checkpoints/diff?from=0&to=1", "ledger"])
-async def test_another_tenants_past_is_not_there(installation, counted: UUID, path: str) -> None:
+async def test_another_tenants_past_is_not_there(installation: Any, counted: UUID, path: str) -> None:
     await installation.publish("other")
     stranger = await installation.client(Role.ADMIN, tenant="other")
     assert (await stranger.get(f"/v1/runs/{counted}/{path}")).status_code == 404
@@ -108,7 +108,7 @@ async def test_another_tenants_past_is_not_there(installation, counted: UUID, pa
     assert (await trigger.get(f"/v1/runs/{counted}/{path}")).status_code == 403
 
 
-async def _purged(installation) -> tuple[UUID, UUID]:
+async def _purged(installation: Any) -> tuple[UUID, UUID]:
     """A run that people had approved, and its approval, after its retention."""
     asked, approval, nonce = await installation.asked()
     assert (await installation.slack(installation.click(approval, nonce))).status_code == 200
@@ -121,7 +121,7 @@ async def _purged(installation) -> tuple[UUID, UUID]:
 
 
 @pytest.mark.req("X-20")
-async def test_what_retention_left_is_shown_and_what_it_took_is_said(installation) -> None:
+async def test_what_retention_left_is_shown_and_what_it_took_is_said(installation: Any) -> None:
     asked, approval = await _purged(installation)
     client = await installation.client(*Role)
     paths = ("", "/steps", "/checkpoints", "/receipts", "/timeline", "/audit", "/ledger")
@@ -138,7 +138,7 @@ async def test_what_retention_left_is_shown_and_what_it_took_is_said(installatio
     assert bundle.status_code == 200
 
 
-async def test_what_comes_too_late_for_a_run_that_retention_emptied_is_refused(installation) -> None:
+async def test_what_comes_too_late_for_a_run_that_retention_emptied_is_refused(installation: Any) -> None:
     asked, approval = await _purged(installation)
     client = await installation.client(*Role)
     for path, body in ((f"/v1/approvals/{approval}/votes", {"choice": "approve"}), (f"/v1/runs/{asked}/cancel", {})):
@@ -146,7 +146,7 @@ async def test_what_comes_too_late_for_a_run_that_retention_emptied_is_refused(i
         assert 400 <= answer.status_code < 500, answer.text
 
 
-async def test_the_key_of_a_run_whose_input_was_removed_still_finds_it(installation, counted: UUID) -> None:
+async def test_the_key_of_a_run_whose_input_was_removed_still_finds_it(installation: Any, counted: UUID) -> None:
     client = await installation.client(Role.TRIGGER)
     body = {"workflow": "counting", "input": {"number": "INC5"}, "idempotency_key": "k"}
     first = (await client.post("/v1/runs", json=body)).json()["run_id"]

@@ -24,7 +24,9 @@ def documents(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     return {name: str(tmp_path / f"{name}.yaml") for name in texts}
 
 
-def test_the_main_job_from_the_command_line(command: Any, documents, outside_world, tmp_path: Path, work_off) -> None:
+def test_the_main_job_from_the_command_line(
+    command: Any, documents: Any, outside_world: Any, tmp_path: Path, work_off: Any
+) -> None:
     command("workflow", "publish", documents["simple"], documents["asking"])
     command("policy", "publish", documents["policy"])
     command("directory", "publish", documents["people"])
@@ -61,7 +63,9 @@ def test_the_main_job_from_the_command_line(command: Any, documents, outside_wor
     command("run", "cancel", run_id, exit_code=Exit.CONFLICT)
 
 
-def test_a_waiting_run_is_rejected_and_another_canceled(command: Any, documents, outside_world, work_off) -> None:
+def test_a_waiting_run_is_rejected_and_another_canceled(
+    command: Any, documents: Any, outside_world: Any, work_off: Any
+) -> None:
     command("workflow", "publish", documents["asking"])
     command("policy", "publish", documents["policy"])
     command("directory", "publish", documents["people"])
@@ -117,7 +121,7 @@ def test_mistakes_end_with_the_documented_code_and_one_clear_line(command: Any) 
         command(*arguments, exit_code=code)
 
 
-def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Any, documents) -> None:
+def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Any, documents: Any) -> None:
     command("workflow", "publish", documents["simple"])
     token = ("token", "create", "--subject", "ann", "--role", "admin")
     for arguments, code, words in (
@@ -135,7 +139,7 @@ def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Any, docum
 
 
 def test_what_people_wrote_cannot_steer_the_terminal(
-    command: Any, documents, outside_world, clean_environment, work_off
+    command: Any, documents: Any, outside_world: Any, clean_environment: Any, work_off: Any
 ) -> None:
     command("workflow", "publish", documents["asking"])
     command("policy", "publish", documents["policy"])
@@ -151,7 +155,7 @@ def test_what_people_wrote_cannot_steer_the_terminal(
     assert "rejected at danger by bob: no " in command("run", "show", run_id)
 
 
-def test_ids_are_never_folded_so_that_they_can_be_copied(command: Any, documents, clean_environment) -> None:
+def test_ids_are_never_folded_so_that_they_can_be_copied(command: Any, documents: Any, clean_environment: Any) -> None:
     command("workflow", "publish", documents["simple"])
     started = command.json("run", "start", "simple", "--input", '{"number": "INC1"}')
     clean_environment.setenv("COLUMNS", "80")
@@ -159,7 +163,7 @@ def test_ids_are_never_folded_so_that_they_can_be_copied(command: Any, documents
     assert started["run_id"] in command("run", "list")
 
 
-def test_settings_and_reach_have_codes_of_their_own(command: Any, clean_environment) -> None:
+def test_settings_and_reach_have_codes_of_their_own(command: Any, clean_environment: Any) -> None:
     clean_environment.setenv("COUNTERSEAL_PORT", "x")
     command("run", "list", exit_code=Exit.CONFIGURATION)
     clean_environment.delenv("COUNTERSEAL_PORT")
@@ -173,7 +177,7 @@ def test_every_error_of_the_tree_has_an_exit_code() -> None:
     assert set(CODES) == set(problems.STATUS)
 
 
-def test_tokens_are_made_listed_and_revoked(command: Any, documents) -> None:
+def test_tokens_are_made_listed_and_revoked(command: Any, documents: Any) -> None:
     command("directory", "publish", documents["people"])
     made = command.json(
         "token", "create", "--subject", "ann", "--role", "approver", "--role", "auditor", "--expires", "P1D"
@@ -200,7 +204,7 @@ def test_a_tenants_caps_are_set_and_kept(command: Any) -> None:
 
 
 def test_documents_are_checked_with_their_places_and_without_a_database(
-    command: Any, clean_environment, documents, tmp_path: Path, capsys
+    command: Any, clean_environment: Any, documents: Any, tmp_path: Path, capsys: Any
 ) -> None:
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/nothing")
     command("workflow", "check", documents["simple"], documents["asking"])
@@ -211,7 +215,7 @@ def test_documents_are_checked_with_their_places_and_without_a_database(
     assert result["problem"].startswith(f"{broken}:3:")
 
 
-def test_a_policy_is_explained_on_a_described_action(command: Any, documents, tmp_path: Path) -> None:
+def test_a_policy_is_explained_on_a_described_action(command: Any, documents: Any, tmp_path: Path) -> None:
     action = tmp_path / "action.json"
     danger = {"operation": "probe.danger.apply", "input": {"name": "x"}}
     action.write_text(json.dumps({**danger, "run": {"writes_in_run": 3}}))
@@ -231,7 +235,9 @@ def test_a_policy_is_explained_on_a_described_action(command: Any, documents, tm
     command("policy", "explain", str(action), exit_code=Exit.INPUT)
 
 
-def test_the_doctor_says_what_is_missing_and_what_is_broken(command: Any, clean_environment, documents) -> None:
+def test_the_doctor_says_what_is_missing_and_what_is_broken(
+    command: Any, clean_environment: Any, documents: Any
+) -> None:
     checks = {item["what"]: item["state"] for item in command.json("doctor")}
     assert checks["database"] == checks["schema"] == checks["queue"] == checks["evidence store"] == "ok"
     assert (

@@ -68,7 +68,7 @@ def started(command: Any, workflow: str, number: str) -> str:
 
 
 @pytest.mark.req("X-16", "X-17")
-def test_a_run_that_waits_is_signaled(published: Any, outside_world, work_off, tmp_path: Path) -> None:
+def test_a_run_that_waits_is_signaled(published: Any, outside_world: Any, work_off: Any, tmp_path: Path) -> None:
     command, run_id = published, started(published, "waiting", "A 1")
     work_off(outside_world)
     (wait,) = command.json("run", "waits", run_id)
@@ -92,7 +92,7 @@ def test_a_run_that_waits_is_signaled(published: Any, outside_world, work_off, t
     assert [item["status"] for item in command.json("run", "waits", run_id, "--all")] == ["completed"]
 
 
-def test_a_signal_is_kept_repeated_or_an_error(published: Any, outside_world, work_off) -> None:
+def test_a_signal_is_kept_repeated_or_an_error(published: Any, outside_world: Any, work_off: Any) -> None:
     command = published
     early = command.json(
         "signal",
@@ -117,7 +117,7 @@ def test_a_signal_is_kept_repeated_or_an_error(published: Any, outside_world, wo
 
 
 @pytest.mark.req("X-9", "P-12")
-def test_a_task_is_completed_by_a_person_field_by_field(published: Any, outside_world, work_off) -> None:
+def test_a_task_is_completed_by_a_person_field_by_field(published: Any, outside_world: Any, work_off: Any) -> None:
     command, run_id = published, started(published, "signing", "C1")
     work_off(outside_world)
     (listed,) = command.json("task", "list", "--group", "leads")
@@ -154,7 +154,7 @@ def test_a_task_is_completed_by_a_person_field_by_field(published: Any, outside_
 
 @pytest.mark.req("V-6")
 def test_a_run_is_extended_at_the_version_that_was_seen(
-    published: Any, outside_world, work_off, tmp_path: Path
+    published: Any, outside_world: Any, work_off: Any, tmp_path: Path
 ) -> None:
     command, run_id = published, started(published, "waiting", "X")
     work_off(outside_world)
@@ -202,7 +202,7 @@ def test_mistakes_about_waits_say_what_is_wrong(command: Any, arguments: list[st
     assert said in command.said
 
 
-def test_fields_are_typed_as_name_and_value(published: Any, outside_world, work_off) -> None:
+def test_fields_are_typed_as_name_and_value(published: Any, outside_world: Any, work_off: Any) -> None:
     command = published
     started(command, "signing", "F")
     work_off(outside_world)

@@ -77,7 +77,11 @@ class DefinitionsCommand:
 
 @pytest.fixture
 def definitions_command(
-    capsys: pytest.CaptureFixture[str], clean_environment, restored_logging, database_url: str, definitions_dir: Path
+    capsys: pytest.CaptureFixture[str],
+    clean_environment: Any,
+    restored_logging: Any,
+    database_url: str,
+    definitions_dir: Path,
 ) -> DefinitionsCommand:
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", database_url)
     clean_environment.setenv("COUNTERSEAL_DEFINITIONS_DIR", str(definitions_dir))
@@ -116,7 +120,7 @@ branching version 1 · Branches
 
 @pytest.mark.req("X-3")
 def test_check_tells_what_a_workflow_would_do(
-    definitions_command: DefinitionsCommand, branching: Path, clean_environment
+    definitions_command: DefinitionsCommand, branching: Path, clean_environment: Any
 ) -> None:
     clean_environment.setenv("COUNTERSEAL_DATABASE_URL", "postgresql://nobody:word@127.0.0.1:9/nothing")
     assert definitions_command("workflow", "check", str(branching)) == (
@@ -135,7 +139,7 @@ def test_check_tells_what_a_workflow_would_do(
 
 
 def test_a_connector_that_is_configured_is_no_warning(
-    definitions_command: DefinitionsCommand, branching: Path, clean_environment
+    definitions_command: DefinitionsCommand, branching: Path, clean_environment: Any
 ) -> None:
     clean_environment.setenv("COUNTERSEAL_SERVICENOW_URL", "https://example.service-now.com")
     clean_environment.setenv("COUNTERSEAL_SERVICENOW_USERNAME", "u")
@@ -220,7 +224,7 @@ def test_without_a_number_the_newest_version_that_is_not_retired_is_shown(
         (("check", "/nowhere.yaml", "--policy", "/nowhere.yaml"), Exit.INPUT, "cannot be read"),
     ],
 )
-def test_mistakes_are_told(definitions_command, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_mistakes_are_told(definitions_command: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
     definitions_command("workflow", *arguments, exit_code=code)
     assert said in definitions_command.errors
 
@@ -232,7 +236,7 @@ def test_what_steers_a_terminal_is_not_printed(definitions_command: DefinitionsC
     assert "A\\x1b[31m red one" in told
 
 
-def test_schemas_are_printed(restored_logging) -> None:
+def test_schemas_are_printed(restored_logging: Any) -> None:
     tree = typer.Typer()
     tree.command()(documents.schema)
     printed = CliRunner().invoke(tree, ["workflow"])
@@ -242,7 +246,7 @@ def test_schemas_are_printed(restored_logging) -> None:
 
 
 @pytest.mark.req("X-3")
-async def test_standing_agrees_with_what_is_built(clean_environment) -> None:
+async def test_standing_agrees_with_what_is_built(clean_environment: Any) -> None:
     """Compare for whatever connectors an installation gets: `check` names exactly these."""
     from app import adapters, definitions
 

@@ -70,7 +70,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
 ]
 
 
-async def test_nothing_but_healthz_is_open(installation) -> None:
+async def test_nothing_but_healthz_is_open(installation: Any) -> None:
     client = await installation.client()
     assert (await client.get("/healthz")).status_code == 200
     for path in ("/readyz", "/metrics", "/openapi.json", "/docs", "/v1/runs", "/nowhere", "/healthz/", "/v1"):
@@ -80,7 +80,7 @@ async def test_nothing_but_healthz_is_open(installation) -> None:
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_the_table_of_roles_covers_every_route(installation) -> None:
+async def test_the_table_of_roles_covers_every_route(installation: Any) -> None:
     listed = {
         (method, path.partition("?")[0].replace(RUN, "*").replace("/simple/1", "/*/*")) for method, path, _, _ in ROUTES
     }
@@ -103,7 +103,7 @@ async def test_the_table_of_roles_covers_every_route(installation) -> None:
     assert found == listed
 
 
-async def test_every_route_lets_in_exactly_its_roles(installation) -> None:
+async def test_every_route_lets_in_exactly_its_roles(installation: Any) -> None:
     for role in Role:
         client = await installation.client(role)
         for method, path, body, roles in ROUTES:
@@ -112,7 +112,7 @@ async def test_every_route_lets_in_exactly_its_roles(installation) -> None:
             assert answer.status_code < 500, (role, method, path)
 
 
-async def test_every_route_has_a_summary(installation) -> None:
+async def test_every_route_has_a_summary(installation: Any) -> None:
     assert all(route.summary for part in ROUTERS for route in part.routes if isinstance(route, APIRoute))
     paths = create_app(installation.app.faces).openapi()["paths"].values()
     operations = [item for path in paths for item in path.values()]
@@ -124,14 +124,14 @@ WRONG_TOKENS = (
 )  # fmt: skip
 
 
-async def test_a_wrong_token_is_401(installation) -> None:
+async def test_a_wrong_token_is_401(installation: Any) -> None:
     client = await installation.client()
     for header in WRONG_TOKENS:
         answer = await client.get("/v1/runs", headers={"Authorization": header.encode("latin-1")})
         assert (answer.status_code, answer.json()["code"]) == (401, "authentication"), header
 
 
-async def test_a_token_of_another_scheme_is_401(installation) -> None:
+async def test_a_token_of_another_scheme_is_401(installation: Any) -> None:
     token = await installation.token(Role.ADMIN)
     client = await installation.client()
     for scheme, status in (("Bearer", 200), ("bearer", 200), ("Basic", 401)):
@@ -139,14 +139,14 @@ async def test_a_token_of_another_scheme_is_401(installation) -> None:
         assert answer.status_code == status, scheme
 
 
-async def test_two_authorization_headers_are_401(installation) -> None:
+async def test_two_authorization_headers_are_401(installation: Any) -> None:
     token = await installation.token(Role.ADMIN)
     client = await installation.client()
     headers = [("Authorization", f"Bearer {token}"), ("Authorization", f"Bearer {token}")]
     assert (await client.get("/v1/runs", headers=headers)).status_code == 401
 
 
-async def test_an_expired_and_a_revoked_token_are_refused_at_once(installation) -> None:
+async def test_an_expired_and_a_revoked_token_are_refused_at_once(installation: Any) -> None:
     database = installation.app.faces.database
     expired = await installation.token(Role.ADMIN, lifetime=timedelta(seconds=-1))
     with pytest.raises(AuthenticationError):
@@ -159,7 +159,7 @@ async def test_an_expired_and_a_revoked_token_are_refused_at_once(installation) 
         await access.principal_of(database, valid)
 
 
-async def test_only_the_hash_of_a_token_is_stored_and_its_making_is_audited(installation) -> None:
+async def test_only_the_hash_of_a_token_is_stored_and_its_making_is_audited(installation: Any) -> None:
     token = await installation.token(Role.OPERATOR, subject="ann")
     rows = await installation.all("SELECT * FROM tokens")
     assert token not in str(rows)
@@ -173,7 +173,7 @@ async def test_only_the_hash_of_a_token_is_stored_and_its_making_is_audited(inst
     assert token not in str(event)
 
 
-async def test_another_tenants_run_and_approval_do_not_exist(installation) -> None:
+async def test_another_tenants_run_and_approval_do_not_exist(installation: Any) -> None:
     await installation.publish("other")
     run_id, approval_id, _ = await installation.asked(tenant="other")
     everything = tuple(Role)
@@ -193,7 +193,7 @@ async def test_another_tenants_run_and_approval_do_not_exist(installation) -> No
     assert await installation.status(run_id) == "waiting_approval"
 
 
-async def test_a_query_that_forgets_its_tenant_sees_nothing(installation) -> None:
+async def test_a_query_that_forgets_its_tenant_sees_nothing(installation: Any) -> None:
     await installation.start("simple")
     database = installation.app.faces.database
     async with database.transaction() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,7 +15,7 @@ from core.canonical import sha256_hex
 
 
 @pytest.mark.req("U-8")
-async def test_an_approved_action_is_performed_once(installation) -> None:
+async def test_an_approved_action_is_performed_once(installation: Any) -> None:
     run_id, approval_id, _ = await installation.asked()
     client = await installation.client(Role.APPROVER, subject="ann")
     (open_,) = (await client.get("/v1/approvals?status=requested")).json()["items"]
@@ -31,7 +32,7 @@ async def test_an_approved_action_is_performed_once(installation) -> None:
     assert [(vote["person"], vote["channel"]) for vote in shown["votes"]] == [("ann", "http")]
 
 
-async def test_a_rejection_needs_a_reason_and_ends_the_run(installation) -> None:
+async def test_a_rejection_needs_a_reason_and_ends_the_run(installation: Any) -> None:
     run_id, approval_id, _ = await installation.asked()
     client = await installation.client(Role.APPROVER, subject="bob")
     path = f"/v1/approvals/{approval_id}/votes"
@@ -43,7 +44,7 @@ async def test_a_rejection_needs_a_reason_and_ends_the_run(installation) -> None
     assert (await installation.status(run_id), installation.outside.effects) == ("failed_terminal", [])
 
 
-async def test_votes_that_do_not_count_are_4xx_and_change_nothing(installation) -> None:
+async def test_votes_that_do_not_count_are_4xx_and_change_nothing(installation: Any) -> None:
     _, approval_id, _ = await installation.asked()
     path = f"/v1/approvals/{approval_id}/votes"
     cases = [
@@ -76,7 +77,7 @@ def test_every_refusal_has_a_status_below_500() -> None:
     assert all(200 <= status < 500 for status in REFUSED.values())
 
 
-async def test_hidden_values_are_shown_only_to_those_who_are_asked(installation) -> None:
+async def test_hidden_values_are_shown_only_to_those_who_are_asked(installation: Any) -> None:
     _, approval_id, _ = await installation.asked()
     secret = "4711-secret"
     asked = await installation.client(Role.APPROVER, subject="ann")
@@ -90,7 +91,7 @@ async def test_hidden_values_are_shown_only_to_those_who_are_asked(installation)
         assert (answer.json()["masked"], secret in answer.text) == (True, False), (person, role)
 
 
-async def test_pages_show_every_approval_once(installation) -> None:
+async def test_pages_show_every_approval_once(installation: Any) -> None:
     asked = [str((await installation.asked(f"INC{number}"))[1]) for number in range(3)]
     client = await installation.client(Role.OPERATOR)
     first = (await client.get("/v1/approvals?limit=2")).json()
@@ -100,7 +101,7 @@ async def test_pages_show_every_approval_once(installation) -> None:
 
 
 @pytest.mark.req("U-8")
-async def test_a_click_in_slack_decides_once_however_often_it_comes(installation) -> None:
+async def test_a_click_in_slack_decides_once_however_often_it_comes(installation: Any) -> None:
     run_id, approval_id, nonce = await installation.asked()
     ann, bob = (installation.click(approval_id, nonce, user) for user in ("U0ANN", "U0BOB"))
     answers = await asyncio.gather(*(installation.slack(click) for click in [ann] * 10 + [bob]))
@@ -113,7 +114,7 @@ async def test_a_click_in_slack_decides_once_however_often_it_comes(installation
     assert len(installation.outside.effects) == 1
 
 
-async def test_a_rejection_in_slack_comes_from_its_modal(installation) -> None:
+async def test_a_rejection_in_slack_comes_from_its_modal(installation: Any) -> None:
     _, approval_id, nonce = await installation.asked()
     empty = await installation.slack(installation.submission(approval_id, nonce, "reject", ""))
     assert empty.json()["response_action"] == "errors"
@@ -124,7 +125,7 @@ async def test_a_rejection_in_slack_comes_from_its_modal(installation) -> None:
     assert (question.status, question.reason) == ("rejected", "no")
 
 
-async def test_somebody_whom_the_directory_does_not_know_is_told_how_to_be_linked(installation) -> None:
+async def test_somebody_whom_the_directory_does_not_know_is_told_how_to_be_linked(installation: Any) -> None:
     _, approval_id, nonce = await installation.asked()
     assert (await installation.slack(installation.click(approval_id, nonce, "U0WHO"))).status_code == 200
     note = await installation.books.command(kind="note")
@@ -136,7 +137,7 @@ async def test_somebody_whom_the_directory_does_not_know_is_told_how_to_be_linke
     assert await installation.books.votes() == []
 
 
-async def test_a_click_on_another_tenants_or_nobodys_card_is_refused(installation) -> None:
+async def test_a_click_on_another_tenants_or_nobodys_card_is_refused(installation: Any) -> None:
     await installation.publish("other")
     _, approval_id, nonce = await installation.asked(tenant="other")
     for identifier in (approval_id, uuid4()):
@@ -146,7 +147,7 @@ async def test_a_click_on_another_tenants_or_nobodys_card_is_refused(installatio
     assert await installation.books.votes() == []
 
 
-async def test_a_click_on_an_old_card_says_so(installation) -> None:
+async def test_a_click_on_an_old_card_says_so(installation: Any) -> None:
     _, approval_id, _ = await installation.asked()
     assert (await installation.slack(installation.click(approval_id, "an-old-nonce"))).status_code == 200
     note = await installation.books.command(kind="note")
@@ -154,7 +155,7 @@ async def test_a_click_on_an_old_card_says_so(installation) -> None:
     assert await installation.books.votes() == []
 
 
-async def test_without_slack_there_is_no_slack_endpoint(serve, settings) -> None:
+async def test_without_slack_there_is_no_slack_endpoint(serve: Any, settings: Any) -> None:
     installation = await serve(settings.model_copy(update={"slack_bot_token": None}))
     client = await installation.client()
     assert (await client.post("/slack/events", content=b"payload={}")).status_code == 404

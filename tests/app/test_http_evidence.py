@@ -8,6 +8,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.support.trouble import Forger
 
 
 @pytest.mark.req("U-8")
-async def test_an_auditor_downloads_a_bundle_that_verifies(installation, tmp_path: Path) -> None:
+async def test_an_auditor_downloads_a_bundle_that_verifies(installation: Any, tmp_path: Path) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     client = await installation.client(Role.AUDITOR, subject="aud")
@@ -43,7 +44,7 @@ async def test_an_auditor_downloads_a_bundle_that_verifies(installation, tmp_pat
 
 @pytest.mark.req("Q-4")
 @pytest.mark.req("X-5")
-async def test_a_bundle_shows_business_state_and_what_was_attempted(installation) -> None:
+async def test_a_bundle_shows_business_state_and_what_was_attempted(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     client = await installation.client(Role.AUDITOR)
@@ -59,7 +60,7 @@ async def test_a_bundle_shows_business_state_and_what_was_attempted(installation
     assert run["state"] == []
 
 
-async def test_evidence_of_a_run_that_has_not_ended_is_409(installation) -> None:
+async def test_evidence_of_a_run_that_has_not_ended_is_409(installation: Any) -> None:
     run_id, _, _ = await installation.asked()
     client = await installation.client(Role.AUDITOR)
     answer = await client.get(f"/v1/runs/{run_id}/evidence")
@@ -67,7 +68,7 @@ async def test_evidence_of_a_run_that_has_not_ended_is_409(installation) -> None
 
 
 @pytest.mark.req("U-8")
-async def test_a_run_that_was_canceled_has_evidence_as_any_other_that_has_ended(installation) -> None:
+async def test_a_run_that_was_canceled_has_evidence_as_any_other_that_has_ended(installation: Any) -> None:
     run_id, _, _ = await installation.asked()
     operator = await installation.client(Role.OPERATOR)
     assert (await operator.post(f"/v1/runs/{run_id}/cancel", json={})).status_code == 200
@@ -79,7 +80,7 @@ async def test_a_run_that_was_canceled_has_evidence_as_any_other_that_has_ended(
         assert json.loads(archive.read("run.json"))["status"] == "canceled"
 
 
-async def test_evidence_that_is_not_written_yet_is_409_for_a_moment(installation) -> None:
+async def test_evidence_that_is_not_written_yet_is_409_for_a_moment(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.app.worker().work_off()
     client = await installation.client(Role.ADMIN)
@@ -90,7 +91,7 @@ async def test_evidence_that_is_not_written_yet_is_409_for_a_moment(installation
     assert (await client.get(f"/v1/runs/{run_id}/evidence")).status_code == 200
 
 
-async def test_a_bundle_that_was_changed_on_disk_is_not_handed_out(installation) -> None:
+async def test_a_bundle_that_was_changed_on_disk_is_not_handed_out(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     (path,) = [path for path in installation.settings.evidence_path.rglob("*") if path.is_file()]
@@ -102,7 +103,7 @@ async def test_a_bundle_that_was_changed_on_disk_is_not_handed_out(installation)
     assert await installation.tenant_events("evidence.exported") == []
 
 
-async def test_evidence_that_cannot_be_recorded_is_not_handed_out(installation) -> None:
+async def test_evidence_that_cannot_be_recorded_is_not_handed_out(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     client = await installation.client(Role.AUDITOR)
@@ -114,7 +115,7 @@ async def test_evidence_that_cannot_be_recorded_is_not_handed_out(installation) 
 
 
 @pytest.mark.req("U-8")
-async def test_reading_a_run_s_audit_is_on_record_and_reading_of_nothing_is_not(installation) -> None:
+async def test_reading_a_run_s_audit_is_on_record_and_reading_of_nothing_is_not(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     client = await installation.client(Role.AUDITOR, subject="aud")

@@ -55,8 +55,8 @@ async def test_every_list_is_the_same_in_pages_of_one(installation: Any) -> None
     await operator.post("/v1/signals/said:A", json={})
     await operator.post("/v1/signals/A", json={})
     await installation.work()
-    for number in ("Q", "R"):
-        await installation.asked(number)
+    for reference in ("Q", "R"):
+        await installation.asked(reference)
     admin = await installation.client(Role.ADMIN)
     for path in ("/v1/runs", "/v1/approvals", *(f"/v1/runs/{run_id}/{part}" for part in OF_A_RUN)):
         whole = await _walked(admin, path, 200)

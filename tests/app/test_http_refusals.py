@@ -55,11 +55,11 @@ SIGNED_BUT_UNSTARTED = [
 ]
 
 
-async def _stored(installation) -> int:
+async def _stored(installation: Any) -> int:
     return len(await installation.books.runs()) + len(await installation.books.notices())
 
 
-async def test_signed_but_unusable_events_are_4xx_and_store_nothing(installation) -> None:
+async def test_signed_but_unusable_events_are_4xx_and_store_nothing(installation: Any) -> None:
     for body, status in SIGNED_BUT_UNUSABLE:
         answer = await installation.webhook(body)
         assert answer.status_code == status, (body[:60], answer.text)
@@ -72,7 +72,7 @@ async def test_signed_but_unusable_events_are_4xx_and_store_nothing(installation
     assert len(await installation.books.notices()) == len(SIGNED_BUT_UNSTARTED)
 
 
-async def test_a_signature_that_is_wrong_in_any_way_is_401(installation) -> None:
+async def test_a_signature_that_is_wrong_in_any_way_is_401(installation: Any) -> None:
     body = json.dumps(EVENT).encode()
     now = int(time.time())
     good = hmac.new(b"a-webhook-secret-of-tests", f"{now}.".encode() + body, hashlib.sha256).hexdigest()
@@ -100,20 +100,20 @@ async def test_a_signature_that_is_wrong_in_any_way_is_401(installation) -> None
     assert await _stored(installation) == 0
 
 
-async def test_an_endpoint_that_nobody_configured_is_404_and_not_audited(installation) -> None:
+async def test_an_endpoint_that_nobody_configured_is_404_and_not_audited(installation: Any) -> None:
     for endpoint in ("nobody", "../incidents", "incidents%00", "INCIDENTS", "x" * 5000):
         assert (await installation.webhook(EVENT, endpoint=endpoint)).status_code in (404, 405), endpoint[:20]
     assert await installation.tenant_events("request.refused") == []
 
 
-async def test_the_secret_of_another_endpoint_does_not_do(installation) -> None:
+async def test_the_secret_of_another_endpoint_does_not_do(installation: Any) -> None:
     assert (await installation.webhook(EVENT, endpoint="others")).status_code == 401
     (event,) = await installation.tenant_events("request.refused", "other")
     assert event["data"] == {"endpoint": "servicenow:others", "code": "signature", "count": 1}
     assert await installation.tenant_events("request.refused") == []
 
 
-async def test_refusals_are_audited_once_a_minute_with_their_number(installation) -> None:
+async def test_refusals_are_audited_once_a_minute_with_their_number(installation: Any) -> None:
     clock = [1000.0]
     log = RefusalLog(installation.app.faces.database, now=lambda: clock[0])
     await asyncio.gather(*(log.note("default", "servicenow:incidents", "signature") for _ in range(50)))
@@ -130,11 +130,11 @@ async def test_refusals_are_audited_once_a_minute_with_their_number(installation
     assert len(await _refused(installation)) == 4
 
 
-async def _refused(installation) -> list[dict[str, Any]]:
+async def _refused(installation: Any) -> list[dict[str, Any]]:
     return await installation.tenant_events("request.refused")
 
 
-async def test_a_refusal_stays_a_refusal_when_it_cannot_be_audited(installation) -> None:
+async def test_a_refusal_stays_a_refusal_when_it_cannot_be_audited(installation: Any) -> None:
     log = RefusalLog(installation.app.faces.database)
     await log.note("no-such-tenant", "servicenow:x", "signature")
 
@@ -154,7 +154,7 @@ SLACK_BODIES: list[tuple[bytes, int]] = [
 ]
 
 
-async def test_slack_requests_that_cannot_be_read_are_4xx(installation) -> None:
+async def test_slack_requests_that_cannot_be_read_are_4xx(installation: Any) -> None:
     for body, status in SLACK_BODIES:
         answer = await installation.slack(body)
         assert answer.status_code == status, (body[:60], answer.text)
@@ -162,7 +162,7 @@ async def test_slack_requests_that_cannot_be_read_are_4xx(installation) -> None:
     assert codes == {"malformed", "too_large", "unhandled"}
 
 
-async def test_slack_requests_that_slack_did_not_sign_are_401(installation) -> None:
+async def test_slack_requests_that_slack_did_not_sign_are_401(installation: Any) -> None:
     run_id, approval_id, nonce = await installation.asked()
     click = installation.click(approval_id, nonce)
     assert (await installation.slack(click, secret="wrong")).status_code == 401
@@ -220,7 +220,7 @@ API_REQUESTS: list[tuple[str, str, dict[str, Any], int]] = [
 ]
 
 
-async def test_unacceptable_api_requests_are_4xx_problems(installation) -> None:
+async def test_unacceptable_api_requests_are_4xx_problems(installation: Any) -> None:
     client = await installation.client(*Role)
     for method, path, arguments, status in API_REQUESTS:
         headers = {"Content-Type": "application/json"} if "content" in arguments else {}
@@ -234,14 +234,14 @@ async def test_unacceptable_api_requests_are_4xx_problems(installation) -> None:
     assert await _stored(installation) == 0
 
 
-async def test_a_broken_document_is_answered_with_its_places(installation) -> None:
+async def test_a_broken_document_is_answered_with_its_places(installation: Any) -> None:
     client = await installation.client(Role.ADMIN)
     answer = await client.post("/v1/policies", json={"source": "policy: p\nversion: 1\nrules: 7\n", "file": "p.yaml"})
     (problem,) = answer.json()["problems"]
     assert (problem["file"], problem["line"]) == ("p.yaml", 3)
 
 
-async def test_a_body_that_never_ends_is_cut(installation) -> None:
+async def test_a_body_that_never_ends_is_cut(installation: Any) -> None:
     """Chunked, so that no header says how long it will be."""
     client = await installation.client(Role.ADMIN)
 
@@ -286,7 +286,7 @@ async def test_an_error_without_a_status_is_500_and_says_nothing() -> None:
     assert "secret" not in bytes(answer.body).decode()
 
 
-async def test_what_nobody_expected_is_500_and_says_nothing(installation) -> None:
+async def test_what_nobody_expected_is_500_and_says_nothing(installation: Any) -> None:
     answer = problems.of_unexpected(RuntimeError("a secret detail"))
     assert answer.status_code == 500
     assert "secret" not in bytes(answer.body).decode()
@@ -298,7 +298,7 @@ async def test_an_input_error_names_the_place_and_the_remedy() -> None:
     assert (body["where"], body["detail"], body["remedy"]) == ("a.b", "is wrong.", "Do this.")
 
 
-async def test_when_the_database_is_away_faces_answer_503(installation, postgres_url) -> None:
+async def test_when_the_database_is_away_faces_answer_503(installation: Any, postgres_url: Any) -> None:
     client = await installation.client(Role.ADMIN)
     assert (await client.get("/readyz")).status_code == 200
     faces = installation.app.faces
@@ -313,7 +313,9 @@ async def test_when_the_database_is_away_faces_answer_503(installation, postgres
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "53200", "25006"])  # disk full, out of memory, a server that only reads
-async def test_a_database_without_room_is_503_at_every_face(installation, database_url: str, sqlstate: str) -> None:
+async def test_a_database_without_room_is_503_at_every_face(
+    installation: Any, database_url: str, sqlstate: str
+) -> None:
     _, approval, nonce = await installation.asked()
     client = await installation.client(Role.ADMIN, Role.TRIGGER, Role.APPROVER, subject="ann")
     await Forger(database_url).no_room(sqlstate)

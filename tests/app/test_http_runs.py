@@ -25,7 +25,7 @@ EVENT = {"table": "incident", "event": "insert", "number": "INC7", "sys_id": "s7
 
 @pytest.mark.req("U-8")
 @pytest.mark.req("Q-1")
-async def test_ten_deliveries_of_one_event_at_once_start_one_run(installation) -> None:
+async def test_ten_deliveries_of_one_event_at_once_start_one_run(installation: Any) -> None:
     answers = await asyncio.gather(*(installation.webhook(EVENT) for _ in range(10)))
     assert [answer.status_code for answer in answers] == [202] * 10
     runs = [answer.json()["runs"] for answer in answers]
@@ -38,7 +38,7 @@ async def test_ten_deliveries_of_one_event_at_once_start_one_run(installation) -
 
 
 @pytest.mark.req("Q-12")
-async def test_a_start_that_a_cap_holds_up_names_it_and_so_do_the_run_and_the_metrics(installation) -> None:
+async def test_a_start_that_a_cap_holds_up_names_it_and_so_do_the_run_and_the_metrics(installation: Any) -> None:
     """The cap of the workflow, or of the tenant: the run is there, and starts when its turn comes."""
     steps = "steps:\n  - {wait: {for: PT1H}, id: pause}\n"
     await installation.add(f"workflow: metered\nversion: 1\ncaps: {{max_runs_per_min: 1}}\n{steps}")
@@ -63,13 +63,13 @@ async def test_a_start_that_a_cap_holds_up_names_it_and_so_do_the_run_and_the_me
     assert 'counterseal_starts_left{cap="tenant"} 0.0' in (await client.get("/metrics")).text
 
 
-async def test_an_event_that_nobody_listens_to_is_acknowledged_and_kept(installation) -> None:
+async def test_an_event_that_nobody_listens_to_is_acknowledged_and_kept(installation: Any) -> None:
     answer = await installation.webhook({**EVENT, "table": "problem"})
     assert (answer.status_code, answer.json()["runs"]) == (200, [])
     assert (await installation.books.notice()).processed
 
 
-async def test_an_endpoint_starts_runs_of_its_own_tenant(installation) -> None:
+async def test_an_endpoint_starts_runs_of_its_own_tenant(installation: Any) -> None:
     await installation.publish("other")
     secret = "a-webhook-secret-of-tests2"
     answer = await installation.webhook(EVENT, endpoint="others", secret=secret)
@@ -78,7 +78,7 @@ async def test_an_endpoint_starts_runs_of_its_own_tenant(installation) -> None:
     assert (run.tenant, run.workspace) == ("other", "main")
 
 
-async def test_a_run_is_of_the_workspace_that_was_asked_for(installation) -> None:
+async def test_a_run_is_of_the_workspace_that_was_asked_for(installation: Any) -> None:
     client = await installation.client(Role.TRIGGER)
     body = {"workflow": "simple", "input": {"number": "INC1"}}
     for asked, found in (({"workspace": "other-one"}, "other-one"), ({}, "main")):
@@ -89,7 +89,7 @@ async def test_a_run_is_of_the_workspace_that_was_asked_for(installation) -> Non
         assert shown["workspace_id"] == found
 
 
-async def test_the_same_key_starts_one_run_and_another_input_under_it_is_a_conflict(installation) -> None:
+async def test_the_same_key_starts_one_run_and_another_input_under_it_is_a_conflict(installation: Any) -> None:
     client = await installation.client(Role.TRIGGER)
     body = {"workflow": "simple", "input": {"number": "INC1"}}
     headers = {"Idempotency-Key": "k1"}
@@ -124,7 +124,7 @@ async def _pages(client: httpx.AsyncClient, path: str, limit: int) -> list[list[
             return pages
 
 
-async def test_pages_show_every_run_once_newest_first(installation) -> None:
+async def test_pages_show_every_run_once_newest_first(installation: Any) -> None:
     started = [str(await installation.start("simple", f"INC{number}")) for number in range(7)]
     # Five of them at the very same moment: the id decides among those.
     assert await installation.trouble.begin_runs_earlier("2026-01-01", before_reference="INC5") == 5
@@ -136,7 +136,7 @@ async def test_pages_show_every_run_once_newest_first(installation) -> None:
     assert [run["run_id"] for page in await _pages(client, "/v1/runs", 7) for run in page] == shown
 
 
-async def test_lists_are_filtered(installation) -> None:
+async def test_lists_are_filtered(installation: Any) -> None:
     await installation.start("simple", "INC1")
     waiting, _, _ = await installation.asked("INC2")
     client = await installation.client(Role.OPERATOR)
@@ -156,7 +156,7 @@ async def test_lists_are_filtered(installation) -> None:
     assert (await client.get(f"/v1/runs/{waiting}")).json()["status"] == "waiting_approval"
 
 
-async def test_a_run_shows_steps_receipts_checkpoints_and_what_happened(installation) -> None:
+async def test_a_run_shows_steps_receipts_checkpoints_and_what_happened(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     client = await installation.client(Role.OPERATOR, Role.AUDITOR, subject="aud")
@@ -175,7 +175,7 @@ async def test_a_run_shows_steps_receipts_checkpoints_and_what_happened(installa
     assert (timeline[0]["type"], timeline[-1]["type"]) == ("run.opened", "run.closed")
 
 
-async def test_the_audit_lines_are_the_hashed_bytes_and_reading_them_is_an_event(installation) -> None:
+async def test_the_audit_lines_are_the_hashed_bytes_and_reading_them_is_an_event(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
     client = await installation.client(Role.AUDITOR, subject="aud")
@@ -193,7 +193,7 @@ async def test_the_audit_lines_are_the_hashed_bytes_and_reading_them_is_an_event
     assert events[0]["data"] == {"run": str(run_id), "what": "audit"}
 
 
-async def test_a_waiting_run_is_canceled_once_with_its_question(installation) -> None:
+async def test_a_waiting_run_is_canceled_once_with_its_question(installation: Any) -> None:
     run_id, approval_id, _ = await installation.asked()
     client = await installation.client(Role.OPERATOR, Role.APPROVER, subject="ann")
     answer = await client.post(f"/v1/runs/{run_id}/cancel", json={"reason": "not needed"})
@@ -206,7 +206,7 @@ async def test_a_waiting_run_is_canceled_once_with_its_question(installation) ->
     assert installation.outside.effects == []
 
 
-async def test_documents_are_published_and_listed(installation) -> None:
+async def test_documents_are_published_and_listed(installation: Any) -> None:
     client = await installation.client(Role.ADMIN, subject="root")
     text = "workflow: extra\nversion: 1\nreference: x\nsteps:\n  - {id: a, do: probe.effect.apply, with: {name: x}}\n"
     first = await client.post("/v1/workflows", json={"source": text})
@@ -221,7 +221,7 @@ async def test_documents_are_published_and_listed(installation) -> None:
     assert published[-1]["actor"] == {"kind": "token", "id": "root"}
 
 
-async def test_metrics_count_requests_votes_and_runs(installation) -> None:
+async def test_metrics_count_requests_votes_and_runs(installation: Any) -> None:
     _, approval_id, _ = await installation.asked()
     client = await installation.client(Role.APPROVER, Role.OPERATOR, subject="ann")
     await client.post(f"/v1/approvals/{approval_id}/votes", json={"choice": "approve"})
@@ -238,7 +238,7 @@ async def test_metrics_count_requests_votes_and_runs(installation) -> None:
     assert "nowhere" not in text
 
 
-async def test_a_cursor_that_somebody_made_up_is_400(installation) -> None:
+async def test_a_cursor_that_somebody_made_up_is_400(installation: Any) -> None:
     client = await installation.client(Role.OPERATOR)
     nil = "00000000-0000-0000-0000-000000000000"
     for key in (
@@ -263,7 +263,7 @@ def test_a_cursor_comes_back_as_what_it_was() -> None:
             decode_cursor(encode_cursor(key), *kinds)
 
 
-async def test_a_lost_line_to_the_database_is_taken_up_again(installation) -> None:
+async def test_a_lost_line_to_the_database_is_taken_up_again(installation: Any) -> None:
     """Nothing polls fast, so a wake-up that is not heard any more would cost seconds."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     stop = asyncio.Event()

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -138,7 +139,8 @@ class Table:
             return str(answer.json()["code"])
         self.environment.setenv("COUNTERSEAL_TENANT", row.tenant)
         given = ("approval", "approve", str(self.asked.id), "--as", row.named)
-        said = await asyncio.to_thread(self.command, *given, "--json", exit_code=Exit.CONFLICT)
+        call = partial(self.command, *given, "--json", exit_code=Exit.CONFLICT)
+        said = await asyncio.to_thread(call)
         self.environment.delenv("COUNTERSEAL_TENANT")
         # The installation that is served here logs to the same place.
         found = re.findall(r"^\{$.*?^\}$", said, re.MULTILINE | re.DOTALL)

@@ -58,7 +58,7 @@ async def _running(process: asyncio.subprocess.Process) -> dict[str, object]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_up_serves_until_it_is_asked_to_stop(
-    clean_environment, database_url: str, number: signal.Signals
+    clean_environment: Any, database_url: str, number: signal.Signals
 ) -> None:
     settings = {"DATABASE_URL": database_url, "PORT": "0", "LOG_FORMAT": "json"}
     async with _started("up", "--json", settings=settings) as process:
@@ -74,7 +74,7 @@ async def test_up_serves_until_it_is_asked_to_stop(
         assert b"Traceback" not in errors
 
 
-async def test_parts_run_in_processes_of_their_own(clean_environment, database_url: str) -> None:
+async def test_parts_run_in_processes_of_their_own(clean_environment: Any, database_url: str) -> None:
     settings = {"DATABASE_URL": database_url}
     async with (
         _started("work", "--json", settings=settings) as worker,
@@ -89,7 +89,7 @@ async def test_parts_run_in_processes_of_their_own(clean_environment, database_u
         assert (worker.returncode, keeper.returncode) == (0, 0)
 
 
-async def test_a_port_that_is_taken_is_a_configuration_error(clean_environment, database_url: str) -> None:
+async def test_a_port_that_is_taken_is_a_configuration_error(clean_environment: Any, database_url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError, match="COUNTERSEAL_PORT"):
@@ -116,7 +116,7 @@ def _write(folder: Path, texts: Sequence[tuple[str, str]]) -> None:
         (folder / "workflows" / name).write_text(text)
 
 
-async def _names(settings) -> list[str]:
+async def _names(settings: Any) -> list[str]:
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
     async with Database(url, ENGINE_ROLE) as database, database.connection() as connection:
@@ -125,7 +125,7 @@ async def _names(settings) -> list[str]:
 
 @pytest.mark.req("X-2")
 async def test_an_invalid_definition_stops_a_strict_start_and_only_itself_in_warn_mode(
-    settings, definitions_dir
+    settings: Any, definitions_dir: Any
 ) -> None:
     _write(definitions_dir, [("broken.yaml", BROKEN), ("good.yaml", GOOD)])
     async with build_faces(settings) as faces:
@@ -161,7 +161,7 @@ def test_a_demo_and_an_installation_do_not_share_a_home(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("X-2")
-async def test_a_strict_start_that_is_refused_has_published_nothing(settings, definitions_dir) -> None:
+async def test_a_strict_start_that_is_refused_has_published_nothing(settings: Any, definitions_dir: Any) -> None:
     _write(definitions_dir, [("broken.yaml", BROKEN), ("good.yaml", GOOD)])
     strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build_faces(strict) as faces:
@@ -173,7 +173,9 @@ async def test_a_strict_start_that_is_refused_has_published_nothing(settings, de
         assert await _names(settings) == ["good"]
 
 
-async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_start(settings, definitions_dir) -> None:
+async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_start(
+    settings: Any, definitions_dir: Any
+) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
     strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
@@ -192,7 +194,9 @@ class Misfit:
 
 
 @pytest.mark.req("X-2")
-async def test_declarations_that_do_not_fit_their_system_stop_a_strict_start(settings, definitions_dir) -> None:
+async def test_declarations_that_do_not_fit_their_system_stop_a_strict_start(
+    settings: Any, definitions_dir: Any
+) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
     misfit: dict[str, Any] = {"sql": Misfit(["orders.read: there is no table public.orders."])}
     away: dict[str, Any] = {"sql": Misfit("the database gave no answer")}
@@ -204,7 +208,7 @@ async def test_declarations_that_do_not_fit_their_system_stop_a_strict_start(set
         assert await _names(settings) == ["good"], "its first call finds out"
 
 
-async def test_a_published_version_that_changed_is_reported(settings, definitions_dir) -> None:
+async def test_a_published_version_that_changed_is_reported(settings: Any, definitions_dir: Any) -> None:
     _write(definitions_dir, [("good.yaml", GOOD)])
     strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build_faces(strict) as faces:
@@ -214,7 +218,7 @@ async def test_a_published_version_that_changed_is_reported(settings, definition
             await definitions.prepare(faces)
 
 
-async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_url: str) -> None:
+async def test_a_schema_that_is_behind_is_upgraded_or_said(settings: Any, postgres_url: str) -> None:
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
     assert await storage.schema_revision(url) == storage.head_revision()
@@ -228,7 +232,7 @@ async def test_a_schema_that_is_behind_is_upgraded_or_said(settings, postgres_ur
         await storage.schema_revision("postgresql://nobody:word@127.0.0.1:9/nothing")
 
 
-async def test_a_process_of_faces_alone_needs_no_login_of_the_engine(settings) -> None:
+async def test_a_process_of_faces_alone_needs_no_login_of_the_engine(settings: Any) -> None:
     """Serve as deploy/ does: this process reads and writes as a face, and can do no work of the engine."""
     assert settings.database_url is not None
     async with storage.ready_database(settings) as found:
@@ -239,12 +243,12 @@ async def test_a_process_of_faces_alone_needs_no_login_of_the_engine(settings) -
         with pytest.raises(TransportError, match="permission denied to set role"):
             async with app.database.connection():
                 raise AssertionError
-    for duties in (*([one] for one in (Duty.WORK, Duty.KEEP)), Duty):
+    for duties in ([Duty.WORK], [Duty.KEEP], list(Duty)):
         with pytest.raises(ConfigurationError, match="COUNTERSEAL_ENGINE_DATABASE_URL is not set"):
             await run_settings(alone, frozenset(duties), lambda url: None)
 
 
-async def test_with_no_settings_a_database_is_found_in_home(clean_environment, tmp_path: Path) -> None:
+async def test_with_no_settings_a_database_is_found_in_home(clean_environment: Any, tmp_path: Path) -> None:
     """The embedded default: nothing is configured, and the runtime is built on a PostgreSQL of its own."""
     async with build(load_settings(), first_run=True) as app:
         async with app.faces.database.transaction("default") as connection:

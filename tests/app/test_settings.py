@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import structlog
@@ -61,7 +61,9 @@ WRONG: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("environment", "named"), WRONG, ids=lambda value: str(value)[:40])
-def test_what_is_wrong_is_named_and_never_repeated(clean_environment, environment: dict[str, str], named: str) -> None:
+def test_what_is_wrong_is_named_and_never_repeated(
+    clean_environment: Any, environment: dict[str, str], named: str
+) -> None:
     for name, value in environment.items():
         clean_environment.setenv(f"COUNTERSEAL_{name}", value)
     with pytest.raises(ConfigurationError) as caught:
@@ -71,7 +73,7 @@ def test_what_is_wrong_is_named_and_never_repeated(clean_environment, environmen
     assert LONG not in repr(caught.value.__context__)
 
 
-def test_with_no_setting_at_all_it_works(clean_environment) -> None:
+def test_with_no_setting_at_all_it_works(clean_environment: Any) -> None:
     clean_environment.delenv("COUNTERSEAL_HOME")
     settings = load_settings()
     assert (settings.home, settings.tenant, settings.host, settings.port) == (
@@ -84,14 +86,14 @@ def test_with_no_setting_at_all_it_works(clean_environment) -> None:
     assert settings.tenants == ("default",)
 
 
-def test_an_empty_variable_counts_as_not_set(clean_environment) -> None:
+def test_an_empty_variable_counts_as_not_set(clean_environment: Any) -> None:
     for name in ("DATABASE_URL", "PORT", "WEBHOOKS", "HTTP_HOSTS", "SLACK_BOT_TOKEN"):
         clean_environment.setenv(f"COUNTERSEAL_{name}", "")
     settings = load_settings()
     assert (settings.database_url, settings.port, settings.webhooks, settings.http_hosts) == (None, 8080, {}, ())
 
 
-def test_hosts_are_read_as_they_are_written(clean_environment) -> None:
+def test_hosts_are_read_as_they_are_written(clean_environment: Any) -> None:
     clean_environment.setenv("COUNTERSEAL_HTTP_HOSTS", "Api.Example.com, internal:8443/private,[::1]:80/private")
     assert load_settings().http_hosts == (
         AllowedHost("api.example.com"),
@@ -100,7 +102,7 @@ def test_hosts_are_read_as_they_are_written(clean_environment) -> None:
     )
 
 
-def test_secrets_are_not_in_any_text_of_the_settings(clean_environment) -> None:
+def test_secrets_are_not_in_any_text_of_the_settings(clean_environment: Any) -> None:
     for name in ("SLACK_BOT_TOKEN", "SLACK_SIGNING_SECRET", "MODEL_API_KEY", "SERVICENOW_PASSWORD", "BPMN_PASSWORD"):
         clean_environment.setenv(f"COUNTERSEAL_{name}", LONG)
     clean_environment.setenv("COUNTERSEAL_BPMN_USERNAME", "u")
@@ -120,7 +122,7 @@ def test_a_variable_that_nothing_reads_is_found() -> None:
 
 @pytest.mark.parametrize("format_", get_args(LogFormat))
 def test_log_lines_hide_secrets_and_local_variables(
-    format_: LogFormat, restored_logging, capsys: pytest.CaptureFixture[str]
+    format_: LogFormat, restored_logging: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.configure(format_, "debug")
     hidden = LONG

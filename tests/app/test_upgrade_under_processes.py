@@ -97,7 +97,7 @@ def url_of(settings: Settings) -> str:
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("part", ["work", "serve"])
 async def test_a_process_keeps_the_schema_as_it_is_until_it_ends(
-    clean_environment, settings: Settings, database: Any, next_release: None, part: str, end: signal.Signals
+    clean_environment: Any, settings: Settings, database: Any, next_release: None, part: str, end: signal.Signals
 ) -> None:
     async with started(settings, part) as process:
         kept = await holders(database, count=2)
@@ -119,7 +119,7 @@ async def test_a_process_keeps_the_schema_as_it_is_until_it_ends(
 
 
 async def test_a_process_that_was_cut_off_during_an_upgrade_ends(
-    clean_environment, settings: Settings, database: Any
+    clean_environment: Any, settings: Settings, database: Any
 ) -> None:
     async with started(settings, "serve") as process:
         kept = await holders(database, count=2)

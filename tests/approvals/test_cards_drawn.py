@@ -117,9 +117,9 @@ def test_cards_and_tasks_are_drawn_like_the_golden_file(view: CardView, task: Ta
     }  # fmt: skip
     full = replace(task, form={**task.form, "description": "line\u200b\nother", "properties": properties})
     for state in TaskState:
-        one = replace(full, state=state, completed_by="Ann" if state is TaskState.COMPLETED else "")
-        message = tasks.render(one)
-        found[f"task: {state}"] = [message.text, message.complete, message.blocks, tasks.closed_sentence(one)]
+        shown = replace(full, state=state, completed_by="Ann" if state is TaskState.COMPLETED else "")
+        message = tasks.render(shown)
+        found[f"task: {state}"] = [message.text, message.complete, message.blocks, tasks.closed_sentence(shown)]
     found["form"] = tasks.form_modal(full)
     found["long task"] = tasks.render(replace(full, description="d" * 12000, due_at="", reference="")).blocks
     matches_golden("cards", found)

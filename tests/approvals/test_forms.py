@@ -56,6 +56,10 @@ GOOD: dict[str, Any] = {
 }
 
 
+NO_BOOLEANS: tuple[Any, ...] = (0, "", None, [])
+NO_TEXTS: tuple[Any, ...] = (0, False, None, [])
+
+
 def form_of(**field: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"f": field}}
 
@@ -164,8 +168,8 @@ def test_what_is_no_form_is_placed(form: Any, where: str) -> None:
         ({"type": "integer", "enum": [1, 2]}, "enum"),
         ({"type": "integer", "default": 1.5}, "default"),
         ({"type": "boolean", "default": "no"}, "default"),
-        *(({"type": "boolean", "default": value}, "default") for value in (0, "", None, [])),
-        *(({"type": "string", "default": value}, "default") for value in (0, False, None, [])),
+        *(({"type": "boolean", "default": value}, "default") for value in NO_BOOLEANS),
+        *(({"type": "string", "default": value}, "default") for value in NO_TEXTS),
         *(({"type": "number", "default": value}, "default") for value in ("", False, None)),
         ({"type": "array"}, "items"),
         ({"type": "array", "items": {"type": "string"}}, "items"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,9 @@ def voter_of(person: str, *groups: str, unresolvable: tuple[str, ...] = ()) -> V
     return Voter(person, person.title(), keys, frozenset(f"group:{group}" for group in unresolvable))
 
 
-def voted(approval: Approval, person: Voter, choice: Choice = Choice.APPROVE, reason: str = "because", **more: object):
+def voted(
+    approval: Approval, person: Voter, choice: Choice = Choice.APPROVE, reason: str = "because", **more: Any
+) -> Any:
     """Vote, and return the outcome with the approval after it."""
     outcome = consider(approval, person, choice, reason, at=NOW, channel=VoteChannel.HTTP, **more)
     if isinstance(outcome, NotCounted):
@@ -278,7 +281,7 @@ def seats_can_be_filled(quorum: list[GroupQuorum], people: list[set[str]]) -> bo
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(quorum=quorum_strategy, people=people_strategy, two_person=st.booleans(), order=st.randoms())
 def test_approved_exactly_when_the_quorum_is_met(
-    approval: Approval, quorum: list[GroupQuorum], people: list[set[str]], two_person: bool, order
+    approval: Approval, quorum: list[GroupQuorum], people: list[set[str]], two_person: bool, order: Any
 ) -> None:
     current = with_terms(approval, *quorum, two_person=two_person)
     eligible = [groups for groups in people if groups & {group.group for group in quorum}]
@@ -307,7 +310,7 @@ def test_approved_exactly_when_the_quorum_is_met(
     ),
     two_person=st.booleans(),
 )
-def test_never_approved_without_enough_outsiders(approval: Approval, votes: list, two_person: bool) -> None:
+def test_never_approved_without_enough_outsiders(approval: Approval, votes: list[Any], two_person: bool) -> None:
     shaped = replace(approval, contributors=(*approval.contributors, OWNER))
     current = with_terms(shaped, GroupQuorum("a", 1), two_person=two_person)
     supporters: set[str] = set()

@@ -64,7 +64,11 @@ def quoted(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 found = [default for argument, default in defaults if argument.arg == "status"]
         for part in found:
             inner = part.elts if isinstance(part, ast.Tuple | ast.List | ast.Set) else [part]
-            yield from ((each.lineno, text) for each in inner if each is not None and (text := _text(each)) in STATUSES)
+            yield from (
+                (getattr(each, "lineno", 0), text)
+                for each in inner
+                if each is not None and (text := _text(each)) in STATUSES
+            )
 
 
 def _text(node: ast.AST | None) -> str:

@@ -124,7 +124,7 @@ async def served(app: FaultyApp, *, dated: bool = True, **tls: str) -> AsyncIter
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # TCP: asyncio sets no delay
     listener.bind(("127.0.0.1", 0))
     plain: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_config": None, "date_header": dated}
-    config = uvicorn.Config(app, http=Protocol, **plain, **tls)  # type: ignore[arg-type]
+    config = uvicorn.Config(app, http=Protocol, **plain, **tls)
     server = QuietServer(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started:

@@ -49,7 +49,7 @@ async def test_a_start_asks_first_and_says_all(at: Any, wire: Any) -> None:
         "counterseal_correlation_key": {"value": "k/1", "type": "String"},
         "counterseal_callback_url": {"value": f"{callback}/v1/signals/k%2F1", "type": "String"},
     }
-    begun = ("POST", "/r/process-definition/key/onboard/start", {}, {"businessKey": "k/1", "variables": variables})
+    begun: Any = ("POST", "/r/process-definition/key/onboard/start", {}, {"businessKey": "k/1", "variables": variables})
     assert wire.lines() == [RUNNING, ENDED, begun]
     assert {one["headers"]["authorization"] for one in wire.heard} == {"Basic dTpw"}
 
@@ -79,7 +79,7 @@ async def test_a_cancel_ends_what_is_known_and_what_is_found(at: Any, wire: Any)
     wire.say(GONE, status=404)
     wire.say({})
     assert await at().cancel(start(), "p/1") == Done({"canceled": ["p2"]}, "p/1")
-    ended = [("DELETE", f"/r/process-instance/{name}", {}, "") for name in ("p/1", "p2")]
+    ended: Any = [("DELETE", f"/r/process-instance/{name}", {}, "") for name in ("p/1", "p2")]
     assert wire.lines() == [RUNNING, *ended]
 
 
@@ -200,7 +200,8 @@ def test_values_have_the_types_that_hold_them() -> None:
     }
     assert typed({"t": "x" * TEXT_LENGTH_MAX})
     assert typed({"t": "\u00fc" * TEXT_LENGTH_MAX})
-    assert typed({"l": ["x"] * (TEXT_LENGTH_MAX + 1)})["l"]["type"] == "Json", "a list has a column without an end"
+    listed: Any = typed({"l": ["x"] * (TEXT_LENGTH_MAX + 1)})
+    assert listed["l"]["type"] == "Json", "a list has a column without an end"
     assert [items(value) for value in ({"a": 1}, [{"a": 1}], "a", None, 1)] == [{"a": 1}, {}, {}, {}, {}]
     with pytest.raises(InputError, match=f"holds {TEXT_LENGTH_MAX + 1} characters"):
         typed({"t": "x" * (TEXT_LENGTH_MAX + 1)})

@@ -107,7 +107,8 @@ def test_whatever_is_secret_or_holds_a_secret_is_named_for_a_card(schema: Any, v
 @pytest.mark.req("Q-20")
 @pytest.mark.parametrize("depth", [1, 8, 9, 40])
 def test_a_secret_in_a_list_is_found_at_any_depth(depth: int) -> None:
-    item, value = SECRET, "1"
+    item: Any = SECRET
+    value: Any = "1"
     for _ in range(depth):
         item, value = obj(in_=item), {"in_": value}
     schema = obj(many={"type": "array", "items": item})

@@ -256,7 +256,8 @@ async def test_a_call_has_one_deadline_with_its_tokens(
 ) -> None:
     """Three of five seconds pass with each exchange."""
     passed, given = 0.0, []
-    real = client.exchange
+    module: Any = client
+    real = module.exchange
 
     async def slow(*arguments: Any, timeout_seconds: float, **more: Any) -> Any:
         nonlocal passed

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ async def test_a_target_is_an_address_and_an_account_without_a_secret(catalog: C
     servicenow = ServiceNowConnector(ServiceNowSettings(address, BasicAuth("bot", "s3cret")), catalog)
     oauth = ServiceNowSettings("https://dev1.service-now.com", ClientCredentials("client", "s3cret"))
     named = ServiceNowSettings("https://dev1.service-now.com", ClientCredentials("client", "s3cret"), "bot")
-    connectors = {
+    connectors: dict[str, Any] = {
         "https://dev1.service-now.com:8443 as bot": servicenow,
         "https://dev1.service-now.com as client": ServiceNowConnector(oauth, catalog),
         "https://dev1.service-now.com as bot": ServiceNowConnector(named, catalog),

@@ -94,7 +94,8 @@ def test_what_only_resembles_it_is_the_models(prompt: str, value: Any) -> None:
 
 def test_every_argument_that_is_there_has_an_origin() -> None:
     matcher = asked("ana and raj")
-    for empty in (None, [], {}, "", True, [None]):
+    empties: tuple[Any, ...] = (None, [], {}, "", True, [None])
+    for empty in empties:
         assert matcher.origins(empty) == MODEL
     assert matcher.origins(["ana", EVIL]) == [["requester"], ["model"]]
     assert matcher.origins("ana", FLAG) == MODEL

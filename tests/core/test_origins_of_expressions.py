@@ -25,7 +25,8 @@ KNOWN = {
 
 
 def known(path: str) -> Sequence[Sequence[str]]:
-    return KNOWN.get(path, [["unknown"]])
+    found: Any = KNOWN.get(path, [["unknown"]])
+    return list(found)
 
 
 MAIL = ["field:mail.get#/b", "tool:mail.get"]

@@ -17,7 +17,7 @@ class Unencodable(asyncpg.InterfaceError, ValueError):
 
 def of_state(state: str) -> Exception:
     error = asyncpg.PostgresError("x")
-    error.sqlstate = state
+    vars(error)["sqlstate"] = state
     return error
 
 

@@ -43,7 +43,7 @@ async def test_a_webhook_delivered_ten_times_at_once_starts_one_run(stack: Any) 
     async def deliver(encoding: str) -> list[str]:
         headers = {
             "X-Counterseal-Timestamp": str(now),
-            "X-Counterseal-Signature": sign(WEBHOOK_SECRET, now, body, encoding),  # type: ignore[arg-type]
+            "X-Counterseal-Signature": sign(WEBHOOK_SECRET, now, body, encoding),
             "Content-Type": "application/json",
         }
         answer = await stack.client.post(f"{stack.url}/webhooks/servicenow/tests", content=body, headers=headers)

@@ -178,7 +178,8 @@ def test_calls_on_one_target_keep_their_order() -> None:
 def test_approvals_of_one_turn_are_each_waited_for() -> None:
     made = [call(APPLY, {"name": name}, name) for name in ("a", "b")]
     run = piloted(agent(), calls(*made), says("One of them."), policy=ASK)
-    run.answer("ana", key="triage/1/1").go_on()
+    run.answer("ana", key="triage/1/1")
+    run.go_on()
     assert (run.status, len(run.seen), len(run.effects)) == ("waiting_approval", 1, 1)
     run.reject("triage/1/2").settled()
     assert (told(run), len(run.seen)) == ({"a": "done", "b": "rejected"}, 2)
@@ -301,7 +302,8 @@ def test_a_turn_that_is_tried_again_has_used_what_it_used() -> None:
     spent = NotSent("away", usage=Usage("p", "m", 5, 5, "0.01"))
     run = piloted(agent(more="limits: {tokens: 20}"), spent, reads("a"), says("So."))
     assert (run.status, run.rows["triage/1"].status) == ("waiting", "failed_retryable")
-    run.due("triage/1").go_on().settled()
+    run.due("triage/1")
+    run.go_on().settled()
     assert run.state.channels["found"] == {"text": "So.", "limit": "tokens"}
     assert run.stories()[0]["tokens"] == 30
 
@@ -431,12 +433,15 @@ def test_a_doubt_is_settled_before_the_model_is_told() -> None:
         policy=ASK,
         outside=lambda operation, given: InDoubt("The line broke."),
     )
-    run.answer("ana", key="triage/1/1").go_on()
+    run.answer("ana", key="triage/1/1")
+    run.go_on()
     assert len(run.seen) == 1
     run.later += timedelta(hours=1)
-    run.due("triage/1/1").go_on()
+    run.due("triage/1/1")
+    run.go_on()
     assert (run.status, len(run.seen)) == ("waiting_approval", 1)
-    run.answer("ana", choice="happened", key="triage/1/1").go_on().settled()
+    run.answer("ana", choice="happened", key="triage/1/1")
+    run.go_on().settled()
     assert told(run) == {"one": "done"}
 
 

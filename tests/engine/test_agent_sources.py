@@ -154,7 +154,8 @@ def test_an_open_question_is_judged_by_the_origins_that_were_kept_with_it() -> N
     asked = next(told.event for told in run.book() if isinstance(told.event, ApprovalRequested))
     kept: Any = (asked.proposed or {})["origins"]
     assert (kept["of_agent"], kept["facts"]["origin.name"], kept["read"]) == (True, [["model"]], [])
-    run.answer("ana", key="triage/1/1").go_on().settled()
+    run.answer("ana", key="triage/1/1")
+    run.go_on().settled()
     assert [one.outcome for one in decided(run)] == ["needs_approval", "needs_approval"]
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from core.errors import InputError
+from runtime.definition.workflow import load_workflow
 from runtime.engine.beginnings import Inherited, bounded, first_entries, first_values, misfit
 from runtime.engine.graph import Channel, Reducer
-from tests.engine.governing import CATALOG, HEAD, load_workflow
+from tests.engine.governing import CATALOG, HEAD
 
 pytestmark = pytest.mark.req("P-7")
 
@@ -57,7 +58,7 @@ def test_a_channel_that_is_folded_otherwise_inherits_nothing(text: str) -> None:
 
 
 LISTS, NUMBERS = ["append", "union"], ["sum", "max", "min"]
-FITS = [
+FITS: Any = [
     *((name, value, fits) for name in LISTS for value, fits in (([], True), ({}, False), ("a", False), (None, False))),
     *((name, value, fits) for name in NUMBERS for value, fits in ((1, True), (1.5, True), (True, False), ("1", False))),
     ("merge", {}, True), ("merge", [], False), ("sum", None, False), ("max", None, True), ("min", None, True),

@@ -566,7 +566,8 @@ class Play:
             self.counted["rejected here"] += 1
             self.attempt(key, lambda t, step: (ended(t, wait, WaitCompleted, rejected), t.fail(step, rejected)))
             return
-        event, after = WaitCompleted, Answer("succeed", value=answer.value)
+        event: Any = WaitCompleted
+        after = Answer("succeed", value=answer.value)
         if answer.end == "reject":
             self.counted["rejected into its branch"] += 1
             after = Answer("fail", failure="rejected")

@@ -36,7 +36,7 @@ SENT = "2026-01-01T02:03:04.567890Z"
 
 
 def receipt(status: str = "succeeded", attempt: int = 1, external_id: str | None = "e2", **more: Any) -> ReceiptRow:
-    action = {"input": {}, "target": "t", "summary": "s", "before": None}
+    action: Any = {"input": {}, "target": "t", "summary": "s", "before": None}
     place = (RECEIPT, RUN, "a", "x.y.z", "t", "key", "0" * 64, status, attempt, 1, False, None, AT, None, external_id)
     return ReceiptRow(*place, action=action, **more)
 

@@ -194,7 +194,8 @@ CUTS = {
 @pytest.mark.parametrize("what", CUTS)
 def test_a_book_that_cannot_be_followed_says_where(simulate: Any, book_of: Any, what: str) -> None:
     cut, words = CUTS[what]
-    book = cut(book_of(simulate(beside(2)).settle_all(), writes_of))
+    cut_it: Any = cut
+    book = cut_it(book_of(simulate(beside(2)).settle_all(), writes_of))
     assert isinstance(book.told[0].event, RunOpened)
     with pytest.raises(Divergence, match=words):
         list(replay(book))

@@ -204,13 +204,15 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
     ),
     **{
         name: (AgentBegan, "triage", {"sources": change}, "began with other sources than its words have")
-        for name, change in {
-            "no sources": None,
-            "no source at all": [],
-            "all sources but the last": lambda sources: sources[:-1],
-            "all sources but the first": lambda sources: sources[1:],
-            "a source twice": lambda sources: [*sources, sources[-1]],
-        }.items()
+        for name, change in dict[str, Any](
+            {
+                "no sources": None,
+                "no source at all": [],
+                "all sources but the last": lambda sources: sources[:-1],
+                "all sources but the first": lambda sources: sources[1:],
+                "a source twice": lambda sources: [*sources, sources[-1]],
+            }
+        ).items()
     },
     "messages": (
         AgentBegan,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.governing import ALLOW_ALL, HEAD, Governed, loaded, ruled
+from tests.engine.governing import HEAD, Governed, loaded, ruled
+from tests.support.runtime_stage import ALLOW_ALL
 
 pytestmark = pytest.mark.req("P-3")
 

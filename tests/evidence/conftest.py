@@ -74,7 +74,7 @@ class Story:
 
     def settle(self, kind: EventType, receipt: Receipt, **more: object) -> None:
         bound = digest(receipt.to_evidence(RUN_KEY))
-        self.add(kind, {"receipt": str(receipt.receipt_id), "receipt_digest": bound, **more})  # type: ignore[dict-item]
+        self.add(kind, {"receipt": str(receipt.receipt_id), "receipt_digest": bound, **more})
 
     def content(self) -> BundleContent:
         head, appends = ChainHead.of(f"run:{RUN_ID}"), list[list[bytes]]()

@@ -114,8 +114,8 @@ def told(workshop: Any) -> Any:
     story.decide("d5", blind(key, other.action_digest), "allow")
     story.intend(other, "d5")
     why = path_of("cancel", "reason")
-    reason = [[why, commit(key, why, "no longer wanted")]]
-    story.add(E.RUN_CANCELED, {"committed": reason}, Actor("token", "olga"), None)
+    ordered = [[why, commit(key, why, "no longer wanted")]]
+    story.add(E.RUN_CANCELED, {"committed": ordered}, Actor("token", "olga"), None)
     story.add(E.RUN_CANCELED, {}, Actor("token", "otto"), None)
     story.add(E.RUN_CLOSED, {"status": "canceled"}, step=None)
     story.add(E.ACTION_LATE, {**LATE, "known": "unanswered", "receipt": "r-done"}, step="s1")
@@ -129,7 +129,7 @@ def told(workshop: Any) -> Any:
         ApprovalRecord("a2", None, "expired", "c" * 64, None),
     ]  # fmt: skip
     story.receipts = [done, reset, failed, open_, other]
-    shown = [
+    shown: list[Any] = [
         (path_of("receipt", "r-done", "input", "priority"), "1"),
         (path_of("receipt", "r-done", "target"), done.target),
     ]

@@ -220,7 +220,7 @@ def test_what_has_replaced_a_file_since_its_folder_was_read_is_not_followed(tmp_
 def test_a_file_has_its_largest_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(container, "FILE_BYTES_MAX", 3)
     monkeypatch.setattr(container, "EVENTS_BYTES_MAX", 5)
-    events = container.layout.EVENTS
+    events = layout.EVENTS
     assert HeldFiles({"a": b"abc", events: b"abcde"}).sizes == {"a": 3, events: 5}
     assert Container(packed(tmp_path, "a")).sizes == {"a": 3}
     for files in ({"a": b"abcd"}, {events: b"abcdef"}):

@@ -215,7 +215,8 @@ def test_a_history_adds_up() -> None:
 
 def test_late_answers_count_after_the_last_end_alone() -> None:
     late = (E.ACTION_LATE, {"receipt": "r1", "known": "failed", "attempt": 1})
-    closed, again = (E.RUN_CLOSED, {"status": "failed_terminal"}), (E.RUN_REOPENED, {})
+    closed: Any = (E.RUN_CLOSED, {"status": "failed_terminal"})
+    again: Any = (E.RUN_REOPENED, {})
     told = [*BEGUN, late, closed, late, late, again, late]
     assert (history(*told[:6]).after_the_end, history(*told).after_the_end) == (2, 0)
     assert history(*told, closed, late).after_the_end == 1

@@ -136,7 +136,7 @@ def test_a_bundle_is_closed_when_it_was_checked_and_a_key_is_looked_at_first(
 ) -> None:
     closed: list[Any] = []
     close = container.Container.close
-    monkeypatch.setattr(container.Container, "close", lambda self: closed.append(self) or close(self))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(container.Container, "close", lambda self: closed.append(self) or close(self))
     path = workshop.save(build_bundle(workshop.tell().content(), workshop.signer).bytes)
     assert verify_bundle(path, public_key=workshop.key).ok
     assert len(closed) == 1

@@ -210,7 +210,7 @@ def appends_of(files: Files) -> list[list[bytes]]:
     return [[next(lines) for _ in range(size)] for size in json.loads(files[layout.RUN_HEAD])["appends"]]
 
 
-def resized(change: Callable[[list[int]], list[int]]) -> Callable[[Files, Any], None]:
+def resized(change: Callable[[list[int]], Any]) -> Callable[[Files, Any], None]:
     """Change the appends and leave the events and the head as they are."""
 
     def apply(files: Files, workshop: Any) -> None:

@@ -135,8 +135,8 @@ class Office:
             beside = sorted((EXAMPLES / "policies").glob("*.yaml")) if isinstance(policy, Path) else []
             for each in (policy, *beside):
                 await policies.publish_policy(connection, faces.definitions, tenant, _text(each), "policy", TESTER)
-            for text in texts:
-                await publishing.publish_workflow(connection, faces.definitions, tenant, _text(text), "test", TESTER)
+            for one in texts:
+                await publishing.publish_workflow(connection, faces.definitions, tenant, _text(one), "test", TESTER)
 
     async def start(self, workflow: str, trigger: dict[str, Any]) -> UUID:
         answer = await self.http("POST", "/v1/runs", REQUESTER, json={"workflow": workflow, "input": trigger})

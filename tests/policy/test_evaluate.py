@@ -175,7 +175,7 @@ class TestErrorsDeny:
         policy = load("".join(f"- {{id: {name}, {broken}}}\n" for name in ("c", "a", "b")))
         decision = decide(policy, update({"state": "2"}))
         assert [error.rule for error in decision.errors] == ["c", "a", "b"]
-        told = decision.to_json()
+        told: Any = decision.to_json()
         assert [error["rule"] for error in told["errors"]] == ["c", "a", "b"]
         assert {name: told[name] for name in ("outcome", "rules", "approval")} == {
             "outcome": "deny", "rules": [], "approval": None,

@@ -213,7 +213,7 @@ class Picky:
 
 
 async def test_only_what_was_certainly_accepted_is_said_to_be() -> None:
-    queue = SqsQueue(Picky(), "http://queue/steps")  # type: ignore[arg-type]
+    queue = SqsQueue(Picky(), "http://queue/steps")
     sent = [(f"k{number}", "g", str(uuid4())) for number in range(13)]
     assert await queue.sent(sent) == ["k0", "k2", "k4", "k6", "k8", "k10", "k12"]
 

@@ -161,7 +161,8 @@ async def test_what_is_fixed_is_not_the_models(agents: Agents) -> None:
     assert await agents.runtime.status(run) == "succeeded"
     assert [effect.input for effect in agents.runtime.outside.effects] == [{"name": "ours", "value": "1"}]
     assert statuses(agents) == {"one": "done", "two": "refused"}
-    tools = {tool["function"]["name"]: tool["function"] for tool in agents.model.completions[0]["tools"]}
+    first: Any = agents.model.completions[0]
+    tools = {tool["function"]["name"]: tool["function"] for tool in first["tools"]}
     assert "name" not in tools["probe_effect_apply"]["parameters"]["properties"]
 
 

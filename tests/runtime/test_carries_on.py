@@ -65,7 +65,7 @@ def text(kind: WaitKind) -> str:
     return f"workflow: {kind}\nversion: 1\nreference: of-{kind}\nsteps:\n  - {STEPS[kind]}\n  - {after}\n"
 
 
-def paused(runtime: Any) -> tuple[Any, ...]:
+def paused(runtime: Any) -> tuple[Any, Any, str, Stopped, str]:
     """The one workflow of the runs that is paused, as the verbs take it."""
     return runtime.faces, runtime.definitions, "acme", Stopped.WORKFLOW, str(WaitKind.PAUSE)
 

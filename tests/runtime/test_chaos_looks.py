@@ -78,7 +78,7 @@ def test_a_call_with_two_results_is_found() -> None:
         {"step": "look/1", "type": "step.succeeded", "data": {}},
         {"step": "look/1", "type": "agent.answered", "data": {"calls": [["x", ""], ["x", "limit"]]}},
     ]
-    ends = [{"step": "look/1/1", "type": kind, "data": {}} for kind in ("step.failed", "step.succeeded")]
+    ends: Any = [{"step": "look/1/1", "type": kind, "data": {}} for kind in ("step.failed", "step.succeeded")]
     again = {"step": "look/1", "type": "step.started", "data": {}}
     assert [*broken("r", lines, Counter())] == ["look/1/1 has 0 results"]
     assert [*broken("r", [*lines, *ends[:1]], Counter())] == []

@@ -143,6 +143,10 @@ class Weather:
 class FaultyDatabase(Database):
     """A database whose users die before, during or after what they do with it."""
 
+    async def __aenter__(self) -> FaultyDatabase:
+        await super().__aenter__()
+        return self
+
     def weather(self, weather: Weather, owner: str, rate: float = 0.03) -> FaultyDatabase:
         self._weather, self._owner, self._rate, self._turn = weather, owner, rate, 0
         return self
@@ -416,7 +420,7 @@ class Storm:
             life += 1
             owner = f"{name}.{life}"
             async with FaultyDatabase(self.url, ENGINE_ROLE, connections=6) as database:
-                living = asyncio.create_task(live(database.weather(self.weather, owner), owner))
+                living: asyncio.Task[Any] = asyncio.create_task(live(database.weather(self.weather, owner), owner))
                 span = 0.05 + self.weather.chance("life", owner) * 0.8
                 stopping = asyncio.create_task(self.stop.wait())
                 await asyncio.wait({living, stopping}, timeout=span, return_when=asyncio.FIRST_COMPLETED)

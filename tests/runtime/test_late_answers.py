@@ -217,7 +217,7 @@ async def test_it_is_told_once_while_postgresql_is_away_or_its_answer_is_lost(
 ) -> None:
     run_id, faults = await begun(runtime), 0
 
-    async def fails(connection: Connection, commit: Commit) -> bool:
+    async def fails(connection: Connection, commit: Commit) -> Any:
         nonlocal faults
         faults += 1
         written = await apply(connection, commit) if faults > 2 or landed else False

@@ -365,7 +365,7 @@ async def test_a_refusal_of_the_target_is_kept_as_well(
     """Keep a refusal like any other outcome: it certainly did not happen."""
     lost = 0
 
-    async def faulty(connection: Connection, commit: Commit) -> bool:
+    async def faulty(connection: Connection, commit: Commit) -> Any:
         nonlocal lost
         if tells(commit, "action.failed") and not lost:
             lost += 1

@@ -57,12 +57,13 @@ def opened(material: Material, leave_out: str = "") -> tuple[str, ...]:
     """Lines that disclose every value of the run's events, but those of one field."""
     book, key = material.book, material.book.row["run_key"]
     lines = [line for append in book.appends for line in append.lines]
-    found = []
+    found: list[Any] = []
     for told, line in zip(book.told, lines, strict=True):
         values = parts(told.event)[1]
-        for path, _ in shown_values(told, line, key) or ():
+        shown: Any = shown_values(told, line, key) or ()
+        for path, _ in shown:
             name, *inner = str(path).split("/")[2:]
-            value = values[name]
+            value: Any = values[name]
             value = value[inner[0].replace("~1", "/").replace("~0", "~")] if inner else value
             if name != leave_out:
                 found.append(disclosure(key, str(path), value))

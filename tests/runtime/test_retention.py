@@ -13,6 +13,7 @@ from core.errors import CountersealError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
+from runtime.engine.past import REMOVED
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
@@ -323,7 +324,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     from runtime.requests.voting import Voting
 
     view = await Voting(runtime.faces, runtime.definitions).view("acme", question)
-    assert (view.content.summary, view.content.changes) == (retention.REMOVED, ())
+    assert (view.content.summary, view.content.changes) == (REMOVED, ())
     async with runtime.faces.transaction("acme") as connection:
         assert (await read_models.run(connection, "acme", run_id))["status"] == "succeeded"
     after = await looking.at("acme", run_id, range(100))
@@ -333,11 +334,11 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
         [row[name] for name in kept] for row in before.steps
     ]
     assert {row["output"] for row in after.steps} == {None}
-    kept = ("receipt_id", "target", "idempotency_key", "action_digest", "status", "external_id", "intended_at")
-    assert [[row[name] for name in kept] for row in after.receipts] == [
-        [row[name] for name in kept] for row in before.receipts
+    members = ("receipt_id", "target", "idempotency_key", "action_digest", "status", "external_id", "intended_at")
+    assert [[row[name] for name in members] for row in after.receipts] == [
+        [row[name] for name in members] for row in before.receipts
     ]
-    assert {row["action"]["summary"] for row in after.receipts} == {retention.REMOVED}
+    assert {row["action"]["summary"] for row in after.receipts} == {REMOVED}
     report = await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
     assert (report.ok, report.difference, report.purged_at is not None) == (False, None, True)
 

@@ -136,7 +136,8 @@ async def test_of_two_who_take_it_over_at_once_one_has_it(runtime: Any, monkeypa
 async def test_who_joins_what_has_just_ended_has_its_end(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it end, and tell all who share it, between the look at it and the wait for its end."""
     (first,) = await begun(runtime, 1)
-    key, joined, apply = await key_of(runtime), [], Grouping.apply
+    key, apply = await key_of(runtime), Grouping.apply
+    joined: list[Any] = []
 
     async def overtaken(grouping: Any, item: Any) -> Any:
         if isinstance(item, Commit) and item.joins and not joined:

@@ -79,12 +79,12 @@ async def test_what_names_no_wait_of_this_key_is_stale(runtime: Any, by: str) ->
     (run_id,) = await begun(runtime, HEAD + PAID.replace("set:", "needs: [], set:") + OTHER)
     token, version = await opened(runtime, run_id, "paid")
     others, _ = await opened(runtime, run_id, "other")
-    named: dict[str, Any] = {
+    signals: Any = {
         "unknown token": {"token": "guessed"},
         "token of another": {"token": others},
         "right token, other version": {"token": token, "version": version + 1},
     }[by]
-    await recorded(runtime, await runtime.signal("paid:c1", {"amount": 1}, id="s", **named), "stale")
+    await recorded(runtime, await runtime.signal("paid:c1", {"amount": 1}, id="s", **signals), "stale")
     assert await runtime.sweep() == 0
     assert (await runtime.books.wait(run=run_id, step="paid")).status == "waiting"
 

@@ -297,7 +297,8 @@ async def test_whatever_the_order_of_votes_and_settles_the_state_is_one(
 async def test_a_signal_commutes_with_the_steps_that_run_beside_its_wait(
     runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, read = [], signaling.load
+    signals: Any = signaling
+    reads, read = [], signals.load
     async with under_way(runtime, 4, HEARD, ALLOW_ALL) as held:
 
         async def overtaken(*named: Any, lock: bool, **more: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 SEQUENCE = """
 workflow: sequence
 version: 1
@@ -28,7 +30,7 @@ steps:
 """
 
 
-async def test_a_sequence_runs_to_its_end(runtime) -> None:
+async def test_a_sequence_runs_to_its_end(runtime: Any) -> None:
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(SEQUENCE)

@@ -61,7 +61,7 @@ def moves_of(table: str) -> set[tuple[str, str]]:
     """The moves that an append can make."""
     moves = MACHINES[table].moves()
     first, second = BEGUN.get(table, (None, None))
-    return moves | {(first, after) for before, after in moves if first and before == second and after != first}
+    return set(moves) | {(first, after) for before, after in moves if first and before == second and after != first}
 
 
 async def test_every_table_names_its_tenant_and_is_tried_here(runtime: Any) -> None:

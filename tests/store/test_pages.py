@@ -144,15 +144,15 @@ async def test_lines_of_a_book_come_from_wherever_they_are_asked_for(runtime: An
     await put(runtime.database, "journal", "acme", run_id=2, n=1, lines=b"not JSON")
     async with runtime.database.connection() as connection:
 
-        async def lines(limit: int, after: int = -1, run: int = 1, tenant: str = "acme") -> list[tuple[Any, ...]]:
+        async def lines_of(limit: int, after: int = -1, run: int = 1, tenant: str = "acme") -> list[tuple[Any, ...]]:
             found = await read_models.audit_page(connection, tenant, uid(run), limit, after)
             return [(line["seq"], line["append"], line["type"]) for line in found]
 
         every = [(0, 1, "a"), (1, 1, "b"), (2, 1, "c"), (3, 2, "d"), (4, 3, "e"), (5, 3, "f")]
-        assert await lines(9) == every
-        assert [await lines(2, after) for after in range(-1, 6)] == [every[n : n + 2] for n in range(7)]
-        assert await lines(9, run=2) == [(0, 1, "unreadable")]
-        assert await lines(9, tenant="beta") == []
+        assert await lines_of(9) == every
+        assert [await lines_of(2, after) for after in range(-1, 6)] == [every[n : n + 2] for n in range(7)]
+        assert await lines_of(9, run=2) == [(0, 1, "unreadable")]
+        assert await lines_of(9, tenant="beta") == []
 
 
 @pytest.mark.req("V-4")

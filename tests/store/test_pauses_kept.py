@@ -120,7 +120,7 @@ async def test_open_questions_come_in_pages_and_their_cards_once_for_a_change(ru
         assert (first, second) == ([uid(1), uid(3)], [uid(4)])
         assert [await pauses.open_questions(connection, tenant) for tenant in ("acme", "beta")] == [3, 1]
 
-        async def drawn(number: int, *resumed: str, paused: tuple[str, ...] = ()) -> list[str]:
+        async def drawn(number: int, *resumed: str, paused: tuple[str, ...] = ()) -> list[Any]:
             """The questions whose cards are ordered by this change."""
             change = pauses.Change("acme", number, frozenset(paused), resumed, None)
             await pauses.redraw(connection, change, every)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runtime.engine import lives
 from runtime.store import bundles, effects, journal, runs
 from tests.support.rows import ago, change, put, put_run, read, uid
 
@@ -61,8 +62,8 @@ async def test_a_proposal_is_the_newest_run_about_it_that_goes_on(runtime: Any) 
 async def test_the_end_of_a_run_tells_who_may_have_shaped_it_and_who_asks(runtime: Any) -> None:
     await two_tenants(runtime)
     for number in (1, 2, 3, 4):
-        row = {"parent_run_id": 10 if number < 3 else None, "extensions": int(number == 3)}
-        await put_run(runtime.database, "acme", number, result={"n": number}, **row, **over())
+        more = {"parent_run_id": 10 if number < 3 else None, "extensions": int(number == 3)}
+        await put_run(runtime.database, "acme", number, result={"n": number}, **more, **over())
     of_person = {"wait_id": 1, "run_id": 2, "result": {"by": "person:ann"}}
     of_nobody = {"wait_id": 2, "run_id": 1, "result": {"output": {}}}
     untraced = {"wait_id": 3, "run_id": 10, "correlation_key": str(uid(2)), "context": {"traced": None}}
@@ -82,7 +83,7 @@ async def test_those_who_share_an_effect_are_steps_of_runs_that_go_on(runtime: A
     await put_run(runtime.database, "acme", 1)
     await put_run(runtime.database, "acme", 2, **over())
     await put_run(runtime.database, "beta", 3)
-    key = effects.lives.name_of("k")
+    key = lives.name_of("k")
     rows: list[tuple[int, float, dict[str, Any]]] = [
         (1, 3, {}), (1, 4, {"status": "completed"}), (1, 2, {"status": "canceled"}), (1, 2, {"kind": "signal"}),
         (2, 9, {}), (1, 1, {"correlation_key": "other"}), (3, 9, {}), (1, 3, {}),

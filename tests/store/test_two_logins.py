@@ -266,7 +266,7 @@ async def test_setup_makes_logins_that_work_and_says_their_passwords_once(
         assert seen[0]["rolpassword"].startswith("SCRAM-SHA-256$4096:")
     finally:
         for url in urls.values():
-            name = urlsplit(url).username
-            await owner.execute(f'DROP OWNED BY "{name}"')
-            await owner.execute(f'DROP ROLE "{name}"')
+            user = urlsplit(url).username
+            await owner.execute(f'DROP OWNED BY "{user}"')
+            await owner.execute(f'DROP ROLE "{user}"')
         await owner.close()

@@ -115,7 +115,8 @@ async def test_two_first_intents_race_for_one_key_and_one_effect_lands(
     await runtime.publish(SHARED)
     for ref in ("1", "2"):
         await runtime.start("shared", ref=ref)
-    first, met, apply = [], asyncio.Event(), Grouping.apply
+    first: list[Any] = []
+    met, apply = asyncio.Event(), Grouping.apply
 
     async def together(grouping: Any, commit: Any) -> Any:
         if isinstance(commit, Commit) and commit.effects and len(first) < 2:

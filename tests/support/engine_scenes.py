@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from connectors.port import Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
@@ -231,9 +232,13 @@ def changed(run: Governed) -> Governed:
 HANDS_OUT = HEAD + "  - {id: a, do: probe.case.open, with: {name: '${{ wait.token }}'}}\n"
 
 
+def _tell(event: Any, transition: Transition) -> None:
+    transition.tell(event, actor=ANN)
+
+
 def resumed(run: Governed) -> Governed:
     for event in (RunPaused(True, reason="calm"), RunResumed(False)):
-        act(run, lambda t, event=event: t.tell(event, actor=ANN))
+        act(run, partial(_tell, event))
     return run
 
 
@@ -313,6 +318,12 @@ CHECK, WAITING = calls(call("check_1", {}, "one")), OtherRun("waiting")
 OTHER = OtherRun("succeeded", {"who": "ada"}, used={"calls": 3, "usage": [{"input_tokens": 10, "output_tokens": 5}]})
 
 
+def answered(run: Piloted, key: str) -> Piloted:
+    """Let Ana approve what a step asks, and go on."""
+    run.answer("ana", key=key)
+    return run.go_on()
+
+
 SCENES: dict[str, Callable[[], Governed]] = {
     "effect": lambda: driven(governed(EFFECT)),
     "effect-refused": lambda: governed(EFFECT, said=(Refused("404", "gone"),)).drive(),
@@ -374,7 +385,7 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "agent-failed-call": lambda: talked(ONE, says("Done."), outside=lambda *_: Refused("404", "There is no a.")),
     "agent-runs-out": lambda: talked(BOTH, text=agent(beside=BESIDE)).runs_out("triage"),
     "agent-own": lambda: talked(THREE, says("Done."), policy=OWN),
-    "agent-own-answered": lambda: talked(THREE, says("Done."), policy=OWN).answer("ana", key="triage/1/2").go_on(),
+    "agent-own-answered": lambda: answered(talked(THREE, says("Done."), policy=OWN), "triage/1/2"),
     "agent-counted": lambda: talked(THREE, says("Done."), policy=COUNTS),
     "agent-remembers": lambda: talked(ONE, says("First."), says("Second."), text=REMEMBERED),
     "agents-of-a-loop": lambda: talked(says("x"), says("y"), text=LOOP_AGENT, trigger={"names": ["x", "y"]}),
