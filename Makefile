@@ -15,7 +15,7 @@ DEV := .venv/.stamp-dev
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check faults mutants covered bench dojo chaos docs requirements pin clean
+.PHONY: help demo up test check golden faults mutants covered bench dojo chaos docs requirements pin clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -27,9 +27,13 @@ up: $(RUNTIME) ## Run everything in one process
 	@$(BIN)/counterseal up
 
 test: $(DEV) ## Run all tests (ONLY=tests/kernel: these; DEEP=1: longer random and crash searches)
-	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses 2 --dist worksteal $(ONLY)
+	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses logical --dist worksteal $(ONLY)
 
-check: $(DEV) ## Check style, format, types and the direction of imports
+golden: $(DEV) ## Write the golden files of the public contracts anew; read their difference before you commit it
+	@COUNTERSEAL_WRITE_GOLDEN=1 $(BIN)/pytest -m golden
+	@git diff --stat -- tests/golden
+
+check: $(DEV) ## Check style, format, types, the direction of imports and the weight of the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

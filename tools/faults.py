@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +57,6 @@ def _fault(area: str, told: dict[str, object]) -> Fault:
     assert isinstance(tests, list)
     breaks = tuple(word.strip() for word in str(told["breaks"]).split(","))
     return Fault(str(told["name"]), area, breaks, edits, tuple(tests), str(told.get("by", "")))
-
-
-def rows() -> Iterator[tuple[str, ...]]:
-    """Every fault as a row of docs/testing.md."""
-    for fault in load():
-        files = ", ".join(f"`{file}`" for file in dict.fromkeys(edit.file for edit in fault.edits))
-        tests = ", ".join(f"`{test.rpartition('::')[2]}`" for test in fault.tests)
-        yield f"{fault.area}: {fault.name}", ", ".join(fault.breaks), files, tests
 
 
 def problems(faults: list[Fault], root: Path = ROOT) -> list[str]:

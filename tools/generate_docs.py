@@ -33,7 +33,7 @@ from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
 from evidence.receipts import RECEIPT
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.engine.states import COMMAND, EFFECT, RUN, STEP, WAIT
-from tools import faults, rooms
+from tools import rooms
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -210,7 +210,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "facts": _facts,
     "imports": rooms.imports,
     "rooms": lambda: _table(("room", "what is in it"), rooms.rooms()),
-    "faults": lambda: _table(("fault", "breaks", "in", "found by"), faults.rows()),
     "engine": lambda: _table(("module", "what it decides or holds"), rooms.engine()),
 }
 
