@@ -326,12 +326,14 @@ class Books:
         return await self._all(Effect, _EFFECTS, wanted)
 
     async def approvals(self, **wanted: object) -> list[Approval]:
+        # The rows come first: whatever is asked meanwhile has its line by the time that the lines are read.
+        rows = await self._rows(_APPROVALS)
         votes: defaultdict[UUID, list[Vote]] = defaultdict(list)
         for vote in await self.votes():
             votes[vote.approval].append(vote)
         asked = {line["data"]["approval"]: (line["data"], told) for _, line, told in await self._told(ASKED)}
         known = []
-        for row in await self._rows(_APPROVALS):
+        for row in rows:
             facts, told = asked[str(row["id"])]
             told = row.pop("kept") or told
             shown = {"kind": facts["kind"], "action_digest": told["digest"], "card": told["shown"]}
