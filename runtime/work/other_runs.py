@@ -34,6 +34,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 shaped=work.shaped,
                 inherited=work.inherited,
                 origins=work.origins,
+                adder=work.adder,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work, definitions)

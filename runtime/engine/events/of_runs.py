@@ -19,7 +19,8 @@ class RunOpened(Struct, frozen=True):
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
     of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
-    says for how many seconds the run waits for more when its steps are done.
+    says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the
+    step that has started this run, or a run above it.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -36,6 +37,7 @@ class RunOpened(Struct, frozen=True):
     open: int | None = None
     channels: Private[JsonObject | None] = None
     origins: Private[JsonObject | None] = None
+    adder: Private[str | None] = None
 
 
 class RunStarted(Struct, frozen=True):
