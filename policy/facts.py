@@ -90,8 +90,8 @@ class FactContext(Struct, frozen=True):
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
     ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps.
 
-    ``step_added_by`` is the principal that added the step, or what it follows from: the agent whose call it is, the step
-    that has started its run. It is "" if all of that was published.
+    ``step_added_by`` is the principal that added the step, or what it follows from: the agent whose call it is, the
+    step that has started its run. It is "" if all of that was published.
     """
 
     run_workflow: str = ""

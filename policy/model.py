@@ -142,10 +142,17 @@ class AppliesDocument(_Part):
         return self
 
 
+class ExtensionsDocument(_Part):
+    """What may be added to a run. ``before_gates`` are operations that need not wait for the gates ahead of the run."""
+
+    before_gates: Globs
+
+
 class PolicyDocument(_Part):
     """A whole policy."""
 
     policy: Name
     version: Annotated[int, Field(ge=1, le=1_000_000)]
     applies: AppliesDocument | None = None
+    extensions: ExtensionsDocument | None = None
     rules: tuple[RuleDocument, ...]

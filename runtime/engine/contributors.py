@@ -4,9 +4,10 @@ A *mark* says which part somebody had: their role, the step at which they had it
 ``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
 run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), of whoever added the step of
 another run that has started this one (``added``), and of those who gave reasons with their votes (``votes.<key>``),
-except for votes on calls of agents. An expression passes on the marks of all that it reads, also through conditions and loops; the references of all expressions are known when the workflow compiles.
-Whatever cannot be followed counts as used: all of a step's result, and everybody who ever wrote a channel. The run's
-requester has a part in everything and needs no mark, so a run that nobody else shapes has none.
+except for votes on calls of agents. An expression passes on the marks of all that it reads, also through conditions and
+loops; the references of all expressions are known when the workflow compiles. Whatever cannot be followed counts as
+used: all of a step's result, and everybody who ever wrote a channel. The run's requester has a part in everything and
+needs no mark, so a run that nobody else shapes has none.
 """
 
 from __future__ import annotations

@@ -244,6 +244,4 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
     names = leaf.inherit if isinstance(leaf, ChildNode) else ()
     inherited = {name: Inherited(values[name], channels[name].reducer) for name in names}
     waits, adder = isinstance(leaf, ChildNode), contributors.adder_of(transition.run.state, step.key)
-    return StartRun(
-        step, run_id, leaf.workflow, leaf.version, inputs, waits, shaped, inherited=inherited, adder=adder
-    )
+    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, waits, shaped, inherited=inherited, adder=adder)

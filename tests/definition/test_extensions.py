@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from core.errors import InputError
-from runtime.definition.workflow import _added, check_past, open_gates, read_extension
+from runtime.definition.workflow import _added, check_past, read_extension
+from runtime.engine.gates import gates_ahead
 from runtime.engine.run import Failed, Loop, State
 
 pytestmark = pytest.mark.req("V-6")
@@ -113,20 +114,22 @@ def test_only_what_stands_in_the_outermost_list_has_a_past(graph: Any) -> None:
     check_past(graph, state, extension("in_then", "one", "each", "fork"))
 
 
+ALL = ("a", "ask", "each", "fork", "last")
+
+
 @pytest.mark.parametrize(
-    ("open_", "parked", "gates"),
+    ("state", "gates"),
     [
-        ([], [], ()),
-        (["ask"], [], ("ask",)),
-        ([], ["ask"], ("ask",)),
-        (["a", "nap"], ["each[0].other"], ()),
-        (["in_branch"], ["last"], ("a", "last")),
-        (["last"], ["in_then", "ask"], ("ask", "fork", "last")),
-        (["each[1].one"], ["each[0].one", "in_else"], ("each", "fork")),
+        (State(channels={}), ALL),
+        (State(channels={}, open=["ask"], status={"a": "succeeded"}), ("ask", "each", "fork", "last")),
+        (State(channels={}, status=dict.fromkeys(("a", "ask", "fork"), "succeeded")), ("each", "last")),
+        (State(channels={}, failures={"a": Failed("on_failure", {})}, status={"in_branch": "succeeded"}), ALL[1:]),
+        (State(channels={}, branches={"fork": True}, status=dict.fromkeys(("in_then", "in_else"), "skipped")),
+         ("a", "ask", "each", "last")),
+        # Another iteration may still come to it.
+        (State(channels={}, loops={"each": Loop("item", 2, 1, {0: 1})}, status={"each[0].one": "succeeded"}), ALL),
+        (State(channels={}, status=dict.fromkeys(ALL, "skipped")), ()),
     ],
-)
-def test_new_steps_come_after_the_steps_that_hold_an_open_gate(
-    graph: Any, open_: list[str], parked: list[str], gates: tuple[str, ...]
-) -> None:
-    state = State(channels={}, open=open_, parked=dict.fromkeys(parked, "gate:x"), status={"ask": "succeeded"})
-    assert open_gates(graph, state) == gates
+)  # fmt: skip
+def test_a_gate_is_ahead_until_it_is_decided_or_skipped(graph: Any, state: State, gates: tuple[str, ...]) -> None:
+    assert gates_ahead(graph, state, lambda child: False) == gates

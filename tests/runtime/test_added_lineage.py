@@ -42,7 +42,11 @@ rules:
 PAY = {"id": "pay", "do": "probe.effect.apply", "with": {"name": "x"}}
 BAD = {"id": "bad", "do": "probe.effect.apply", "with": {"name": "x", "amount": "${{ int(trigger.no) }}"}}
 GATE = {"approve": {"summary": "Go on?", "approvers": {"group": "leads"}}}
-TASK = {"title": "Fill", "form": {"type": "object", "properties": {"x": {"type": "string"}}}, "assign": {"group": "leads"}}
+TASK = {
+    "title": "Fill",
+    "form": {"type": "object", "properties": {"x": {"type": "string"}}},
+    "assign": {"group": "leads"},
+}
 AGENT = {"model": "script-given", "instructions": "Do.", "input": "x", "tools": ["probe.effect.apply"]}
 RUNS = {**AGENT, "tools": [{"run": "outer", "name": "outer", "with": {"name": "x"}}]}
 

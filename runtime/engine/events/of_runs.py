@@ -58,7 +58,8 @@ class RunExtended(Struct, frozen=True):
     """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
 
     ``adopted`` are outputs of finished steps that nothing had read before, by step key. ``gates`` are the steps of the
-    root whose gates stood open: the new ones come after them.
+    root that are, or hold, a gate which the run had still to pass: the new ones come after them. ``early`` names the
+    policies that let the new ones come before such gates.
     """
 
     TYPE: ClassVar = EventType.RUN_EXTENDED
@@ -69,6 +70,7 @@ class RunExtended(Struct, frozen=True):
     operations: Private[JsonObject]
     adopted: Private[JsonObject | None] = None
     gates: Private[list[str] | None] = None
+    early: list[Json] | None = None
 
 
 class RunContinued(Struct, frozen=True):
