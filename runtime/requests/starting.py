@@ -46,7 +46,7 @@ class StartRequest(Struct, frozen=True):
     ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.contributors``);
     ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
     came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``. ``adder`` is the
-    mark of whoever added the step that orders this run, or what that step follows from.
+    mark of whoever added the step that orders this run, or what that step follows from. ``root`` is the outermost run.
     """
 
     tenant_id: str
@@ -65,6 +65,7 @@ class StartRequest(Struct, frozen=True):
     open: bool = False
     until: datetime | None = None
     adder: str | None = None
+    root: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,7 @@ async def _open(
         pinned=pinned,
         inherits=bool(request.inherited),
         open_for=open_for,
+        root=request.root,
     )
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
