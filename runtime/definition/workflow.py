@@ -127,7 +127,7 @@ def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceN
     scope = StepScope(("triggers", "servicenow"), {"trigger": "dyn"})
     when = None if trigger.when is None else compiler.template(scope, ("when",), trigger.when, "bool")
     dedupe = compiler.template(scope, ("dedupe",), trigger.dedupe)
-    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe)
+    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe, trigger.own_events)
 
 
 class ExtensionDocument(DocumentPart):
