@@ -54,6 +54,10 @@ class Scope(Struct, frozen=True):
         reached = _patterns(applies.connectors), _patterns(applies.operations)
         return cls(_patterns(applies.workflows), *reached, kin, owners)
 
+    def names(self, workflow: str) -> bool:
+        """True if the policy names this workflow, by a glob of its own."""
+        return self.workflows is not None and _one(self.workflows, workflow)
+
     def covers(self, workflow: str, operation: str) -> bool:
         """True if the policy applies to this operation in this workflow."""
         return _one(self.workflows, workflow) and self.reaches(operation)

@@ -18,3 +18,6 @@ ALTER TABLE families ENABLE ROW LEVEL SECURITY;
 ALTER TABLE families FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine ON families TO counterseal_engine USING (true) WITH CHECK (true);
 CREATE POLICY tenant ON families TO counterseal_faces, counterseal_appender USING (tenant_id = current_setting('counterseal.tenant', true)) WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+-- Why no run starts with a version yet: it waits for an admin. Null for one that runs may start with.
+ALTER TABLE workflows ADD COLUMN waits_for text;
+GRANT UPDATE (waits_for) ON workflows TO counterseal_faces;

@@ -92,10 +92,10 @@ OPEN = f"""{_ADMIT.format(",".join(sorted(OPENS)), "")}
     now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
-        AND w.digest = _workflow_digest AND w.retired_at IS NULL)
+        AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
     AND (_pinned OR NOT EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version > _workflow_version
-        AND w.retired_at IS NULL))
+        AND w.retired_at IS NULL AND w.waits_for IS NULL))
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;

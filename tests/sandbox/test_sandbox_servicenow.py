@@ -174,7 +174,7 @@ async def test_what_people_do_is_told_to_the_webhook_signed(
     await open_incident(servicenow)  # the integration's own write, as a real business rule tells it
     await world.servicenow.webhooks.until(lambda: all(item.done for item in world.servicenow.webhooks.deliveries))
     told = [json.loads(request.body) for request in receiver.received]
-    assert sorted(body["sys_updated_by"] for body in told) == [INTEGRATION, "raj.quist", "raj.quist"]
+    assert sorted(body["sys_updated_by"] for body in told) == ["counterseal.integration", "raj.quist", "raj.quist"]
     bodies = {body["event"]: body for body in told if body["sys_updated_by"] == "raj.quist"}
     assert (bodies["insert"]["sys_mod_count"], bodies["insert"]["priority"]) == ("0", "3")
     assert (bodies["update"]["sys_mod_count"], bodies["update"]["priority"]) == ("1", "1")
