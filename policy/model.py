@@ -155,7 +155,7 @@ class AppliesDocument(_Part):
 
 
 class ExtensionsDocument(_Part):
-    """What may be added to a run. ``before_gates`` are operations that need not wait for the gates ahead of the run."""
+    """Terms for what is added to a run. ``before_gates`` are operations that need not wait for gates ahead of it."""
 
     before_gates: Globs
 

@@ -186,7 +186,7 @@ class CheckpointRow(Struct, frozen=True):
 
 
 class FamilyMove(Struct, frozen=True):
-    """What an append adds to the counters that its run shares with others, and what these must still be.
+    """The part of an append in the counters that its run shares with others, and what these must still be.
 
     With ``number``, nobody may have moved them since; ``writes_max`` bounds their writes, those of the append included.
     """

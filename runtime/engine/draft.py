@@ -95,7 +95,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
 
 
 def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
-    """What the append adds to the counters of the run's family; None if it adds nothing and rests on none of them.
+    """The move of the counters of the run's family; None if it adds nothing and rests on none of them.
 
     The family's row is locked by the append, so only appends that count, or read counters, wait for each other.
     """

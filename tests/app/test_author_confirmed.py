@@ -1,4 +1,4 @@
-"""What somebody who is only an author publishes does not act by itself: an admin lets it (promises 1 and 12)."""
+"""Publications of somebody who is only an author do not act by themselves: an admin lets them (promises 1 and 12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever follows from an added step is judged as added, and its adder does not decide on it (promise 12)."""
+"""Judge as added whatever follows from an added step: its adder does not decide on it (promise 12)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def escalated(runtime: Any) -> None:
 ROWS: dict[str, list[tuple[dict[str, Any], Any]]] = {
     "do": [(PAY, None), ({**BAD, "on_failure": [PAY]}, None)],
     "if": [({"if": "${{ true }}", "then": [PAY]}, None), ({"if": "${{ false }}", "then": [BAD], "else": [PAY]}, None)],
-    "foreach": [({"foreach": "${{ [1] }}", "as": "one", "steps": [{"id": "each2", "foreach": "${{ [2] }}", "steps": [PAY]}]}, None)],
+    "foreach": [({"foreach": "${{ [1] }}", "steps": [{"id": "each2", "foreach": "${{ [2] }}", "steps": [PAY]}]}, None)],
     "while": [({"while": "${{ true }}", "max": 1, "steps": [PAY]}, None)],
     "approve": [({"id": "ok", **GATE, "on_rejected": [PAY]}, rejected)],
     "wait": [
@@ -89,7 +89,9 @@ ROWS: dict[str, list[tuple[dict[str, Any], Any]]] = {
     ],
     "task": [({"task": TASK, "timeout": "PT1H", "on_timeout": [PAY]}, due)],
     "run": [({"run": "child", "with": {"name": "x"}}, None), ({"run": "outer", "with": {"name": "x"}}, None)],
-    "continue_with": [({"continue_with": {"workflow": name, "with": {"name": "x"}}}, None) for name in ("child", "outer")],
+    "continue_with": [
+        ({"continue_with": {"workflow": name, "with": {"name": "x"}}}, None) for name in ("child", "outer")
+    ],
     "agent": [({"id": "triage", "agent": AGENT}, None), ({"id": "triage", "agent": RUNS}, None)],
     SET: [({"id": "named", "reference": "${{ string(int(trigger.no)) }}", "on_failure": [PAY]}, None)],
 }  # fmt: skip

@@ -10,7 +10,12 @@ import pytest
 from runtime.requests.looking import Looking
 from tests.support.agents import Agents, call, calls, says
 
-CHILD = 'workflow: child\nversion: 1\nreference: r\nsteps:\n  - {id: pay, do: probe.effect.apply, with: {name: "${{ string(trigger.n) }}"}}\n'
+CHILD = """workflow: child
+version: 1
+reference: r
+steps:
+  - {id: pay, do: probe.effect.apply, with: {name: "${{ string(trigger.n) }}"}}
+"""
 EACH = """workflow: w
 version: 1
 reference: r

@@ -1,4 +1,4 @@
-"""What is added to a run comes after every gate that the run has still to pass (promises 1 and 12)."""
+"""Steps that are added to a run come after every gate that the run has still to pass (promises 1 and 12)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,29 @@ CHILD = f"workflow: child\nversion: 1\nreference: r\nsteps:\n{GO}  - {GATE}\n"
 GRANDCHILD = "workflow: middle\nversion: 1\nreference: r\nsteps:\n  - {id: inner, run: child}\n"
 NONE = "workflow: plain\nversion: 1\nreference: r\nsteps:\n" + GO
 ALLOW = "policy: p\nversion: 1\n{}rules: [{{id: all, match: {{connector: probe}}, outcome: allow}}]\n"
+LATE = "  - {id: go, wait: {signal: go, correlate: x}, timeout: PT1H, on_timeout: LATE}\n"
+BOT = "model: m, instructions: i, input: x"
 
 # By the place of the gate: the steps of a workflow that waits for a signal first, all before the gate.
 AHEAD = {
     "behind a signal": GO + f"  - {GATE}\n",
-    "without an edge between": f"  - {{id: nap, wait: {{for: PT1H}}}}\n  - {GATE}\n" + GO.replace("{id: go", "{id: go, needs: []"),
+    "without an edge between": (
+        f"  - {{id: nap, wait: {{for: PT1H}}}}\n  - {GATE}\n" + GO.replace("{id: go", "{id: go, needs: []")
+    ),
     "in a branch that is not taken yet": GO + f"  - {{if: '${{{{ true }}}}', then: [{GATE}]}}\n",
     "in a loop": GO + f"  - {{foreach: '${{{{ [1] }}}}', as: one, steps: [{GATE}]}}\n",
     "in a loop of a loop": (
         GO + "  - {while: '${{ true }}', max: 1, steps: [{id: inner, foreach: '${{ [1] }}', as: one, steps: ["
         + GATE + "]}]}\n"
     ),
-    "in a branch for failures": f"  - {{id: go, wait: {{signal: go, correlate: x}}, timeout: PT1H, on_timeout: [{GATE}]}}\n",
-    "in an escalation": "  - {id: go, wait: {signal: go, correlate: x}, timeout: PT1H, on_timeout: {escalate: leads}}\n",
+    "in a branch for failures": LATE.replace("LATE", f"[{GATE}]"),
+    "in an escalation": LATE.replace("LATE", "{escalate: leads}"),
     "in a run within": GO + "  - {id: sub, run: child}\n",
     "in a run within that goes on": "  - {id: sub, run: child}\n",
     "two runs within": GO + "  - {id: sub, run: middle}\n",
     "two runs within that go on": "  - {id: sub, run: middle}\n",
     "in a run that nobody has published": GO + "  - {id: sub, run: nothing}\n",
-    "in a tool of an agent": GO + "  - {id: bot, agent: {model: m, instructions: i, input: x, tools: [{run: child}]}}\n",
+    "in a tool of an agent": GO + f"  - {{id: bot, agent: {{{BOT}, tools: [{{run: child}}]}}}}\n",
 }  # fmt: skip
 
 

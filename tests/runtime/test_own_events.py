@@ -1,4 +1,4 @@
-"""What our own integration user has changed starts nothing, unless a workflow says so (promise 9, Q-1)."""
+"""Changes of our own integration user start nothing, unless a workflow says so (promise 9, Q-1)."""
 
 from __future__ import annotations
 
