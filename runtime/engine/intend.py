@@ -126,7 +126,7 @@ def judge(
 
 
 def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -> str:
-    """The reason why no more writes are allowed, "" if they are. Notes the caps, so that the append is guarded by them (Q-12).
+    """The reason to allow no more writes, "" if there is none. Notes the caps, which then guard the append (Q-12).
 
     The tenant's cap and that of the outermost run's workflow bound the writes of the whole family. The workflow of a
     run within may bound its own run besides.

@@ -35,7 +35,7 @@ class Activated:
 async def waits_for(
     connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow, actor: Actor
 ) -> str | None:
-    """The reason why a version of somebody who is only an author waits for an admin; None if nothing stands against it."""
+    """The reason for which a version of somebody who is only an author waits for an admin; None if there is none."""
     if workflow.servicenow is not None:
         return "it has a trigger"
     policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))

@@ -122,7 +122,7 @@ async def _start_each(
 
 
 def _echo(event: JsonObject, own: str | None) -> str:
-    """The reason to take a change for our own integration user's; "" if somebody else has made it, or we write nowhere."""
+    """The reason to take a change for our own integration user's; "" if somebody else made it, or we write nowhere."""
     if own is None:
         return ""
     by = event.get("sys_updated_by")
