@@ -34,7 +34,11 @@ async def stand(settings: Settings, catalog: Catalog, workflow: Workflow, file: 
     async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
         missing = lacking(workflow.connectors, connectors)
         warnings = [f"the connector {name!r} is {words}" for name, words in missing.items()]
-        warnings += [*_refused_hosts(workflow, connectors), *await _tables(workflow, connectors, file)]
+        warnings += [
+            *_own_events(workflow),
+            *_refused_hosts(workflow, connectors),
+            *await _tables(workflow, connectors, file),
+        ]
     standing = {name: missing.get(name, CONFIGURED) for name in workflow.connectors}
     return Standing(standing, warnings)
 
@@ -48,6 +52,22 @@ def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
             refused = connectors.ready(operation.connector, operation.name, given)
             if refused is not None:
                 yield f"{place}: {refused.message}"
+
+
+def _own_events(workflow: Workflow) -> Iterator[str]:
+    """Steps that write to the table whose updates start the workflow, or may do so."""
+    listens = workflow.servicenow
+    if listens is None or "update" not in listens.events:
+        return
+    follows = "events of our own writes start nothing (`own_events`)"
+    if listens.own_events:
+        follows = "it starts itself again with each write, unless its `when` ends that"
+    for place, name, literals in _calls(workflow):
+        operation = workflow.operations[name]
+        table = {**literals, **operation.params}.get("table")
+        if operation.connector == "servicenow" and operation.has_effect and table in (listens.table, None):
+            where = table or f"a table that may be {listens.table}"
+            yield f"{place}: writes to {where}, whose updates start this workflow: {follows}"
 
 
 def _calls(workflow: Workflow) -> Iterator[tuple[str, str, JsonObject]]:

@@ -112,6 +112,7 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         unstarted = await inbox.unstarted(connection, tenant)
         held = await pausing.listed(connection, tenant)
         unusable = await unavailable.listed(connection, tenant)
+        waiting = [one for one in await documents.workflow_versions(connection, tenant) if one.waits_for]
     if not found:
         words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
         yield Check("tenant", State.BROKEN, words)
@@ -130,6 +131,11 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
         except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))
+    for new in waiting:
+        if new.retired_at is None:
+            named = f"{new.name}@{new.version}"
+            words = f"of {new.published_by} waits for an admin, because {new.waits_for}"
+            yield Check(f"workflow {named}", State.WARNING, f"{words}; `counterseal workflow activate {named}`")
     for one in unusable:
         yield Check(f"unavailable {one.kind} {one.name}".strip(), State.BROKEN, f"since the last start: {one.reason}")
     for workflow, number, reason, at in unstarted:

@@ -219,6 +219,8 @@ class Settings(BaseSettings):
                 "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
                 "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
             )
+        elif given("servicenow_url") and not given("servicenow_username"):
+            problems.append("COUNTERSEAL_SERVICENOW_USERNAME is not set: events of our own writes are known by it")
         if problems:
             raise ValueError("; ".join(problems))
         return self

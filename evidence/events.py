@@ -81,6 +81,7 @@ class EventType(StrEnum):
     POLICY_RETIREMENT_PROPOSED = "policy.retirement_proposed"
     POLICY_RETIRED = "policy.retired"
     WORKFLOW_PUBLISHED = "workflow.published"
+    WORKFLOW_ACTIVATED = "workflow.activated"
     WORKFLOW_RETIRED = "workflow.retired"
     WORKFLOW_UNSTARTED = "workflow.unstarted"
     DIRECTORY_PUBLISHED = "directory.published"
@@ -161,6 +162,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.POLICY_RETIRED: frozenset({"name", "version", "digest", "approver"}),
     EventType.POLICY_RETIREMENT_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.DIRECTORY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
+    # an admin lets runs start with a version that an author has published; author: who has
+    EventType.WORKFLOW_ACTIVATED: frozenset({"name", "version", "digest", "author"}),
     EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
     # an event failed to start this workflow; event: the SHA-256 of the event's content, which is its id in the inbox
     EventType.WORKFLOW_UNSTARTED: frozenset({"name", "version", "event"}),

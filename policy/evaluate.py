@@ -113,7 +113,7 @@ def build_facts(
         "run.requested_by": context.run_requested_by,
         "run.trigger": context.run_trigger,
         "run.step": context.run_step,
-        "step.origin": AGENT if context.agent_step else added,
+        "step.origin": AGENT if context.agent_step and not context.step_added_by else added,
         "step.added_by": context.step_added_by,
         "actor.id": context.actor_id,
         "actor.kind": context.actor_kind,

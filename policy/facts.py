@@ -54,7 +54,7 @@ ORIGIN, CARRIES = "origin.", "carries."
 """The prefixes of facts about origins. These facts are computed only if a rule reads one of them."""
 
 
-# The origin of a step: the published workflow, an extension of one run, or an agent.
+# The origin of a step: the published workflow, an agent, or an extension of one run with all that follows from it.
 PUBLISHED, EXTENSION, AGENT = "workflow", "extension", "agent"
 
 
@@ -90,7 +90,8 @@ class FactContext(Struct, frozen=True):
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
     ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps.
 
-    ``step_added_by`` is the principal that added the step to the run, "" for a step of the published workflow.
+    ``step_added_by`` is the principal that added the step, or what it follows from: the agent whose call it is, the
+    step that has started its run. It is "" if all of that was published.
     """
 
     run_workflow: str = ""

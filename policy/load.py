@@ -15,7 +15,7 @@ from core.expressions import POLICY_LIMITS, Expression, environment_of
 from core.validation import validate
 from policy.facts import OperationFacts, declare, is_traced
 from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
-from policy.scope import EVERYTHING, Scope, compile_glob, scope_problems
+from policy.scope import EVERYTHING, Scope, compile_glob, early_problems, scope_problems
 
 
 class Rule(Struct, frozen=True):
@@ -75,6 +75,8 @@ class Policy:
         self.operations = operations
         self.scope = scope
         self.applies = document.applies
+        named = document.extensions.before_gates if document.extensions else ()
+        self.before_gates = tuple(map(compile_glob, named))
         conditions = [one for rule in rules for one in (rule.condition, *rule.restrains.values())]
         self.traces = any(is_traced(fact) for one in conditions for fact in one.references)
 
@@ -89,6 +91,7 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
     content = validate(document, PolicyDocument)
     problems = list(_structure_problems(document, content))
     problems += scope_problems(document, content, operations)
+    problems += early_problems(document, content, operations)
     scope = Scope.of(content.applies, operations)
 
     def compiled(source: str, names: Iterable[str]) -> Expression:

@@ -128,18 +128,36 @@ class RuleDocument(_Part):
 Globs = Annotated[tuple[Glob, ...], Field(min_length=1, max_length=100)]
 
 
+class AuthorsDocument(_Part):
+    """Those who may publish workflows under the names of a policy's scope, without an admin: a group of ours."""
+
+    group: Annotated[str, Field(min_length=1, max_length=100)]
+
+
 class AppliesDocument(_Part):
-    """The scope of a policy. An absent key restricts nothing; at least one glob of a key must match."""
+    """The scope of a policy. An absent key restricts nothing; at least one glob of a key must match.
+
+    ``authors`` restricts nothing either: it says to whom the names of ``workflows`` belong.
+    """
 
     workflows: Globs | None = None
     connectors: Globs | None = None
     operations: Globs | None = None
+    authors: AuthorsDocument | None = None
 
     @model_validator(mode="after")
     def _some(self) -> AppliesDocument:
-        if not self.model_fields_set:
+        if not self.model_fields_set - {"authors"}:
             raise ValueError("name workflows, connectors or operations, such as workflows: [incident-*]")
+        if self.authors is not None and self.workflows is None:
+            raise ValueError("authors belong to workflows: name those, such as workflows: [incident-*]")
         return self
+
+
+class ExtensionsDocument(_Part):
+    """Terms for what is added to a run. ``before_gates`` are operations that need not wait for gates ahead of it."""
+
+    before_gates: Globs
 
 
 class PolicyDocument(_Part):
@@ -148,4 +166,5 @@ class PolicyDocument(_Part):
     policy: Name
     version: Annotated[int, Field(ge=1, le=1_000_000)]
     applies: AppliesDocument | None = None
+    extensions: ExtensionsDocument | None = None
     rules: tuple[RuleDocument, ...]

@@ -14,6 +14,10 @@ from core.errors import Problem, nearest
 from policy.facts import OperationFacts
 from policy.model import AppliesDocument, PolicyDocument
 
+# The steps that call no operation of a connector, by the names under which a policy lets them come before a gate. What
+# an agent or another run would do is not said by its own name, so these never come before one.
+OWN = ("approve", "set", "task", "wait.signal", "wait.timer")
+
 _Patterns: TypeAlias = tuple[re.Pattern[str], ...] | None
 
 
@@ -49,6 +53,10 @@ class Scope(Struct, frozen=True):
         owners = {name: facts.connector for name, facts in operations.items() if facts.connector}
         reached = _patterns(applies.connectors), _patterns(applies.operations)
         return cls(_patterns(applies.workflows), *reached, kin, owners)
+
+    def names(self, workflow: str) -> bool:
+        """True if the policy names this workflow, by a glob of its own."""
+        return self.workflows is not None and _one(self.workflows, workflow)
 
     def covers(self, workflow: str, operation: str) -> bool:
         """True if the policy applies to this operation in this workflow."""
@@ -88,3 +96,16 @@ def scope_problems(
             if not any(compile_glob(glob).fullmatch(name) for name in names):
                 path = ("applies", key, at)
                 yield document.problem(path, f"no {kind} matches {glob!r}.", nearest(glob, names))
+
+
+def early_problems(
+    document: Document, content: PolicyDocument, operations: Mapping[str, OperationFacts]
+) -> Iterator[Problem]:
+    """Yield each glob of ``extensions.before_gates`` that names nothing which can be added before a gate."""
+    names = {*operations, *OWN}
+    for at, glob in enumerate(content.extensions.before_gates if content.extensions else ()):
+        if not any(compile_glob(glob).fullmatch(name) for name in names):
+            path = ("extensions", "before_gates", at)
+            yield document.problem(
+                path, f"no operation that can come before a gate matches {glob!r}.", nearest(glob, names)
+            )

@@ -74,6 +74,13 @@ class PolicySet:
         """True if a rule in force reads origins; then runs pass origins on to the runs that they start."""
         return any(policy.traces for policy in self.policies)
 
+    def before_gates(self, workflow: str, operation: str) -> tuple[PolicyName, ...]:
+        """The policies that let an added step of this operation come before the gates ahead of its run."""
+        if any(one.scope.covers(workflow, operation) for one in self.broken):
+            return ()
+        named = (one for one in self.policies if any(glob.fullmatch(operation) for glob in one.before_gates))
+        return tuple(one.named for one in named if one.scope.covers(workflow, operation))
+
     def _applying(self, workflow: str, operation: str) -> Applying:
         applies = [one for one in self.policies if one.scope.covers(workflow, operation)]
         several = len(applies) > 1

@@ -105,9 +105,8 @@ class ServiceNow:
         await self.webhooks.close()
 
     def _business_rule(self, effect: Effect, record: Record) -> None:
-        """Notify the webhook of people's writes to incidents; not of the integration's own writes, to avoid loops."""
-        watched = effect.table == "incident" and effect.operation in ("insert", "update")
-        if watched and effect.user != self.config.integration_user:
+        """Notify the webhook of every write to an incident, the integration's own writes too, as a real rule would."""
+        if effect.table == "incident" and effect.operation in ("insert", "update"):
             self.webhooks.notify(effect.table, effect.operation, record)
 
     async def _token(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Commands for workflows: check them before publishing, list them, show one, retire one."""
+"""Commands for workflows: check them before publishing, list them, show one, activate one, retire one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_part, print_rows, printable
 from core.errors import CountersealError, DefinitionError, InputError
 
-workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, retire.")
+workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, activate, retire.")
 
 _REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
 
@@ -123,7 +123,7 @@ async def workflow_list(as_json: Json = False) -> None:
     ]
     if as_json:
         rows += [{"name": one.name, "unavailable": {"place": one.place, "reason": one.reason}} for one in unusable]
-    columns = ("name", "version", "digest", "connectors", "published_by", "published_at", "retired_at")
+    columns = ("name", "version", "digest", "connectors", "published_by", "published_at", "retired_at", "waits_for")
     print_rows(rows, columns, as_json=as_json, empty="Nothing is published.")
     for one in () if as_json else unusable:
         typer.echo(f"unavailable: {printable(one.name)} ({printable(one.place)}): {printable(one.reason)}", err=True)
@@ -149,7 +149,16 @@ async def workflow_show(
     if as_json:
         print_json({**found, "connectors": connectors})
         return
-    heads = ("name", "version", "digest", "definition_digest", "published_by", "published_at", "retired_at")
+    heads = (
+        "name",
+        "version",
+        "digest",
+        "definition_digest",
+        "published_by",
+        "published_at",
+        "retired_at",
+        "waits_for",
+    )
     print_fields({head: found[head] for head in heads})
     if found["outline"] is None:
         typer.echo(f"It cannot be carried out by this release: {printable(found['problem'])}", err=True)
@@ -157,6 +166,30 @@ async def workflow_show(
         _print_outline(found["outline"], connectors)
     rows = [{"operation": operation, "digest": digest} for operation, digest in found["operations"].items()]
     print_part("operations, as frozen", rows, "operation", "digest", empty="no operations")
+
+
+@workflow.command("activate")
+async def workflow_activate(
+    wanted: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version to activate.")],
+    as_json: Json = False,
+) -> None:
+    """Let runs start with a version that an author has published and that waits for an admin.
+
+    It waits because it has a trigger, because a policy names it, or because a workflow of others runs it. Look at it
+    first: `counterseal workflow show NAME@VERSION`.
+    """
+    from runtime.requests import confirming
+
+    name, version = _numbered(wanted)
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, who = faces.settings.tenant, context.actor(faces.settings)
+        place = (connection, faces.definitions, tenant, name, version, who)
+        activated = await confirming.activate_workflow(*place)
+    if as_json:
+        print_json(asdict(activated))
+        return
+    words = "is active: runs start with it" if activated.changed else "did not wait"
+    typer.echo(f"workflow {name} version {version} {words}")
 
 
 @workflow.command("retire")
@@ -169,10 +202,7 @@ async def workflow_retire(
     """
     from runtime.requests import publishing
 
-    name, version = _named(wanted)
-    if version is None:
-        remedy = "Give its number, such as triage@2."
-        raise InputError(f"{wanted!r} names no version.", where="NAME@VERSION", remedy=remedy)
+    name, version = _numbered(wanted)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
         retired = await publishing.retire_workflow(connection, tenant, name, version, who)
@@ -182,6 +212,14 @@ async def workflow_retire(
     words = "is retired" if retired.changed else "was retired already"
     left = "no version is left" if retired.starts_with is None else f"runs start with version {retired.starts_with}"
     typer.echo(f"workflow {name} version {version} {words}; {left}")
+
+
+def _numbered(text: str) -> tuple[str, int]:
+    name, version = _named(text)
+    if version is None:
+        remedy = "Give its number, such as triage@2."
+        raise InputError(f"{text!r} names no version.", where="NAME@VERSION", remedy=remedy)
+    return name, version
 
 
 def _named(text: str) -> tuple[str, int | None]:

@@ -19,8 +19,9 @@ from app.http import models
 from app.http.dependencies import Admin, Author, Composer, FacesDep, Reader
 from app.outlining import outline
 from runtime.definition.schemas import SchemaName, schema_text
+from runtime.requests import confirming, publishing
 from runtime.requests import policies as policy_requests
-from runtime.requests import publishing
+from runtime.requests.confirming import Activated
 from runtime.requests.policies import Published
 from runtime.requests.publishing import Retired
 from runtime.store import documents, read_models, unavailable
@@ -139,9 +140,13 @@ class PolicyVersion(Version):
 
 
 class WorkflowSummary(Version):
-    """One published version, with the names of the operations and connectors that it needs."""
+    """One published version, with the names of the operations and connectors that it needs.
+
+    ``waits_for`` says why it waits for an admin, so that no run starts with it; null if it does not.
+    """
 
     retired_at: datetime | None
+    waits_for: str | None
     connectors: list[str]
     operations: list[str]
 
@@ -169,6 +174,7 @@ class WorkflowDetail(Version):
     """
 
     retired_at: datetime | None
+    waits_for: str | None
     connectors: list[str]
     operations: dict[str, str]
     source: str
@@ -178,9 +184,13 @@ class WorkflowDetail(Version):
 
 
 class WorkflowPublished(PublishedOut):
-    """The published version. If it is ``retired``, no run starts with it: publish the text under a new number."""
+    """The published version. If it is ``retired``, no run starts with it: publish the text under a new number.
+
+    If it ``waits``, an admin has to activate it before a run starts with it; ``waits_for`` says why.
+    """
 
     retired: bool
+    waits_for: str | None
     steps: list[StepForeseenOut]
 
 
@@ -231,6 +241,15 @@ async def publish_workflow(body: Document, who: Author, faces: FacesDep, respons
     published = await _publish(publish, body, who, faces, response)
     response.headers["Location"] = f"/v1/workflows/{published.name}/{published.version}"
     return published
+
+
+@router.post("/workflows/{name}/{version}/activate", summary="Activate a workflow version")
+async def activate_workflow(name: Name, version: Number, who: Admin, faces: FacesDep) -> Activated:
+    """Lets runs start with a version that an author has published and that waits for an admin: it has a trigger, a
+    policy names it, or a workflow of others runs it. Repeating it changes nothing.
+    """
+    async with faces.database.transaction(who.tenant) as connection:
+        return await confirming.activate_workflow(connection, faces.definitions, who.tenant, name, version, who.actor)
 
 
 @router.post("/workflows/{name}/{version}/retire", summary="Retire a workflow version")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import orjson
 from fastapi import APIRouter, Request
-from msgspec import structs
 from slack_bolt.authorization import AuthorizeResult
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -67,18 +66,22 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
         # Answer only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
             place = (connection, faces.definitions, tenant, workspace, endpoint)
-            started, unstarted = await start_from_servicenow(*place, event)
+            own = faces.settings.servicenow_username or None
+            started, unstarted = await start_from_servicenow(*place, event, own)
     except InputError as error:
         await _refused(Refusal(400, "unusable", ""), faces, tenant, endpoint)
         return problems.of_error(error)
     runs = [{"run_id": str(run.run_id), "created": run.created, "reference": run.reference} for run in started]
-    failed = [structs.asdict(one) for one in unstarted]
+    failed = [one.to_json() for one in unstarted if not one.ignored]
+    ignored = [one.to_json() for one in unstarted if one.ignored]
     if failed and not runs:
         faces.metrics.refusal("servicenow", "unstarted")
         return problems.problem(422, "unstarted", "No workflow could be started by this event.", unstarted=failed)
     words = f"{len(runs)} started, {len(failed)} could not be started." if failed else f"{len(runs)} started."
     nothing = "Nothing is started: no workflow that is published here takes this event."
+    nothing = f"Nothing is started. {ignored[0]['reason']}" if ignored else nothing
     answer = {"runs": runs, "unstarted": failed, "sentence": words if runs else nothing}
+    answer |= {"ignored": ignored} if ignored else {}
     return JSONResponse(answer, status_code=202 if runs else 200)
 
 

@@ -28,6 +28,15 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
+  IF _rest ? 'family' THEN
+    PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
+    PERFORM FROM families f WHERE f.root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)
+      AND coalesce(f.writes + _writes <= (_rest #>> '{family,max}')::int, true)
+      AND coalesce(f.number = (_rest #>> '{family,number}')::int, true) FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+      RETURN NULL;
+    END IF;
+  END IF;
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
     executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
     audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
@@ -46,6 +55,13 @@ BEGIN
   INTO its_tenant, its_workspace, its_cap, its_version, its_executing, its_count;
   IF NOT FOUND THEN
     RETURN NULL;
+  END IF;
+  IF _rest @> '{"family": {"moves": true}}' THEN
+    UPDATE families SET writes = writes + _writes, number = number + 1,
+      refused = refused + greatest((_rest #>> '{family,refused}')::int, 0),
+      asked = asked + greatest((_rest #>> '{family,asked}')::int, 0),
+      same = same || coalesce(_rest #> '{family,same}', '{}')
+    WHERE root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id);
   END IF;
   IF _lines IS NOT NULL THEN
     INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
@@ -233,7 +249,7 @@ BEGIN
     WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed,wait.postponed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest,sealed}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest,sealed,family}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   IF _answers IS NOT NULL THEN
@@ -253,7 +269,7 @@ END $function$;
 CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _inherits bool, _open interval, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
+  _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
@@ -271,17 +287,18 @@ BEGIN
   END IF;
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until)
+    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
+    root_run_id)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
-        AND w.digest = _workflow_digest AND w.retired_at IS NULL)
+        AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
     AND (_pinned OR NOT EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version > _workflow_version
-        AND w.retired_at IS NULL))
+        AND w.retired_at IS NULL AND w.waits_for IS NULL))
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;
@@ -335,7 +352,8 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
+    r.purged_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+      SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
     array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
@@ -356,7 +374,8 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at) x) AS run, r.run_key, r.state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+    r.purged_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+      SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run, r.run_key, r.state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes

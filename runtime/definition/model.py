@@ -43,12 +43,16 @@ class ChannelDocument(DocumentPart):
 
 
 class ServiceNowTrigger(DocumentPart):
-    """The records that start this workflow. ``dedupe`` names one change: the same text starts one run only."""
+    """The records that start this workflow. ``dedupe`` names one change: the same text starts one run only.
+
+    ``own_events`` lets changes that our own integration user has made, or may have made, start it as well.
+    """
 
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     events: Annotated[tuple[Literal["insert", "update"], ...], Field(min_length=1)] = ("insert",)
     when: Expression | None = None
     dedupe: Expression = "${{ trigger.sys_id }}:${{ trigger.sys_mod_count }}"
+    own_events: bool = False
 
 
 class Triggers(DocumentPart):

@@ -33,7 +33,7 @@ from runtime.definition.remembering import remembering
 from runtime.engine.beginnings import bounded, misfit
 from runtime.engine.commit import MutationRow
 from runtime.engine.flow import flow_of
-from runtime.engine.graph import Channel, GateNode, Graph, Reducer, Scope
+from runtime.engine.graph import Channel, Graph, Reducer
 from runtime.engine.run import State
 from runtime.engine.workflow import ServiceNowStart, Workflow
 
@@ -127,7 +127,7 @@ def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceN
     scope = StepScope(("triggers", "servicenow"), {"trigger": "dyn"})
     when = None if trigger.when is None else compiler.template(scope, ("when",), trigger.when, "bool")
     dedupe = compiler.template(scope, ("dedupe",), trigger.dedupe)
-    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe)
+    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe, trigger.own_events)
 
 
 class ExtensionDocument(DocumentPart):
@@ -210,17 +210,10 @@ class _Compiler(GraphCompiler):
         raise InputError(message, where=path_text(path), remedy=remedy)
 
 
-def open_gates(graph: Graph, state: State) -> tuple[str, ...]:
-    """The steps of the root that are, or hold, a gate on which people have not decided yet."""
-    roots = {inner.id: node.id for node in graph.root.nodes for inner in Scope((node,)).walk()}
-    gates = [key for key in (*state.open, *state.parked) if isinstance(graph.leaf(key), GateNode)]
-    return tuple(sorted({roots[key.rpartition(".")[2]] for key in gates}))
-
-
 def _added(steps: list[StepDocument], extension: ExtensionDocument, gates: Sequence[str]) -> list[StepDocument]:
     """The list with the new steps at its end. Without needs of its own, the first one gets those of what waits for it.
 
-    No new step begins before the ``gates`` are decided: those who are asked have not seen it.
+    No new step begins before the ``gates`` are behind the run: those who decide there have not seen it.
     """
     named = {_name(step, number): number for number, step in enumerate(steps)}
     new = list(extension.steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -185,6 +185,20 @@ class CheckpointRow(Struct, frozen=True):
     digest: str
 
 
+class FamilyMove(Struct, frozen=True):
+    """The part of an append in the counters that its run shares with others, and what these must still be.
+
+    With ``number``, nobody may have moved them since; ``writes_max`` bounds their writes, those of the append included.
+    """
+
+    refused: int
+    asked: int
+    same: Mapping[str, list[str]]
+    moves: bool
+    writes_max: int | None = None
+    number: int | None = None
+
+
 class Commit(Struct):
     """All rows of one transition. ``gate`` guards it: only appends that commute with it may have come in between.
 
@@ -194,6 +208,8 @@ class Commit(Struct):
     ``held`` are leases that must still be the newest of their steps. ``stop`` is the number that the tenant's policy
     and pauses must still have: the decisions in here were made by them. ``people`` is the digest that the tenant's
     directory must still have: the votes of the approvals used in here were counted by it.
+
+    ``family`` moves the counters of all runs that the outermost one has led to, ``family_max`` bounds their writes.
 
     ``moves_gate`` says that this append does not commute: later ones must have seen it. ``executing`` and ``writes``
     are differences. ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out,
@@ -217,6 +233,8 @@ class Commit(Struct):
     executing: int = 0
     writes: int = 0
     writes_max: int | None = None
+    family_max: int | None = None
+    family: FamilyMove | None = None
     strict: bool = True
     counted: bool = False
     recounted: bool = False

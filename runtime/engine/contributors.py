@@ -2,11 +2,12 @@
 
 A *mark* says which part somebody had: their role, the step at which they had it, and their principal, in one text.
 ``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
-run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), and of those who gave reasons
-with their votes (``votes.<key>``), except for votes on calls of agents. An expression passes on the marks of all that
-it reads, also through conditions and loops; the references of all expressions are known when the workflow compiles.
-Whatever cannot be followed counts as used: all of a step's result, and everybody who ever wrote a channel. The run's
-requester has a part in everything and needs no mark, so a run that nobody else shapes has none.
+run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), of whoever added the step of
+another run that has started this one (``added``), and of those who gave reasons with their votes (``votes.<key>``),
+except for votes on calls of agents. An expression passes on the marks of all that it reads, also through conditions and
+loops; the references of all expressions are known when the workflow compiles. Whatever cannot be followed counts as
+used: all of a step's result, and everybody who ever wrote a channel. The run's requester has a part in everything and
+needs no mark, so a run that nobody else shapes has none.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from runtime.engine.graph import GateNode, Graph
 from runtime.engine.run import Run, State
 from runtime.engine.states import StepState, WaitKind
 
-RUN, REFERENCE, VOTES = "run", "run.reference", "votes."
+RUN, REFERENCE, VOTES, ADDED = "run", "run.reference", "votes.", "added"
 
 # The role of a person who ends a wait of this kind. Timers and votes shape nothing.
 _ENDS = {
@@ -54,9 +55,14 @@ def parted(marked: str) -> tuple[Role, str, str]:
     return Role(role), place, principal
 
 
-def opened(state: State, marks: Iterable[str]) -> None:
-    """Add the marks of those who shaped the run's input, besides its requester."""
+def opened(state: State, marks: Iterable[str], adder: str | None = None) -> None:
+    """Add the marks of those who shaped the run's input, besides its requester.
+
+    ``adder`` is the mark of whoever added the step that has started this run, or a run above it.
+    """
     _add(state, RUN, marks)
+    if adder is not None:
+        _add(state, ADDED, [adder])
 
 
 def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
@@ -77,10 +83,19 @@ def within(state: State, key: str, marks: Iterable[str]) -> None:
     _add(state, f"steps.{key}", marks)
 
 
+def adder_of(state: State, key: str) -> str | None:
+    """The mark of whoever added the step with this key, or what it follows from; None if all of that was published.
+
+    A turn or a call of an agent follows from the agent, and every step of a run from the step that has started it.
+    """
+    marks = state.shaped.get(f"{ADDED}.{_node(key).partition('/')[0]}") or state.shaped.get(ADDED)
+    return marks[0] if marks else None
+
+
 def added_by(state: State, key: str) -> str:
-    """The principal that added the step with this key; "" for one that was published."""
-    marks = state.shaped.get(f"added.{_node(key)}")
-    return parted(marks[0])[2] if marks else ""
+    """The principal that added the step with this key, or what it follows from; "" if all of that was published."""
+    adder = adder_of(state, key)
+    return "" if adder is None else parted(adder)[2]
 
 
 def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> None:
@@ -124,7 +139,7 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
         return everybody(state)
     if node not in graph.flow:
         return everybody(state)
-    found = {*shaped.get(RUN, ()), *shaped.get(f"added.{node}", ())}
+    found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
     todo, seen = [*graph.flow[node][0]], set[str]()
     while todo:
         name = todo.pop()

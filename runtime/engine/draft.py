@@ -24,7 +24,7 @@ from evidence.chain import Actor, EventType, seal
 from runtime.engine import events as e
 from runtime.engine import lives
 from runtime.engine.agent_state import GIVEN
-from runtime.engine.commit import CommandRow, Commit, QueueRow, ReceiptRow, StepRow
+from runtime.engine.commit import CommandRow, Commit, FamilyMove, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
 from runtime.engine.fold import fold
 from runtime.engine.graph import Graph, Leaf
@@ -92,6 +92,28 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in waiting]
     rows.requeued = [key for key in rows.requeued if key in now]
     rows.unqueued = [] if rows.cancels_rest else over
+
+
+def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
+    """The move of the counters of the run's family; None if it adds nothing and rests on none of them.
+
+    The family's row is locked by the append, so only appends that count, or read counters, wait for each other.
+    """
+    family, before = view.family, view.run
+    if family is None:
+        return None
+    same = {
+        call: sorted({*family.same.get(call, ()), *(f"{view.run_id}:{key}" for key in keys)})
+        for call, keys in run.same.items()
+        if keys != before.same.get(call)
+    }
+    refused, asked = run.refused - before.refused, run.asked - before.asked
+    moves, rests = bool(rows.writes or refused or asked or same), rows.counted or rows.recounted or bool(same)
+    if not moves and not rests:
+        return None
+    return FamilyMove(
+        refused, asked, same, moves, rows.family_max if rows.writes else None, family.number if rests else None
+    )
 
 
 # The facts that all steps of a super-step share: an append that changes one of them commutes with none of theirs.
@@ -219,6 +241,7 @@ class Draft:
         """Everything that this append writes, with its lines."""
         rows, run_key = self.rows, self.view.run.run_key
         _derive(rows, self.view.run, self.run)
+        rows.family = _move_of(rows, self.view, self.run)
         for key, name in rows.ended:
             self.order("shared", name, {"key": key})
         if any(move.consumed for move in rows.approvals):
@@ -246,9 +269,19 @@ class Draft:
 
     def after(self) -> RunView:
         """The view after the append, if that was guarded by the version. Call it once the append has been made."""
-        version = self.rows.expected_version + 1
+        version, family, move = self.rows.expected_version + 1, self.view.family, self.rows.family
+        if family is not None and move is not None and move.moves:
+            family = replace(
+                family,
+                writes=family.writes + self.rows.writes,
+                refused=family.refused + move.refused,
+                asked=family.asked + move.asked,
+                number=family.number + 1,
+                same={**family.same, **move.same},
+            )
         return replace(
             self.view,
+            family=family,
             version=version,
             gate=self.view.gate + self.rows.moves_gate,
             head=self._head,

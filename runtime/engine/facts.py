@@ -72,8 +72,10 @@ def call_of(action: Action) -> str:
 
 
 def others_of(transition: Transition, step: StepRow, action: Action) -> int:
-    """The number of other steps of this run that were let out with an equal call."""
-    return len({*transition.run.same.get(call_of(action), ())} - {step.key})
+    """The number of other steps that were let out with an equal call, in this run and all runs of its family."""
+    call, own = call_of(action), f"{transition.view.run_id}:"
+    known = () if transition.view.family is None else transition.view.family.same.get(call, ())
+    return len({*known, *(own + key for key in transition.run.same.get(call, ()))} - {own + step.key})
 
 
 def trace_of(

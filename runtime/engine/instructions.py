@@ -153,7 +153,8 @@ class StartRun(Struct, frozen=True):
     """Start another run; ``waits`` says whether the step waits for its end. A second start finds the first one's run.
 
     ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
-    ``origins`` say where input and copies came from, if a rule reads that.
+    ``origins`` say where input and copies came from, if a rule reads that. ``adder`` is the mark of whoever added the
+    step, or what it follows from.
     """
 
     step: StepRow
@@ -165,6 +166,7 @@ class StartRun(Struct, frozen=True):
     shaped: tuple[str, ...] = ()
     inherited: Mapping[str, Inherited] = field(default_factory=dict)
     origins: JsonObject | None = None
+    adder: str | None = None
 
 
 class OtherRun(Struct, frozen=True):

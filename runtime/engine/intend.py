@@ -91,12 +91,11 @@ def judge(
     ``counted`` says that this action is among the run's writes already, because it was intended before. ``chat`` is
     what an agent's model was shown, if the action is a call of that agent.
     """
-    view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
-    caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
-    transition.rows.writes_max = min(caps, default=None)
-    if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
-        sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
-        return deny("cap:max_writes_per_run", sentence, policy.applying(view.workflow, action.operation).policies)
+    view, state = transition.view, transition.run.state
+    writes = transition.run.writes - counted + view.others("writes")
+    capped = _capped(transition, workflow, writes, transition.run.writes - counted)
+    if capped and workflow.operations[action.operation].has_effect:
+        return deny("cap:max_writes_per_run", capped, policy.applying(view.workflow, action.operation).policies)
     context = FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
@@ -109,8 +108,8 @@ def judge(
         actor_id=f"workflow:{view.workflow}",
         actor_kind="workflow",
         writes_in_run=writes,
-        refused_in_run=transition.run.refused,
-        asked_in_run=transition.run.asked,
+        refused_in_run=transition.run.refused + view.others("refused"),
+        asked_in_run=transition.run.asked + view.others("asked"),
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
     )
@@ -124,6 +123,28 @@ def judge(
     people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
     refusal = contributors.refusal(people, terms.tier)
     return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
+
+
+def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -> str:
+    """The reason to allow no more writes, "" if there is none. Notes the caps, which then guard the append (Q-12).
+
+    The tenant's cap and that of the outermost run's workflow bound the writes of the whole family. The workflow of a
+    run within may bound its own run besides.
+    """
+    view, family = transition.view, transition.view.family
+    outermost = workflow.writes_max if family is None or family.root == view.run_id else family.writes_max
+    whole = min((cap for cap in (view.writes_max, outermost) if cap is not None), default=None)
+    if family is None:
+        transition.rows.writes_max, within = whole, None
+    else:
+        within = None if family.root == view.run_id else workflow.writes_max
+        transition.rows.writes_max, transition.rows.family_max = within, whole
+    if whole is not None and writes >= whole:
+        among = "" if family is None else " with the runs within it"
+        return f"This run has made {writes} writes{among}; at most {whole} are allowed."
+    if within is not None and own >= within:
+        return f"This run has made {own} writes; at most {within} are allowed."
+    return ""
 
 
 def binding(action: Action, decision: Decision) -> str:

@@ -238,6 +238,22 @@ _OF_RUN = (
 )  # fmt: skip
 
 
+class Family(Struct, frozen=True):
+    """The counters of a run with all that it has led to: the runs within it, and those that continue it, at any depth.
+
+    ``root`` is the outermost run. ``number`` counts the moves of these counters, ``writes_max`` is the cap of the
+    root's workflow. ``same`` maps the digest of a call to the steps that were let out with it, each as ``<run>:<key>``.
+    """
+
+    root: UUID
+    writes: int
+    refused: int
+    asked: int
+    number: int
+    writes_max: int | None = None
+    same: Mapping[str, list[str]] = field(default_factory=dict)
+
+
 class Definition(Struct, frozen=True):
     """The workflow version that a run started with, and how often its graph was extended since."""
 
@@ -260,7 +276,8 @@ class RunView(Struct, frozen=True):
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
     database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
     in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
-    ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it.
+    ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it. ``family`` holds the
+    counters that this run shares with others; None if it was not started by a run and has started none.
     """
 
     run_id: UUID
@@ -288,6 +305,11 @@ class RunView(Struct, frozen=True):
     error: timedelta = timedelta(0)
     directory_digest: str | None = None
     directory: Directory = NOBODY
+    family: Family | None = None
+
+    def others(self, counter: str) -> int:
+        """The part of a counter (``writes``, ``refused``, ``asked``) that other runs of the family have counted."""
+        return 0 if self.family is None else getattr(self.family, counter) - getattr(self.run, counter)
 
     @property
     def definition(self) -> Definition:

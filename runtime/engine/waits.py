@@ -243,4 +243,5 @@ def _start(transition: Transition, step: StepRow, leaf: ChildNode | ContinueNode
     channels, values = transition.graph.channels, transition.run.state.channels
     names = leaf.inherit if isinstance(leaf, ChildNode) else ()
     inherited = {name: Inherited(values[name], channels[name].reducer) for name in names}
-    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, isinstance(leaf, ChildNode), shaped, inherited)
+    waits, adder = isinstance(leaf, ChildNode), contributors.adder_of(transition.run.state, step.key)
+    return StartRun(step, run_id, leaf.workflow, leaf.version, inputs, waits, shaped, inherited=inherited, adder=adder)

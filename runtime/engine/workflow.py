@@ -14,12 +14,16 @@ from runtime.engine.graph import Graph
 
 @dataclass(frozen=True)
 class ServiceNowStart:
-    """The ServiceNow events that start this workflow; ``dedupe`` gives the text that names the change."""
+    """The ServiceNow events that start this workflow; ``dedupe`` gives the text that names the change.
+
+    ``own_events`` says that changes by our own integration user start it, too.
+    """
 
     table: str
     events: frozenset[str]
     when: Template | None
     dedupe: Template
+    own_events: bool = False
 
 
 @dataclass(frozen=True)

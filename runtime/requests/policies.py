@@ -33,10 +33,11 @@ class Published:
 
     ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
     say in which cases nobody could decide what it asks people, and which rules trust what anyone may write. ``waits``
-    says that it is not in force until a second person of ``POLICY_APPROVERS`` says so too; ``questions`` counts the
-    open ones that are judged anew now. ``staged`` says that it is stored, and not in force by this. ``consequences``
-    are what a change of the policies in force leads to; ``dry_run`` says that nothing was done. ``steps`` are a
-    workflow's, with what becomes of each now.
+    says that it is not in force until a second person of ``POLICY_APPROVERS`` says so too; of a workflow, that no run
+    starts with it before an admin has activated it, because of ``waits_for``. ``questions`` counts the open ones that
+    are judged anew now. ``staged`` says that it is stored, and not in force by this. ``consequences`` are what a change
+    of the policies in force leads to; ``dry_run`` says that nothing was done. ``steps`` are a workflow's, with what
+    becomes of each now.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Published:
     consequences: JsonObject | None = None
     dry_run: bool = False
     steps: tuple[JsonObject, ...] = ()
+    waits_for: str | None = None
 
 
 async def publish_policy(

@@ -17,6 +17,7 @@ from runtime.definition.people import load_directory
 from runtime.definition.reserved import refuse_reserved
 from runtime.definition.workflow import load_workflow
 from runtime.engine.workflow import Workflow
+from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.inheriting import check_children
 from runtime.requests.policies import Published, refuse
 from runtime.requests.twofold import approvers, first_of_two
@@ -64,28 +65,35 @@ async def publish_workflow(
 ) -> Published:
     """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it.
 
-    With ``owned``, ``AuthorizationError`` for a name that somebody else has published first.
+    With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
+    first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
     workflow = check_workflow(definitions, text, file)
     await tenants.lock(connection, tenant)
     if owned:
         await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
+    waits = await waits_for(connection, definitions, tenant, workflow, actor) if owned else None
     stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
-    changed = await documents.publish_workflow(connection, tenant, stored, actor.id)
+    changed = await documents.publish_workflow(connection, tenant, stored, actor.id, waits)
     if changed:
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}
-        await audit.record(connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data)
-        if workflow.cap:  # after the audit's line, which locks the tenant's row: claims lock the two in this order
-            caps = (workflow.max_concurrency, workflow.max_runs_per_min)
-            await tenants.set_workflow_caps(connection, tenant, workflow.cap, *caps)
+        await audit.record(
+            connection, tenant, EventType.WORKFLOW_PUBLISHED, actor, data | ({"waits": True} if waits else {})
+        )
+        if waits is None:
+            await set_caps(connection, tenant, workflow)
         await unavailable.forget(connection, tenant, "workflow", workflow.name)
         warnings = refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
         policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
         steps = tuple(one.told() for one in foresee_steps(workflow, policies))
-        return Published(workflow.name, workflow.version, workflow.digest, True, warnings=warnings, steps=steps)
-    startable = await documents.newest_workflows(connection, tenant, workflow.name, workflow.version)
-    return Published(workflow.name, workflow.version, workflow.digest, False, retired=not startable)
+        told = (workflow.name, workflow.version, workflow.digest, True)
+        return Published(*told, warnings=warnings, steps=steps, waits=waits is not None, waits_for=waits)
+    known = await documents.known_versions(connection, tenant, workflow.name)
+    found = documents.of_number(known, workflow.version)
+    waits, retired = found.waits_for, found.retired_at is not None
+    told = (workflow.name, workflow.version, workflow.digest, False)
+    return Published(*told, retired=retired, waits=waits is not None, waits_for=waits)
 
 
 def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:

@@ -45,7 +45,8 @@ class StartRequest(Struct, frozen=True):
     ``run_id`` is given if another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
     ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.contributors``);
     ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
-    came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``.
+    came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``. ``adder`` is the
+    mark of whoever added the step that orders this run, or what that step follows from. ``root`` is the outermost run.
     """
 
     tenant_id: str
@@ -63,6 +64,8 @@ class StartRequest(Struct, frozen=True):
     origins: JsonObject | None = None
     open: bool = False
     until: datetime | None = None
+    adder: str | None = None
+    root: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ async def _open(
         open=None if open_for is None else math.ceil(open_for.total_seconds()),
         channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
         origins=request.origins,
+        adder=request.adder,
     )
     error = transition.open(opening, request.actor)
     new_run = NewRun(
@@ -179,6 +183,7 @@ async def _open(
         pinned=pinned,
         inherits=bool(request.inherited),
         open_for=open_for,
+        root=request.root,
     )
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)

@@ -16,7 +16,7 @@ from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import refuse_altering
-from runtime.definition.workflow import check_past, extended, open_gates, read_extension
+from runtime.definition.workflow import check_past, extended, read_extension
 from runtime.engine.commit import MutationRow
 from runtime.engine.events import RunExtended
 from runtime.engine.graph import NO_GRAPH
@@ -24,6 +24,7 @@ from runtime.engine.run import RunView
 from runtime.engine.states import RUN, RunState
 from runtime.engine.transition import Transition
 from runtime.engine.workflow import Workflow
+from runtime.requests.gating import Gating, gates_of
 from runtime.store import books, faces
 from runtime.store.views import load, load_to_end
 
@@ -62,9 +63,12 @@ class Extending(Struct, frozen=True):
             before = await self.definitions.of_run(connection, view.definition)
             check_past(before.graph, view.run.state, extension)
             known = await books.extensions(connection, run_id, view.run.run_key, view.run.extensions)
-            gates = open_gates(before.graph, view.run.state)
-            added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {}, gates)
+            added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {})
             after = extended(base, [*known, added], self.definitions.catalog)
+            gating = Gating(connection, self.definitions, tenant)
+            gates, early = await gates_of(gating, view, before, after, extension)
+            if gates:
+                after = extended(base, [*known, replace(added, gates=gates)], self.definitions.catalog)
             adopted = await self._outputs(connection, view, before, after)
             transition = Transition(view, after.graph)
             names = tuple(sorted(_ids(after) - _ids(before)))
@@ -72,8 +76,9 @@ class Extending(Struct, frozen=True):
             committed = commit_fields(view.run.run_key, path, added.source)
             frozen = {name: value for name, value in after.frozen_operations.items() if name not in before.operations}
             event = RunExtended(
-                added.number, [*names], committed, added.source, frozen, adopted or None, [*gates] or None
-            )
+                added.number, [*names], committed, added.source, frozen, adopted or None, [*gates] or None,
+                [str(one) for one in early] or None,
+            )  # fmt: skip
             transition.extend(event, actor)
             if not await faces.append(connection, transition.commit()):
                 raise VersionMoved("The run has just moved on.", remedy="Look at it again, then extend it.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, clean, digest, sha256_hex
 from core.db import Connection
@@ -31,17 +31,34 @@ _UNMADE = {
 
 
 class Unstarted(Struct, frozen=True):
-    """A workflow that listens to an event, or may do so, and that could not be started by it; ``reason`` says why."""
+    """A workflow that listens to an event, or may do so, and that was not started by it; ``reason`` says why.
+
+    It is ``ignored`` if it should not have been, and otherwise could not be started.
+    """
 
     workflow: str
     version: int
     reason: str
+    ignored: bool = False
+
+    def to_json(self) -> JsonObject:
+        """The workflow and the reason, as the inbox and the answer name them."""
+        return {"workflow": self.workflow, "version": self.version, "reason": self.reason}
 
 
 async def start_from_servicenow(
-    connection: Connection, definitions: Definitions, tenant: str, workspace: str, endpoint: str, event: JsonObject
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    workspace: str,
+    endpoint: str,
+    event: JsonObject,
+    own: str | None = None,
 ) -> tuple[list[Started], list[Unstarted]]:
     """Start all workflows that listen to this event, in the caller's transaction; return their runs, old ones too.
+
+    ``own`` is our own integration user. What it has changed, or may have changed, starts only workflows that want that,
+    so that no workflow starts itself by what it writes.
 
     The inbox row is written first, under the event's own content: the same delivery again finds it, and the runs' own
     uniqueness makes the rest idempotent. A crash before the commit leaves nothing, and ServiceNow sends it again.
@@ -64,28 +81,56 @@ async def start_from_servicenow(
         actor=Actor("webhook", endpoint),
         shaped=_changed_by(event, requester),
     )
-    started, unstarted = [], []
-    for stored in await documents.newest_workflows(connection, tenant):
+    started, unstarted = await _start_each(connection, definitions, request, (endpoint, table, kind), _echo(event, own))
+    # The tenant's row is locked last, because starting a run may wait for another request that starts the same.
+    ignored, failures = ([one for one in unstarted if one.ignored is kind] for kind in (True, False))
+    for one in failures:
+        failed: JsonObject = {"name": one.workflow, "version": one.version, "event": notification}
+        await audit.record(connection, tenant, EventType.WORKFLOW_UNSTARTED, request.actor, failed)
+    outcome: JsonObject = {"runs": [str(run.run_id) for run in started]}
+    outcome["unstarted"] = [one.to_json() for one in failures]
+    if ignored:
+        outcome["ignored"] = [one.to_json() for one in ignored]
+    await inbox.processed(connection, tenant, source, notification, outcome)
+    return started, unstarted
+
+
+async def _start_each(
+    connection: Connection, definitions: Definitions, request: StartRequest, place: tuple[str, str, str], echo: str
+) -> tuple[list[Started], list[Unstarted]]:
+    """Start each workflow that listens to this table and kind of event. ``echo`` says why the event may be our own."""
+    endpoint, table, kind = place
+    started, unstarted = list[Started](), list[Unstarted]()
+    for stored in await documents.newest_workflows(connection, request.tenant_id):
         try:
             workflow = definitions.compiled(stored)
             listens = workflow.servicenow
             if listens is None or listens.table != table or kind not in listens.events:
                 continue
-            if listens.when is None or _rendered(listens.when, "when", workflow.name, event) is True:
-                dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, event))
+            if echo and not listens.own_events:
+                unstarted.append(Unstarted(stored.name, stored.version, echo, ignored=True))
+                continue
+            if listens.when is None or _rendered(listens.when, "when", workflow.name, request.trigger) is True:
+                dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, request.trigger))
                 named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))
                 started.append(await start_run(connection, workflow, named))
         except InputError as error:
             # All of this is found before anything is written of the run.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
             unstarted.append(Unstarted(stored.name, stored.version, str(error)))
-    # The tenant's row is locked last, because starting a run may wait for another request that starts the same.
-    for one in unstarted:
-        failed: JsonObject = {"name": one.workflow, "version": one.version, "event": notification}
-        await audit.record(connection, tenant, EventType.WORKFLOW_UNSTARTED, request.actor, failed)
-    outcome: JsonObject = {"runs": [str(run.run_id) for run in started], "unstarted": [*map(asdict, unstarted)]}
-    await inbox.processed(connection, tenant, source, notification, outcome)
     return started, unstarted
+
+
+def _echo(event: JsonObject, own: str | None) -> str:
+    """The reason to take a change for our own integration user's; "" if somebody else made it, or we write nowhere."""
+    if own is None:
+        return ""
+    by = event.get("sys_updated_by")
+    if not isinstance(by, str) or not by.strip():
+        return "The event does not say who changed the record (`sys_updated_by`), so it may be our own write."
+    if normalised(clean(by, PRINCIPAL_CHARACTERS_MAX)).casefold() == normalised(own).casefold():
+        return f"The record was changed by {own}, our own integration user."
+    return ""
 
 
 def _changed_by(event: JsonObject, requester: str) -> tuple[str, ...]:

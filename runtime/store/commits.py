@@ -4,10 +4,10 @@ The guard is the UPDATE of the run's row. It requires the gate that the commit e
 between; a strict commit also requires the version. All other parts come after it, in the same transaction. Each part is
 a statement of its own, which is planned once per connection; a part that the commit does not have costs a comparison.
 
-Lock order: of each run the rows of its queue by step, then its row, then shared effects by key, then the rest; of
-several runs, by id. A settle locks the row of its lease first, and then checks in that statement that the lease is
-still its own: after a wait for a lock, PostgreSQL shows the locked row as it is now. Nobody waits for a row of the
-queue while holding the lock of its run, or of a run behind it.
+Lock order: of each run the rows of its queue by step, then its row, then the counters of its family, then shared
+effects by key, then the rest; of several runs, by id. A settle locks the row of its lease first, and then checks in
+that statement that the lease is still its own: after a wait for a lock, PostgreSQL shows the locked row as it is now.
+Nobody waits for a row of the queue while holding the lock of its run, or of a run behind it.
 
 Commits of different runs may go in one statement, which calls the function for each. One whose guard fails is left out.
 
@@ -80,6 +80,25 @@ _COUNTED = """
     END IF;
   END IF;"""
 
+# The counters of the run's family are locked after its row, and only then compared: what is read before a lock may be
+# old. They are moved after the guard, so that an append which is refused moves nothing.
+_OF_FAMILY = "root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)"
+_FAMILY = f"""
+  IF _rest ? 'family' THEN
+    PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
+    PERFORM FROM families f WHERE f.{_OF_FAMILY}
+      AND coalesce(f.writes + _writes <= (_rest #>> '{{family,max}}')::int, true)
+      AND coalesce(f.number = (_rest #>> '{{family,number}}')::int, true) FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+      RETURN NULL;
+    END IF;
+  END IF;"""
+_COUNTS = f"""UPDATE families SET writes = writes + _writes, number = number + 1,
+      refused = refused + greatest((_rest #>> '{{family,refused}}')::int, 0),
+      asked = asked + greatest((_rest #>> '{{family,asked}}')::int, 0),
+      same = same || coalesce(_rest #> '{{family,same}}', '{{}}')
+    WHERE {_OF_FAMILY}"""
+
 # A reopened run is not over any more: what it holds is kept until it ends again.
 OVER = "_status IN ('succeeded', 'failed_terminal', 'canceled')"
 
@@ -141,7 +160,9 @@ APPEND = "".join((
     STOP,
     _HELD,
     _COUNTED,
+    _FAMILY,
     GUARD,
+    _if("_rest @> '{\"family\": {\"moves\": true}}'", _COUNTS),
     _if("_lines IS NOT NULL", JOURNAL),
     _FREES_SLOT,
     _if("_unqueued IS NOT NULL", UNQUEUED.format(" AND q.step_key = ANY (_unqueued)")),
@@ -196,7 +217,7 @@ def can_go_together(commit: Commit) -> bool:
     One that changes records goes alone, because a refused record rolls the whole statement back.
     """
     rows = commit.effects or commit.shares or commit.joins or commit.records
-    return not (rows or commit.cancels_rest or commit.requeued)
+    return not (rows or commit.family or commit.cancels_rest or commit.requeued)
 
 
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:
@@ -239,4 +260,9 @@ def rest(commit: Commit) -> dict[str, Json] | None:
         found["barrier"] = True
     if commit.people is not None:
         found["people"] = commit.people
+    if (move := commit.family) is not None:
+        found["family"] = {
+            "refused": move.refused, "asked": move.asked, "same": {call: [*keys] for call, keys in move.same.items()},
+            "moves": move.moves, "max": move.writes_max, "number": move.number,
+        }  # fmt: skip
     return found or None

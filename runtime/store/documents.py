@@ -33,6 +33,7 @@ class PublishedVersion:
     """One published version without its text.
 
     ``operations`` are the names of those that it calls, ``connectors`` those that it needs (X-3), both sorted.
+    ``waits_for`` says why it waits for an admin, so that no run starts with it; None if it does not.
     """
 
     name: str
@@ -43,6 +44,7 @@ class PublishedVersion:
     retired_at: datetime | None
     operations: tuple[str, ...]
     connectors: tuple[str, ...]
+    waits_for: str | None = None
 
 
 class Edition(Struct, frozen=True):
@@ -68,7 +70,7 @@ class Past(Struct, frozen=True):
 
 
 _VERSIONS = """
-SELECT name, version, digest, published_by, published_at, retired_at,
+SELECT name, version, digest, published_by, published_at, retired_at, waits_for,
   ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations,
   ARRAY(SELECT DISTINCT coalesce(value ->> 'connector', split_part(key, '.', 1)) FROM jsonb_each(operations)
     ORDER BY 1) AS connectors
@@ -78,9 +80,13 @@ _RETIRE = """
 UPDATE workflows SET retired_at = now() WHERE tenant_id = $1 AND name = $2 AND version = $3 AND retired_at IS NULL
 RETURNING version"""
 
+_ACTIVATE = """
+UPDATE workflows SET waits_for = NULL WHERE tenant_id = $1 AND name = $2 AND version = $3 AND waits_for IS NOT NULL
+RETURNING version"""
+
 _NEWEST = """
 SELECT DISTINCT ON (name) name, version, digest, source, operations FROM workflows
-WHERE tenant_id = $1 AND retired_at IS NULL AND ($2::text IS NULL OR name = $2)
+WHERE tenant_id = $1 AND retired_at IS NULL AND waits_for IS NULL AND ($2::text IS NULL OR name = $2)
   AND ($3::int IS NULL OR version = $3)
 ORDER BY name, version DESC"""
 
@@ -89,8 +95,8 @@ SELECT name, version, digest, source, operations FROM workflows
 WHERE tenant_id = $1 AND name = $2 AND version = $3"""
 
 _PUBLISH_WORKFLOW = """
-INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version"""
+INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by, waits_for)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version"""
 
 _PUBLISH_POLICY = """
 INSERT INTO policies (tenant_id, digest, name, version, source, published_by) VALUES ($1, $2, $3, $4, $5, $6)
@@ -122,7 +128,7 @@ _POLICY = "SELECT name, version, source FROM policies WHERE tenant_id = $1 AND d
 async def newest_workflows(
     connection: Connection, tenant: str, name: str | None = None, version: int | None = None
 ) -> list[StoredWorkflow]:
-    """The newest version of every workflow that is not retired, or of the one named."""
+    """The newest version of every workflow that runs may start with, or of the one named: no retired or waiting one."""
     return [StoredWorkflow(**row) for row in await connection.fetch(_NEWEST, tenant, name, version)]
 
 
@@ -149,8 +155,12 @@ async def startable_workflow(connection: Connection, tenant: str, name: str, ver
     if found:
         return found[0]
     known = await known_versions(connection, tenant, name)
-    if version is not None:
-        of_number(known, version)
+    waiting = known if version is None else [of_number(known, version)]
+    if one := next((one for one in waiting if one.waits_for and one.retired_at is None), None):
+        raise ConsistencyError(
+            f"Workflow {name!r} version {one.version} waits for an admin, because {one.waits_for}.",
+            remedy=f"`counterseal workflow activate {name}@{one.version}` lets runs start with it.",
+        )
     open_ = ", ".join(str(one.version) for one in known if one.retired_at is None)
     what = f"Workflow {name!r} version {version}" if version is not None else f"Every version of workflow {name!r}"
     raise ConsistencyError(
@@ -187,11 +197,20 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
     return await connection.fetchrow(_RETIRE, tenant, name, version) is not None
 
 
-async def publish_workflow(connection: Connection, tenant: str, stored: StoredWorkflow, by: str) -> bool:
-    """Store a version; False if exactly it was there. ``ConsistencyError`` if the version exists with another text."""
-    row = await connection.fetchrow(
-        _PUBLISH_WORKFLOW, tenant, stored.name, stored.version, stored.digest, stored.source, stored.operations, by
-    )
+async def activate_workflow(connection: Connection, tenant: str, name: str, version: int) -> bool:
+    """Let runs start with a version that waited for an admin; False if it did not wait."""
+    return await connection.fetchrow(_ACTIVATE, tenant, name, version) is not None
+
+
+async def publish_workflow(
+    connection: Connection, tenant: str, stored: StoredWorkflow, by: str, waits_for: str | None = None
+) -> bool:
+    """Store a version; False if exactly it was there. ``ConsistencyError`` if the version exists with another text.
+
+    ``waits_for`` says why no run starts with it before an admin has activated it.
+    """
+    values = (stored.name, stored.version, stored.digest, stored.source, stored.operations, by, waits_for)
+    row = await connection.fetchrow(_PUBLISH_WORKFLOW, tenant, *values)
     if row is not None:
         return True
     known = await workflow(connection, tenant, stored.name, stored.version)

@@ -43,6 +43,8 @@ OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
 # The rows that come with such an append. Only the engine writes leases, new waits, new questions and new effects.
 PARTS = ("queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "cancels_rest", "sealed")
+# A rejection counts for all runs of the family. What is sent can only add to its counters.
+_ADMITTED = (*PARTS, "family")
 
 # Refuse an append with a line that no face may write. If a line has a name twice, jsonb keeps the last one.
 _ADMIT = f"""
@@ -58,7 +60,7 @@ _ADMIT = f"""
 
 # The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote, a
 # reminder, the end of its wait, a late answer. ``append`` does the rest, with the rights of this function's owner.
-_FOREIGN = f" OR _rest - '{{{','.join(PARTS)}}}'::text[] <> '{{}}'"
+_FOREIGN = f" OR _rest - '{{{','.join(_ADMITTED)}}}'::text[] <> '{{}}'"
 APPEND = f"""{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
   IF _answers IS NOT NULL THEN
     SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
@@ -77,22 +79,23 @@ APPEND = f"""{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
 OPENED = """_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _inherits bool, _open interval, _count int, _lines bytea, _vals bytea, _rest jsonb"""
+  _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb"""
 
 OPEN = f"""{_ADMIT.format(",".join(sorted(OPENS)), "")}
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
-    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until)
+    deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
+    root_run_id)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
-        AND w.digest = _workflow_digest AND w.retired_at IS NULL)
+        AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
     AND (_pinned OR NOT EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version > _workflow_version
-        AND w.retired_at IS NULL))
+        AND w.retired_at IS NULL AND w.waits_for IS NULL))
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;
@@ -127,7 +130,7 @@ class NewRun:
     ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` names the cap of its
     steps besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked for;
     otherwise it has to be the newest. ``inherits`` says that it holds copies of what its parent knows, ``open_for`` how
-    long it waits for more steps.
+    long it waits for more steps, ``root`` whose counters count for it.
     """
 
     workflow: str
@@ -146,6 +149,7 @@ class NewRun:
     pinned: bool = True
     inherits: bool = False
     open_for: timedelta | None = None
+    root: UUID | None = None
 
 
 async def append(at: Connection | Database, commit: Commit, *, answers: str | None = None) -> bool:
@@ -162,8 +166,8 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
         raise ConsistencyError(f"No face may write this of a run: {', '.join(foreign)}.")
     commit.strict = answers is None or commit.moves_gate
     answered = [None if commit.strict else answers, commit.expected_version]
-    # Runs are locked by id, and shared effects after all runs: a commit with shared effects goes alone.
-    order = None if commit.effects or commit.shares else ("", str(commit.run_id))
+    # Runs are locked by id, and shared effects and counters after all runs: a commit with these goes alone.
+    order = None if commit.effects or commit.shares or commit.family else ("", str(commit.run_id))
     return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
 
 
@@ -176,7 +180,8 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
         commit.width, run.sla, run.retention, run.parent, run.depth, run.run_key, run.cap, run.pinned,
-        run.inherits, run.open_for, len(commit.lines), b"\n".join(commit.lines), commit.values, commits.rest(commit),
+        run.inherits, run.open_for, run.root, len(commit.lines), b"\n".join(commit.lines), commit.values,
+        commits.rest(commit),
     ]  # fmt: skip
     # Nobody else knows the new run's id. Callers can meet only at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)

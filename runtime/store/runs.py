@@ -33,6 +33,7 @@ SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, ext
   EXISTS (SELECT FROM waits w WHERE w.run_id = r.parent_run_id AND w.correlation_key = r.run_id::text
     AND w.context ->> 'traced' IS NOT NULL) AS traced
 FROM runs r WHERE r.run_id = $1"""
+_OPEN_CHILDREN = "SELECT run_id, workflow FROM runs WHERE parent_run_id = $1 AND finished_at IS NULL ORDER BY run_id"
 _WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
 
 
@@ -70,6 +71,11 @@ async def proposal(
     """The run that asks about this now, who requested it, and its open question, if it has asked already."""
     row = await connection.fetchrow(_PROPOSAL, tenant, workflow, trigger_type, f"{about}:")
     return None if row is None else (row["run_id"], row["requested_by"], row["approval"])
+
+
+async def open_children(connection: Connection, run_id: UUID) -> list[tuple[UUID, str]]:
+    """The runs that this one waits for, with their workflows."""
+    return [(row["run_id"], row["workflow"]) for row in await connection.fetch(_OPEN_CHILDREN, run_id)]
 
 
 async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:

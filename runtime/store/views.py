@@ -25,7 +25,7 @@ from runtime.engine.graph import NO_GRAPH, Graph
 from runtime.engine.keeping import unpack
 from runtime.engine.past import blindly, refold
 from runtime.engine.replaying import unopened
-from runtime.engine.run import Definition, Run, RunView
+from runtime.engine.run import Definition, Family, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
 from runtime.engine.windows import NeedsItems
@@ -39,7 +39,8 @@ FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")
 SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"), "$1")
 _AFTER = _READ.format("NULL::bytea", "j.n > $2", "$1")
 
-_LOCK = "SELECT version FROM runs WHERE run_id = $1 FOR UPDATE"
+_LOCK = "SELECT root_run_id FROM runs WHERE run_id = $1 FOR UPDATE"
+_LOCK_FAMILY = "SELECT number FROM families WHERE root_run_id = $1 FOR UPDATE"
 
 # The same as a function for the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``.
 _READ_RUN = "SELECT * FROM read_run($1, $2, $3, $4)"
@@ -83,7 +84,7 @@ async def load(
     """
     if before is not None and not afresh:
         if lock:
-            await connection.fetchrow(_LOCK, run_id)
+            await _locked(connection, run_id)
         row = _there(run_id, await connection.fetchrow(_AFTER, run_id, before.version))
         with suppress(NeedsItems):
             view = await _followed(connection, row, graphs, before)
@@ -101,8 +102,15 @@ async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | 
     if tenant is not None:
         return await connection.fetchrow(_READ_RUN, run_id, whole, tenant, lock)
     if lock:
-        await connection.fetchrow(_LOCK, run_id)
+        await _locked(connection, run_id)
     return await connection.fetchrow(SELECT, run_id, whole)
+
+
+async def _locked(connection: Connection, run_id: UUID) -> None:
+    """Lock a run, and the counters that it shares with others: whoever has lost a race is sure to win the next one."""
+    root = await connection.fetchval(_LOCK, run_id)
+    if root is not None:
+        await connection.fetchrow(_LOCK_FAMILY, root)
 
 
 async def loaded(connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False) -> RunView:
@@ -244,6 +252,23 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
         parent=UUID(stored["parent_run_id"]) if stored["parent_run_id"] else None,
         depth=stored["depth"],
         kept_at=stored["state_n"],
+        family=_family(stored["family"]),
+    )
+
+
+def _family(row: Any) -> Family | None:
+    return (
+        None
+        if row is None
+        else Family(
+            UUID(row["root_run_id"]),
+            row["writes"],
+            row["refused"],
+            row["asked"],
+            row["number"],
+            row["writes_max"],
+            row["same"],
+        )
     )
 
 

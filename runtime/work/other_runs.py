@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine.instructions import OtherRun, StartRun
-from runtime.engine.run import RunView
+from runtime.engine.run import Family, RunView
 from runtime.engine.states import RunState
 from runtime.requests.handing import origins_of, used_within
 from runtime.requests.starting import StartRequest, start_named
-from runtime.store import runs
+from runtime.store import families, runs
+from runtime.store.views import load
 
 TRIGGER_TYPE = "workflow"
 
@@ -20,6 +23,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
     """Start the run that a step orders, or find it. If the order is wrong, the answer has a ``problem``."""
     try:
         async with database.transaction() as connection:
+            root = await _root_of(connection, view, definitions)
             request = StartRequest(
                 tenant_id=view.tenant_id,
                 workspace_id=view.workspace_id,
@@ -34,11 +38,28 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 shaped=work.shaped,
                 inherited=work.inherited,
                 origins=work.origins,
+                adder=work.adder,
+                root=root,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work, definitions)
     except CountersealError as error:
         return OtherRun(problem=str(error))
+
+
+async def _root_of(connection: Connection, view: RunView, definitions: Definitions) -> UUID:
+    """The outermost run. Its counters begin when it starts another run for the first time, with what it has done."""
+    if view.family is not None:
+        return view.family.root
+    known = await families.root_of(connection, view.run_id)
+    if known is not None:
+        return known
+    now = await load(connection, view.run_id, definitions.graphs)
+    same = {call: [f"{view.run_id}:{key}" for key in keys] for call, keys in now.run.same.items()}
+    cap = (await definitions.of_run(connection, now.definition)).writes_max
+    family = Family(view.run_id, now.run.writes, now.run.refused, now.run.asked, 0, cap, same)
+    await families.begin(connection, view.tenant_id, family)
+    return view.run_id
 
 
 async def look(connection: Connection, work: StartRun, definitions: Definitions) -> OtherRun:

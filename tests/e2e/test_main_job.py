@@ -36,7 +36,7 @@ async def test_a_webhook_delivered_ten_times_at_once_starts_one_run(stack: Any) 
     await stack.healthy()
     stack.world.servicenow.webhooks.url = ""
     record = stack.world.servicenow.state.insert("incident", {"short_description": OUTAGE}, "raj.quist")
-    fields = ("sys_id", "sys_mod_count", "number", "short_description", "priority")
+    fields = ("sys_id", "sys_mod_count", "number", "short_description", "priority", "sys_updated_by")
     body = json.dumps({"table": "incident", "event": "insert", **{name: record[name] for name in fields}}).encode()
     now = int(time.time())
 

@@ -19,7 +19,8 @@ class RunOpened(Struct, frozen=True):
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
     of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
-    says for how many seconds the run waits for more when its steps are done.
+    says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the
+    step that has started this run, or a run above it.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -36,6 +37,7 @@ class RunOpened(Struct, frozen=True):
     open: int | None = None
     channels: Private[JsonObject | None] = None
     origins: Private[JsonObject | None] = None
+    adder: Private[str | None] = None
 
 
 class RunStarted(Struct, frozen=True):
@@ -56,7 +58,8 @@ class RunExtended(Struct, frozen=True):
     """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
 
     ``adopted`` are outputs of finished steps that nothing had read before, by step key. ``gates`` are the steps of the
-    root whose gates stood open: the new ones come after them.
+    root that are, or hold, a gate which the run had still to pass: the new ones come after them. ``early`` names the
+    policies that let the new ones come before such gates.
     """
 
     TYPE: ClassVar = EventType.RUN_EXTENDED
@@ -67,6 +70,7 @@ class RunExtended(Struct, frozen=True):
     operations: Private[JsonObject]
     adopted: Private[JsonObject | None] = None
     gates: Private[list[str] | None] = None
+    early: list[Json] | None = None
 
 
 class RunContinued(Struct, frozen=True):

@@ -56,7 +56,7 @@ def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
     run.trigger = event.inputs or {}
-    contributors.opened(run.state, event.shaped or ())
+    contributors.opened(run.state, event.shaped or (), event.adder)
     run.state.channels.update(event.channels or {})
     run.held_open = event.open is not None
     run.origins, run.copied = event.origins, [str(name) for name in event.inherited or ()]
