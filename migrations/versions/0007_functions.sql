@@ -81,6 +81,8 @@ BEGIN
     UPDATE approvals SET status = 'canceled', decided_at = now() WHERE run_id = _run_id AND status = 'requested'
       AND approval_id <> ALL (ARRAY(
         SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a));
+    UPDATE approvals SET outcome = 'canceled', why = 'canceled' WHERE run_id = _run_id AND status = 'approved'
+      AND consumed_at IS NULL AND outcome IS NULL;
   END IF;
   IF _rest ? 'requeued' THEN
     UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
@@ -97,10 +99,11 @@ BEGIN
   IF _rest ? 'approvals' THEN
     UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
       reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
-      consumed_at = CASE WHEN r.consumed THEN now() ELSE approvals.consumed_at END,
+      consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
+      outcome = coalesce(r.outcome, approvals.outcome), why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
       decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
     FROM jsonb_to_recordset(_rest -> 'approvals') AS r(approval_id uuid, status text, choice text,
-      reason text, consumed bool, escalated bool)
+      reason text, consumed bool, escalated bool, outcome text, why text)
     WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE;
   END IF;
   IF _rest ? 'effects' THEN

@@ -155,7 +155,11 @@ class ApprovalRow(Struct, frozen=True):
 
 
 class ApprovalMove(Struct, frozen=True):
-    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided."""
+    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided.
+
+    ``why`` says why it is void. ``outcome`` is what has become of an approved action (``runtime.engine.ends``), and
+    ``why`` its code; both stand in the approval's row, for lists.
+    """
 
     approval_id: UUID
     status: str
@@ -164,6 +168,8 @@ class ApprovalMove(Struct, frozen=True):
     consumed: bool = False
     escalated: bool = False
     at: datetime | None = None
+    why: str | None = None
+    outcome: str | None = None
 
 
 class VoteRow(Struct, frozen=True):

@@ -197,7 +197,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         return Perform(step, p.operation, call, None)
     own = previous is not None and is_own(p.transition, step, previous)
     if previous is not None and own and not ended and previous.action_digest == authority.bound:
-        return _out(p, call, intend_again(p.transition, previous, authority.decision))
+        again = intend_again(p.transition, previous, authority.decision, authority=_other(previous, authority))
+        return _out(p, call, again)
     # A first attempt, or an attempt at another action than the failed one that held the key.
     stored = action_json(action, p.known.before)
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
@@ -235,6 +236,14 @@ def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObj
     noted |= {"approval": str(authority.approval)} if authority.approval else {}
     noted |= {"terms": authority.terms.to_json()} if authority.terms else {}
     return noted | ({IN_DOUBT: to_builtins(authority.in_doubt)} if authority.in_doubt else {})
+
+
+def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
+    """The approval of a retry and its terms, if it is another than that of the attempt before."""
+    if authority.approval is None or str(authority.approval) == previous.action.get("approval"):
+        return None
+    terms = None if authority.terms is None else authority.terms.to_json()
+    return {"approval": str(authority.approval), "terms": terms}
 
 
 def _new_life(key: str, previous: ReceiptRow) -> str:

@@ -24,7 +24,7 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.preflight import PROPOSAL
 from runtime.engine.review import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
-from runtime.requests.looking import receipt_of
+from runtime.requests.looking import became
 from runtime.store import approvals, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
@@ -47,7 +47,8 @@ class Messages(Struct, frozen=True):
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        view = approvals.card_view(stored, await receipt_of(connection, self.definitions, stored))
+        end, receipt = await became(connection, self.definitions, stored)
+        view = approvals.card_view(stored, receipt, end=end)
         post = partial(self.messenger.post_card, self.channel, view)
         update = partial(self.messenger.update_card, view=view)
         place = (self.messenger, self.channel, message, stored.approval.id)

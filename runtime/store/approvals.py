@@ -25,6 +25,7 @@ from core.terms import Terms
 from evidence.receipts import ReceiptStatus
 from runtime.engine.commit import ApprovalRow
 from runtime.engine.contributors import barred_from, told_of
+from runtime.engine.ends import End
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.pausing import Pause, keys_of
 from runtime.engine.run import RunView
@@ -83,6 +84,7 @@ class StoredApproval:
     directory_digest: str | None
     message: MessageRef | None
     paused: Mapping[str, Any]
+    outcome: str | None = None
 
 
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
@@ -137,6 +139,7 @@ def _stored(
         directory_digest=row["directory_digest"],
         message=message,
         paused=row["paused"] or {},
+        outcome=item.get("outcome"),
     )
 
 
@@ -224,10 +227,17 @@ _ENDS = {
 }
 
 
-def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "") -> CardView:
-    """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action."""
+def card_view(
+    stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "", end: End | None = None
+) -> CardView:
+    """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action.
+
+    ``end`` is what the run's fold says of it. Without one, the row and the receipt say it: the run is purged.
+    """
     approval = stored.approval
     state, detail = _state(stored, receipt if stored.consumed else None)
+    if end is not None and end.state is not CardState.PENDING:
+        state, detail = end.state, end.detail
     content = CardContent.from_json(stored.card)
     keys = keys_of(content.workflow, content.connector, approval.run_id) if state in _WAITING else []
     return CardView(
@@ -251,13 +261,14 @@ def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[C
     if status is not ApprovalStatus.APPROVED:
         return _ENDS[status], stored.reason or ""
     if receipt is None:
-        return CardState.RECORDED, stored.reason or ""
+        return CardState(stored.outcome or CardState.RECORDED), stored.reason or ""
     detail = receipt.get("resolution") or (receipt.get("error") or {}).get("message") or ""
     return _AFTER_APPROVAL[receipt["status"]], detail
 
 
 _QUESTION = f"""
 SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
+  CASE WHEN a.status = 'approved' THEN coalesce(a.outcome, 'recorded') ELSE a.status END AS outcome, a.why,
   {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
 _APPROVALS = Statement(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
   AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)

@@ -53,7 +53,9 @@ PARTS = {
     WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key;
     UPDATE approvals SET status = 'canceled', decided_at = now() WHERE run_id = _run_id AND status = 'requested'
       AND approval_id <> ALL (ARRAY(
-        SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a))""",
+        SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a));
+    UPDATE approvals SET outcome = 'canceled', why = 'canceled' WHERE run_id = _run_id AND status = 'approved'
+      AND consumed_at IS NULL AND outcome IS NULL""",
     "requeued": """UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
     WHERE run_id = _run_id AND step_key = ANY (ARRAY(SELECT jsonb_array_elements_text(_rest -> 'requeued')))""",
     "waits": """UPDATE waits SET status = r.status, context = r.context, result = r.result, parked = r.parked,
@@ -64,10 +66,11 @@ PARTS = {
     WHERE waits.wait_id = r.wait_id AND (waits.run_id = _run_id) IS TRUE AND waits.status = 'waiting'""",
     "approvals": """UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
       reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
-      consumed_at = CASE WHEN r.consumed THEN now() ELSE approvals.consumed_at END,
+      consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
+      outcome = coalesce(r.outcome, approvals.outcome), why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
       decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
     FROM rows AS r(approval_id uuid, status text, choice text,
-      reason text, consumed bool, escalated bool)
+      reason text, consumed bool, escalated bool, outcome text, why text)
     WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE""",
     "effects": """UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
       status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
