@@ -23,7 +23,7 @@ from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
 from runtime.engine import events as e
-from runtime.engine import ends, lives
+from runtime.engine import ends, lives, refusals
 from runtime.engine.agent_state import GIVEN
 from runtime.engine.commit import CommandRow, Commit, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
@@ -79,6 +79,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
+    rows.refusals = refusals.given(before, run) if rows.votes else []
     rows.extended = len(run.mutations)
     # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
@@ -275,6 +276,8 @@ class Draft:
             head=self._head,
             run=self.run.rest(),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
+            refusals={},
+            open_by={},
         )
 
 

@@ -26,7 +26,7 @@ from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
 from policy.sets import PolicySet
-from runtime.engine import ask, contributors, records
+from runtime.engine import ask, askers, contributors, records
 from runtime.engine.agent_chat import Chat
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import DENIED, ErrorClass, StepError
@@ -92,6 +92,8 @@ def judge(
     what an agent's model was shown, if the action is a call of that agent.
     """
     view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
+    if (why := askers.inactive(transition.run, transition.graph, view.directory, step.key)) is not None:
+        return deny(askers.INACTIVE, why, policy.applying(view.workflow, action.operation).policies)
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):

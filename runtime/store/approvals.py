@@ -5,7 +5,7 @@ Only the run's book tells what was asked, in the append that the approval's row 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,6 +28,7 @@ from runtime.engine.contributors import barred_from, told_of
 from runtime.engine.ends import End
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.pausing import Pause, keys_of
+from runtime.engine.refusals import Refusal
 from runtime.engine.run import RunView
 from runtime.engine.told import Diverged, check_stored, read_line
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, appends
@@ -168,6 +169,27 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
                 if isinstance(event, ApprovalRequested) and event.approval == approval_id:
                     return event
     raise Diverged(f"The book does not tell what the approval {approval_id} asks", "approvals")
+
+
+_REFUSALS = """
+SELECT f.key, f.approval_id, f.run_id, f.groups, f.askers, f.by, f.reason, f.at, f.until FROM refusals f
+WHERE f.tenant_id = $1 AND f.key = ANY ($2) AND f.until > now() ORDER BY f.at, f.approval_id"""
+_OPEN_BY = """
+SELECT asker, count(*) AS open FROM approvals WHERE tenant_id = $1 AND asker = ANY ($2) AND status = 'requested'
+GROUP BY asker"""
+
+
+async def heeded(
+    connection: Connection, tenant: str, keys: Sequence[str], askers: Sequence[str]
+) -> tuple[dict[str, list[Refusal]], dict[str, int]]:
+    """The refusals that bind under these keys, and the number of open questions of each of these askers."""
+    found: dict[str, list[Refusal]] = {}
+    for row in await connection.fetch(_REFUSALS, tenant, keys):
+        told = {name: row[name] for name in ("approval_id", "run_id", "by", "reason", "at", "until")}
+        lists = {name: tuple(row[name]) for name in ("groups", "askers")}
+        found.setdefault(row["key"], []).append(Refusal(**told, **lists))
+    counts = {row["asker"]: row["open"] for row in await connection.fetch(_OPEN_BY, tenant, askers)}
+    return found, counts
 
 
 def _approval(

@@ -22,6 +22,8 @@ from uuid import UUID
 
 import asyncpg
 
+from msgspec.structs import asdict
+
 from core.canonical import Json
 from core.db import Connection
 from core.grouping import Call, called
@@ -76,6 +78,20 @@ _COUNTED = """
   IF _rest ? 'people' THEN
     IF NOT EXISTS (SELECT FROM runs r JOIN tenants t USING (tenant_id)
         WHERE r.run_id = _run_id AND t.directory_digest = _rest ->> 'people') THEN
+      RETURN NULL;
+    END IF;
+  END IF;"""
+
+# Nobody is asked again what people have refused to whoever asks, nor more at once than their bound (``engine.attention``).
+# The caller reads the refusals and the count then, and decides again.
+_ASKS = """
+  IF _rest ? 'asks' THEN
+    IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
+          AS a(key text, asker text, most int, known jsonb)
+        WHERE r.run_id = _run_id AND (EXISTS (SELECT FROM refusals f WHERE f.tenant_id = r.tenant_id
+            AND f.key = a.key AND f.until > now() AND NOT a.known ? f.approval_id::text)
+          OR (SELECT count(*) FROM (SELECT FROM approvals o WHERE o.tenant_id = r.tenant_id AND o.asker = a.asker
+            AND o.status = 'requested' LIMIT greatest(a.most, 0)) n) >= a.most)) THEN
       RETURN NULL;
     END IF;
   END IF;"""
@@ -141,6 +157,7 @@ APPEND = "".join((
     STOP,
     _HELD,
     _COUNTED,
+    _ASKS,
     GUARD,
     _if("_lines IS NOT NULL", JOURNAL),
     _FREES_SLOT,
@@ -239,4 +256,6 @@ def rest(commit: Commit) -> dict[str, Json] | None:
         found["barrier"] = True
     if commit.people is not None:
         found["people"] = commit.people
+    if commit.asks:
+        found["asks"] = [asdict(row) for row in commit.asks]
     return found or None

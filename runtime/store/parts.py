@@ -108,16 +108,22 @@ PARTS = {
     FROM rows AS r(wait_id uuid, step_id uuid, step_key text, kind text, status text, token text,
       context jsonb, due_in float8, correlation_key text, parked bool)""",
     "new_approvals": """INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at,
-      decided_at)
+      decided_at, asker)
     SELECT r.approval_id, _run_id, its_version, its_tenant, r.step_key, r.status,
-      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END
-    FROM rows AS r(approval_id uuid, step_key text, status text, expires_in float8)""",
+      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker
+    FROM rows AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text)""",
     "votes": """INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
     SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel
     FROM rows AS r(approval_id uuid, person_id text, choice text,
       reason text, groups text[], channel text)
     ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
       groups = excluded.groups, channel = excluded.channel, voted_at = now()""",
+    "refusals": """DELETE FROM refusals WHERE tenant_id = its_tenant AND until < now();
+    INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)
+    SELECT its_tenant, r.key, r.approval_id, _run_id, r.groups, r.askers, r.by, r.reason,
+      now() + make_interval(secs => r.holds)
+    FROM rows AS r(approval_id uuid, key text, groups text[], askers text[], by text, reason text, holds float8)
+    ON CONFLICT DO NOTHING""",
     "commands": """INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
     SELECT r.command_id, its_tenant, _run_id, r.kind, r.status, r.payload, r.ordering_key
     FROM rows AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)

@@ -126,7 +126,7 @@ def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
     run.state.open = [key for key in run.state.open if key not in run.anew]
     for wait in [wait for wait in run.waits.values() if wait.step_key in run.anew]:
         run.waits[wait.wait_id] = replace(wait, left=True)
-    contributors.reopened(run.state, told.actor.kind, told.actor.id)
+    run.retried_by = contributors.reopened(run.state, told.actor.kind, told.actor.id)
 
 
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:

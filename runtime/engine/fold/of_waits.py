@@ -76,6 +76,9 @@ def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
         action=event.proposed,
         expires_in=timedelta(seconds=event.expires),
         contributors=event.contributors,
+        key=event.key,
+        asker=(event.askers or [""])[0],
+        askers=event.askers,
     )
     run.answers[event.approval] = ApprovalMove(event.approval, ApprovalStatus.REQUESTED)
     run.asked += event.kind == ApprovalKind.ACTION

@@ -1,0 +1,78 @@
+"""The people and accounts in whose name a step acts: who has asked for it, who asks now, and if they are active. Pure.
+
+A run acts for its requester. If a person goes on with the failed run, it acts for that person from then on. A step that
+somebody added acts for them as well, and so does the token that was used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from core.identity import Directory, Entry, Role, Standing
+from runtime.engine import contributors
+from runtime.engine.graph import Graph
+from runtime.engine.run import Run
+
+INACTIVE = "requester_inactive"
+
+
+def latest(run: Run) -> list[str]:
+    """The principals that ask now: the last person who went on with the run or one above it, else the requester."""
+    if run.retried_by:
+        return [run.retried_by]
+    inherited = [who for role, _, who in marks_of_run(run) if role is Role.RETRIER]
+    return inherited or [run.requested_by]
+
+
+def marks_of_run(run: Run) -> Iterator[tuple[Role, str, str]]:
+    return map(contributors.parted, run.state.shaped.get(contributors.RUN, ()))
+
+
+def everybody(run: Run) -> list[str]:
+    """All principals that have asked so far, the latest first."""
+    retriers = [who for role, _, who in marks_of_run(run) if role is Role.RETRIER]
+    return [*dict.fromkeys([*latest(run), *retriers, run.requested_by])]
+
+
+def name_of(people: Directory, who: str) -> str:
+    """The id of the person for whom a principal stands; the principal itself if the directory knows none."""
+    return people.resolve(who) or who
+
+
+def person_of(people: Directory, who: str) -> Entry | None:
+    """The active person who is this principal; None for an account of a machine, for leavers and for strangers."""
+    entry = people.entry(who)
+    return entry if entry is not None and entry.standing is Standing.PERSON else None
+
+
+def acting(run: Run, graph: Graph, key: str) -> list[tuple[str, str]]:
+    """The principals for which a step acts, each with its part in words."""
+    found = [(who, "asked for it") for who in latest(run)]
+    if not run.retried_by:
+        found += [(who, "had the token that was used") for role, _, who in marks_of_run(run) if role is Role.BEARER]
+        adder = contributors.added_by(run.state, key)
+        found += [(adder, "added this step")] if adder else []
+    return found
+
+
+def inactive(run: Run, graph: Graph, people: Directory, key: str) -> str | None:
+    """The reason why nothing may go out for this step any more; None if all for whom it acts are active.
+
+    Whom the directory does not know at all is no account that somebody has switched off.
+    """
+    for who, part in acting(run, graph, key):
+        entry = people.entry(who)
+        if entry is not None and (why := off(people, entry)) is not None:
+            remedy = "Whoever is responsible now may retry the run, which then acts for them."
+            return f"{who!r}, who {part}, {why}: nothing goes out for them any more. {remedy}"
+    return None
+
+
+def off(people: Directory, entry: Entry) -> str | None:
+    """The reason why an entry of the directory may ask for nothing; None if it is active, and its owner too."""
+    if not entry.active:
+        return "is not active any more"
+    owner = people.entries.get(entry.owner) if entry.owner is not None else None
+    if entry.owner is not None and (owner is None or not owner.active):
+        return f"belongs to {entry.owner!r}, who is not active any more"
+    return None
