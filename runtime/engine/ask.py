@@ -70,7 +70,7 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     bound, heed = question.kind is not ApprovalKind.GATE, question.heed
     if heed is not None:
         most = question.terms.most("requester") - sum(one.asker == heed.askers[0] for one in transition.rows.asks)
-        transition.rows.asks.append(refusals.ask_of(heed.key, heed.askers[0], most, heed.refused))
+        transition.rows.asks.append(refusals.ask_of(heed.key, heed.askers[0], most, view.refusals.get(heed.key, ())))
     transition.tell(
         ApprovalRequested(
             approval=approval_id,
@@ -281,8 +281,7 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
 
 def _key_of(transition: Transition, step: StepRow, question: Question) -> str:
     """The key of a gate's question: of its words and of the run's input."""
-    shown: list[Json] = [question.card.title, question.card.target, question.card.reference]
-    return refusals.key_of_gate(transition.view.workflow, step.key, shown, transition.run.trigger)
+    return refusals.key_of_gate(transition.view.workflow, step.key, question.card.title, transition.run.trigger)
 
 
 def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from approvals.model import ApprovalKind, ApprovalStatus
 from approvals.tally import plans_of
 from core.action import Action
-from core.canonical import Json, JsonObject, digest
+from core.canonical import JsonObject, digest
 from core.identity import Directory, Role
 from core.terms import REJECTION_SECONDS, Terms
 from runtime.engine import askers
@@ -52,9 +52,9 @@ def key_of_call(action: Action) -> str:
     return digest(["call", action.operation, action.input, action.target, action.system])
 
 
-def key_of_gate(workflow: str, step: str, shown: Iterable[Json], trigger: JsonObject) -> str:
+def key_of_gate(workflow: str, step: str, title: str, trigger: JsonObject) -> str:
     """The key of a gate's question: the same words at the same step about the same input."""
-    return digest(["gate", workflow, step, [*shown], trigger])
+    return digest(["gate", workflow, step, title, trigger])
 
 
 def groups_of(terms: Terms) -> frozenset[str]:
