@@ -23,6 +23,7 @@ _MAY_BE_DONE = "It was sent, and may have been done. Look before you call it aga
 _CODES = {
     "policy_denied": Came.DENIED,
     REJECTED: Came.REJECTED,
+    "requester_inactive": Came.DENIED,
     FAILED_BEFORE: Came.REFUSED,
     TOO_MANY: Came.REFUSED,
     str(Came.EXPIRED): Came.EXPIRED,

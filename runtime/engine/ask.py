@@ -25,9 +25,10 @@ from core.errors import CountersealError, ExpressionError
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
-from runtime.engine import contributors, preflight, refusals
+from runtime.engine import askers, contributors, preflight, refusals
 from runtime.engine.attention import Admitted, admitted
 from runtime.engine.commit import StepRow
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
 from runtime.engine.graph import GateNode
 from runtime.engine.instructions import Known, Next, Nonce, Over
@@ -255,6 +256,13 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
         transition.cancel_step(step)
         return Over()
     given = known.given if known.given is not None and known.given.kind is ApprovalKind.GATE else None
+    people, run = transition.view.directory, transition.run
+    if (why := askers.inactive(run, transition.graph, people, step.key)) is not None:
+        transition.rows.stop = transition.view.stop
+        if given is not None:
+            supersede(transition, step, given.approval_id, askers.INACTIVE)
+        transition.fail(step, StepError(ErrorClass.AUTHORIZATION, askers.INACTIVE, why).to_json())
+        return Over()
     try:
         question = _gate_question(transition, step, leaf)
     except CountersealError as error:

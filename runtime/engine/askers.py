@@ -13,7 +13,8 @@ from runtime.engine import contributors
 from runtime.engine.graph import Graph
 from runtime.engine.run import Run
 
-INACTIVE = "requester_inactive"
+# The decision that denies what is done for them, and the code with which its step fails.
+BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
 
 def latest(run: Run) -> list[str]:

@@ -93,7 +93,7 @@ def judge(
     """
     view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
     if (why := askers.inactive(transition.run, transition.graph, view.directory, step.key)) is not None:
-        return deny(askers.INACTIVE, why, policy.applying(view.workflow, action.operation).policies)
+        return deny(askers.BY_ACCOUNT, why, policy.applying(view.workflow, action.operation).policies)
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
@@ -139,8 +139,10 @@ def binding(action: Action, decision: Decision) -> str:
 
 
 def denied(decision: Decision) -> StepError:
-    """The error with which a step fails because policy denies what it would do."""
-    return StepError(ErrorClass.AUTHORIZATION, DENIED, " ".join(decision.reasons))
+    """The error with which a step fails because policy denies what it would do, or because its account is not active."""
+    off = any(rule.id == askers.BY_ACCOUNT for rule in decision.rules)
+    code = askers.INACTIVE if off else DENIED
+    return StepError(ErrorClass.AUTHORIZATION, code, " ".join(decision.reasons))
 
 
 def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:

@@ -61,14 +61,16 @@ def otherwise(
     return None if same else decision.outcome
 
 
-def void(transition: Transition, step: StepRow, asked: ApprovalRow) -> None:
+def void(transition: Transition, step: StepRow, asked: ApprovalRow, why: str | None = None) -> None:
     """Void the question, and tell those who were asked. The step's next worker is denied by policy, or asks anew.
+
+    ``why`` is the reason if that is not policy: who asked, or who may answer (``runtime.engine.readers``).
 
     The append is guarded by the tenant's number: if another policy has come meanwhile, that one judges instead.
     """
     wait = open_wait(transition.run, step.key)
     assert wait is not None  # an open question is what its step waits on
     transition.rows.stop = transition.view.stop
-    ask.supersede(transition, step, asked.approval_id)
+    ask.supersede(transition, step, asked.approval_id, why)
     transition.message(VOIDED, asked.approval_id, str(transition.view.stop))
     transition.resume(step, wait)

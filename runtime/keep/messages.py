@@ -21,7 +21,8 @@ from approvals.tally import current_votes
 from core.db import Connection
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
-from runtime.engine.preflight import PROPOSAL
+from runtime.engine.askers import INACTIVE
+from runtime.engine.preflight import NOBODY, PROPOSAL
 from runtime.engine.review import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
 from runtime.requests.looking import became
@@ -30,6 +31,11 @@ from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
 ANEW = "If people are still to decide it, a new card asks them; no answer to this one counts."
+
+VOID = {
+    INACTIVE: "Whoever asked for this is not active any more, so this is void.",
+    NOBODY: "Nobody who was asked may decide this any more, so this is void.",
+}
 
 
 class Messages(Struct, frozen=True):
@@ -79,7 +85,8 @@ class Messages(Struct, frozen=True):
     async def voided(self, connection: Connection, message: Message) -> Deliver:
         """Tell those who were asked, below the card, that the question is void."""
         stored = await _approval(connection, message)
-        return partial(self._below, stored, message, f"A new policy decides otherwise, so this is void. {ANEW}")
+        said = VOID.get(stored.why or "", "A new policy decides otherwise, so this is void.")
+        return partial(self._below, stored, message, f"{said} {ANEW}")
 
     async def proposal(self, connection: Connection, message: Message) -> Deliver:
         """Tell the proposer of a policy what became of it: below the card, or in private if nobody was asked."""

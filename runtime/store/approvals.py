@@ -86,6 +86,7 @@ class StoredApproval:
     message: MessageRef | None
     paused: Mapping[str, Any]
     outcome: str | None = None
+    why: str | None = None
 
 
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
@@ -141,6 +142,7 @@ def _stored(
         message=message,
         paused=row["paused"] or {},
         outcome=item.get("outcome"),
+        why=item.get("why"),
     )
 
 
