@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from core.identity import Directory, Entry, Role, Standing
+from core.identity import Directory, Entry, Kind, Role, Standing
 from runtime.engine import contributors
 from runtime.engine.graph import Graph
 from runtime.engine.run import Run
 
+# The trigger of runs that the holder of a token has started.
+OVER_HTTP = "http"
 # The decision that denies what is done for them, and the code with which its step fails.
 BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
@@ -56,14 +58,18 @@ def acting(run: Run, graph: Graph, key: str) -> list[tuple[str, str]]:
     return found
 
 
-def inactive(run: Run, graph: Graph, people: Directory, key: str) -> str | None:
+def inactive(run: Run, graph: Graph, people: Directory, key: str, trigger: str = "") -> str | None:
     """The reason why nothing may go out for this step any more; None if all for whom it acts are active.
 
     Whom the directory does not know at all is no account that somebody has switched off.
     """
     for who, part in acting(run, graph, key):
         entry = people.entry(who)
-        if entry is not None and (why := off(people, entry)) is not None:
+        # Only accounts of the directory have tokens: one that it has no more was taken out of it.
+        by_token = who.startswith(f"{Kind.BEARER}:") or (trigger == OVER_HTTP and who == run.requested_by)
+        taken_out = entry is None and by_token and people.digest
+        why = "is not in the directory any more" if taken_out else None if entry is None else off(people, entry)
+        if why is not None:
             remedy = "Whoever is responsible now may retry the run, which then acts for them."
             return f"{who!r}, who {part}, {why}: nothing goes out for them any more. {remedy}"
     return None
