@@ -19,3 +19,5 @@ CREATE POLICY tenant ON refusals TO counterseal_faces, counterseal_appender
 GRANT SELECT, INSERT, UPDATE, DELETE ON refusals TO counterseal_engine;
 GRANT SELECT ON refusals TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON refusals TO counterseal_appender;
+-- How the question's card was delivered: `posted`, `short` (Slack took only its short form) or `refused`, and why then.
+ALTER TABLE approvals ADD COLUMN card text, ADD COLUMN card_problem text;

@@ -58,7 +58,8 @@ class Messages(Struct, frozen=True):
         post = partial(self.messenger.post_card, self.channel, view)
         update = partial(self.messenger.update_card, view=view)
         place = (self.messenger, self.channel, message, stored.approval.id)
-        return _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown).deliver
+        drawing = _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown, stored.card_state)
+        return partial(_card, drawing, stored.approval.id)
 
     async def task(self, connection: Connection, message: Message) -> Deliver:
         """Post the task's message, or redraw it."""
@@ -139,7 +140,8 @@ class Messages(Struct, frozen=True):
 class _Drawing(Struct, frozen=True):
     """One post that shows the state of something: where it is, if that is ``known``, and how it is made and redrawn.
 
-    ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is.
+    ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is, ``state``
+    is what is remembered of it.
     """
 
     messenger: Messenger
@@ -150,19 +152,22 @@ class _Drawing(Struct, frozen=True):
     asked_at: datetime
     post: Callable[[str], Awaitable[PostOutcome]]
     update: Callable[[MessageRef], Awaitable[PostOutcome]]
-    shown: Callable[[Connection, UUID, MessageRef], Awaitable[None]]
+    shown: Callable[[Connection, UUID, Posted], Awaitable[None]]
+    state: str | None = None
 
     async def deliver(self) -> Result:
         """Redraw the post if there is one; post it otherwise."""
         if self.known is not None:
-            return _drawn(await self.update(self.known))
+            return self._redrawn(await self.update(self.known))
         began = self.asked_at.timestamp()
         # An earlier attempt, ours or that of a dispatcher that died, may have posted it. So may an earlier message
         # about the same, whose post is recorded nowhere. Only the first message is as old as the question.
         if self.message.attempts > 1 or self.message.created_at > began:
             match await self.messenger.find_card(self.channel, str(self.about), since=began - 60):
                 case Posted(ref):
-                    return _drawn(await self.update(ref), self._record(ref))
+                    drawn = await self.update(ref)
+                    told = Posted(ref, isinstance(drawn, Posted) and drawn.short)
+                    return _drawn(drawn, self._record(told))
                 case ports.NotPosted(text, seconds):
                     return Later(text, seconds)
                 case ports.PostRefused(_, text):
@@ -170,10 +175,27 @@ class _Drawing(Struct, frozen=True):
                 case ports.Absent():
                     pass
         posted = await self.post(str(self.about))
-        return _drawn(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
+        return _drawn(posted, self._record(posted) if isinstance(posted, Posted) else None)
 
-    def _record(self, ref: MessageRef) -> Remember:
-        return lambda connection: self.shown(connection, self.about, ref)
+    def _redrawn(self, outcome: PostOutcome) -> Result:
+        """The end of a redrawing. A card that had been refused is remembered as delivered."""
+        again = isinstance(outcome, Posted) and self.state == approvals.CARD_REFUSED
+        return _drawn(outcome, self._record(outcome) if again and isinstance(outcome, Posted) else None)
+
+    def _record(self, posted: Posted) -> Remember:
+        return lambda connection: self.shown(connection, self.about, posted)
+
+
+async def _card(drawing: _Drawing, approval_id: UUID) -> Result:
+    """Deliver a card. If it is refused, that is remembered with the question: `approval show` and `doctor` say so."""
+    result = await drawing.deliver()
+    if not isinstance(result, Undeliverable):
+        return result
+
+    async def refused(connection: Connection) -> None:
+        await approvals.refused(connection, approval_id, result.message)
+
+    return Undeliverable(result.message, refused)
 
 
 async def _approval(connection: Connection, message: Message) -> StoredApproval:

@@ -11,13 +11,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState
 from approvals.model import Approval, ApprovalKind, ApprovalStatus, CardView, Choice, Vote, VoteChannel
-from approvals.ports import MessageRef
+from approvals.ports import MessageRef, Posted
 from approvals.tally import progress
-from core.canonical import JsonObject
+from core.canonical import JsonObject, clean
 from core.db import Connection, within
 from core.errors import NotFoundError
 from core.identity import Contributor
@@ -63,7 +64,9 @@ READ_QUESTION = LOCKED.format(
 QUESTION = f"""run json, run_key bytea, state bytea, {OF_TENANT_TYPES}, firsts int[],
   lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb"""
 
-_SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
+_SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3, card = $4, card_problem = NULL WHERE approval_id = $1"
+_REFUSED = "UPDATE approvals SET card = 'refused', card_problem = $2 WHERE approval_id = $1"
+CARD_REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class StoredApproval:
     paused: Mapping[str, Any]
     outcome: str | None = None
     why: str | None = None
+    card_state: str | None = None
 
 
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
@@ -143,6 +147,7 @@ def _stored(
         paused=row["paused"] or {},
         outcome=item.get("outcome"),
         why=item.get("why"),
+        card_state=item.get("card"),
     )
 
 
@@ -152,9 +157,39 @@ async def run_of(connection: Connection, approval_id: UUID) -> UUID:
     return UUID(str(_there(row, approval_id)["run_id"]))
 
 
-async def shown(connection: Connection, approval_id: UUID, message: MessageRef) -> None:
-    """Remember where the card is."""
-    await connection.execute(_SHOWN, approval_id, message.channel, message.ts)
+async def shown(connection: Connection, approval_id: UUID, posted: Posted) -> None:
+    """Remember where the card is, and in which form."""
+    form = "short" if posted.short else "posted"
+    await connection.execute(_SHOWN, approval_id, posted.ref.channel, posted.ref.ts, form)
+
+
+async def refused(connection: Connection, approval_id: UUID, problem: str) -> None:
+    """Remember that the card was not delivered, and why. A crash before that leaves the order to be tried again."""
+    await connection.execute(_REFUSED, approval_id, clean(problem))
+
+
+class OpenQuestion(Struct, frozen=True):
+    """An open question as it was asked."""
+
+    approval_id: UUID
+    run_id: UUID
+    step_key: str
+    asked: ApprovalRequested
+
+
+async def open_questions(connection: Connection, tenant: str, most: int) -> list[OpenQuestion]:
+    """The open questions of a tenant, the oldest first. One whose run retention has emptied is left out."""
+    rows = await connection.fetch(_OPEN, tenant, most)
+    return [
+        OpenQuestion(row["approval_id"], row["run_id"], row["step_key"], question(row, row["approval_id"]))
+        for row in rows
+    ]
+
+
+async def undelivered(connection: Connection, tenant: str, most: int) -> list[tuple[UUID, UUID, str]]:
+    """The open questions whose card was not delivered: the approval, its run, and why."""
+    rows = await connection.fetch(_UNDELIVERED, tenant, most)
+    return [(row["approval_id"], row["run_id"], row["problem"]) for row in rows]
 
 
 def question(row: Any, approval_id: UUID) -> ApprovalRequested:
@@ -293,10 +328,17 @@ def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[C
 _QUESTION = f"""
 SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
   CASE WHEN a.status = 'approved' THEN coalesce(a.outcome, 'recorded') ELSE a.status END AS outcome, a.why,
+  a.card AS delivered, a.card_problem,
   {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
 _APPROVALS = Statement(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
   AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)
 ORDER BY a.created_at DESC, a.approval_id DESC LIMIT :limit""")
+_OPEN = f"""
+SELECT a.approval_id, a.run_id, a.step_key, {ASKED} FROM approvals a {ASKED_IN}
+WHERE a.tenant_id = $1 AND a.status = 'requested' ORDER BY a.approval_id LIMIT $2"""
+_UNDELIVERED = """
+SELECT a.approval_id, a.run_id, a.card_problem AS problem FROM approvals a
+WHERE a.tenant_id = $1 AND a.status = 'requested' AND a.card = 'refused' ORDER BY a.approval_id LIMIT $2"""
 _APPROVAL = Statement(f"{_QUESTION} AND a.approval_id = :approval")
 
 

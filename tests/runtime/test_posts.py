@@ -44,8 +44,8 @@ async def delivered(slack: Any, *, attempts: int = 1, later: float = 0, known: M
     """The result, and where the post is remembered to be."""
     remembered: list[Any] = []
 
-    async def shown(_: Any, about: UUID, ref: MessageRef) -> None:
-        remembered.append((about, ref))
+    async def shown(_: Any, about: UUID, posted: Posted) -> None:
+        remembered.append((about, posted.ref))
 
     message = Message(UUID(int=1), "acme", None, "card", {}, attempts, ASKED.timestamp() + later)
     drawing = messages._Drawing(slack, "C", message, ABOUT, known, ASKED, slack.post, slack.update, shown)
