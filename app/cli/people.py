@@ -62,7 +62,21 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
         return
     card = shown["card"]
     heads = {name: card[name] for name in ("title", "summary", "target", "operation", "risk", "reversible", "reverse")}
-    names = ("tier", "status", "state", "why", "detail", "delivered", "card_problem", "late", "paused", "requester", "expires_at", "digest", "masked")
+    names = (
+        "tier",
+        "status",
+        "state",
+        "why",
+        "detail",
+        "delivered",
+        "card_problem",
+        "late",
+        "paused",
+        "requester",
+        "expires_at",
+        "digest",
+        "masked",
+    )
     fields = {**heads, **{name: shown[name] for name in names}, "run": shown["run_id"], "step": shown["step"]}
     if fields["summary"] == fields["title"]:
         del fields["summary"]

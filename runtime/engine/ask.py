@@ -280,7 +280,9 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
     first = preflight.answerable(transition, step, question.terms, question.marks, known)
     if first is not None:
         return first
-    heed = admitted(transition, step, question.terms, _key_of(transition, step, question), rejected_before(transition, step))
+    heed = admitted(
+        transition, step, question.terms, _key_of(transition, step, question), rejected_before(transition, step)
+    )
     if heed is not None:
         card = replace(question.card, evidence=heed.says)
         put(transition, step, replace(question, terms=heed.terms, card=card, heed=heed), nonce())

@@ -110,7 +110,9 @@ def _open(run: Run) -> list[tuple[str, str]]:
 def _wait(transition: Transition, step: StepRow, full: str) -> None:
     """Refuse an agent's call, or let a step of the workflow wait for a slot. A crash before it leaves the lease."""
     if "/" in step.key:
-        words = f"Nobody was asked, because {full}, and no more may be. Wait for their answers before you call it again."
+        words = (
+            f"Nobody was asked, because {full}, and no more may be. Wait for their answers before you call it again."
+        )
         transition.fail(step, StepError(ErrorClass.AUTHORIZATION, TOO_MANY, words).to_json())
         return
     words = f"Nobody was asked yet, because {full}, and no more may be; it is tried again."

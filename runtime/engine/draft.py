@@ -22,8 +22,8 @@ from connectors.port import Refused
 from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
-from runtime.engine import events as e
 from runtime.engine import ends, lives, refusals
+from runtime.engine import events as e
 from runtime.engine.agent_state import GIVEN
 from runtime.engine.commit import CommandRow, Commit, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
@@ -259,7 +259,9 @@ class Draft:
         moves = {move.approval_id: move for move in self.rows.approvals}
         drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}
         for approval, end in ends.changed(self.view.run, self.run, steps).items():
-            told = replace(moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None)
+            told = replace(
+                moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None
+            )
             moves[approval] = told
             # What is being carried out is shown with its outcome: most are over at once.
             if str(approval) not in drawn and not (end.state is CardState.EXECUTING and told.consumed):

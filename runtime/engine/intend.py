@@ -92,7 +92,9 @@ def judge(
     what an agent's model was shown, if the action is a call of that agent.
     """
     view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
-    if (why := askers.inactive(transition.run, transition.graph, view.directory, step.key, view.trigger_type)) is not None:
+    if (
+        why := askers.inactive(transition.run, transition.graph, view.directory, step.key, view.trigger_type)
+    ) is not None:
         return deny(askers.BY_ACCOUNT, why, policy.applying(view.workflow, action.operation).policies)
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)
@@ -139,7 +141,7 @@ def binding(action: Action, decision: Decision) -> str:
 
 
 def denied(decision: Decision) -> StepError:
-    """The error with which a step fails because policy denies what it would do, or because its account is not active."""
+    """The error with which a step fails because policy denies what it would do, or its account is not active."""
     off = any(rule.id == askers.BY_ACCOUNT for rule in decision.rules)
     code = askers.INACTIVE if off else DENIED
     return StepError(ErrorClass.AUTHORIZATION, code, " ".join(decision.reasons))

@@ -149,8 +149,9 @@ class Run(Struct):
     ``steps`` are those that are open or belong to the current super-step, ``past`` those behind the last barrier.
     ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
-    ``retried_by`` is the principal of the last of them. ``failures`` are the failures of calls that people had approved,
-    by the call (``runtime.engine.attention``). ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
+    ``retried_by`` is the principal of the last of them. ``failures`` are those of calls that people had approved, by
+    the call (``runtime.engine.attention``).
+    ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
     again after a retry, until they are planned. ``origins`` are those of the input and of ``copied`` channels, as the
     parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
     call to the steps that were let out with it, if a rule reads that. ``opened_at`` is the time of the book's first
@@ -263,8 +264,8 @@ class RunView(Struct, frozen=True):
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
     database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
     in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
-    ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` the open questions by
-    their asker: both are read only after an append that asks was refused because of them.
+    ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` counts open
+    questions by their asker: both are read only after an append that asks was refused because of them.
     ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it.
     """
 

@@ -1,4 +1,4 @@
-"""Open questions that nobody could decide, and cards that were not delivered: what `doctor` and a publication warn of."""
+"""Open questions that nobody could decide, and cards that were not delivered: what `doctor` warns of."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Unread(Struct, frozen=True):
     why: str
 
     def __str__(self) -> str:
-        return f"Nobody can decide the open question {self.approval_id} (run {self.run_id}, step {self.step}). {self.why}"
+        return (
+            f"Nobody can decide the open question {self.approval_id} (run {self.run_id}, step {self.step}). {self.why}"
+        )
 
 
 async def unread(connection: Connection, tenant: str, people: Directory) -> list[Unread]:

@@ -222,9 +222,17 @@ async def heeded(
     """The refusals that bind under these keys, and the number of open questions of each of these askers."""
     found: dict[str, list[Refusal]] = {}
     for row in await connection.fetch(_REFUSALS, tenant, keys):
-        told = {name: row[name] for name in ("approval_id", "run_id", "by", "reason", "at", "until")}
-        lists = {name: tuple(row[name]) for name in ("groups", "askers")}
-        found.setdefault(row["key"], []).append(Refusal(**told, **lists))
+        refusal = Refusal(
+            approval_id=row["approval_id"],
+            run_id=row["run_id"],
+            groups=tuple(row["groups"]),
+            askers=tuple(row["askers"]),
+            by=row["by"],
+            reason=row["reason"],
+            at=row["at"],
+            until=row["until"],
+        )
+        found.setdefault(row["key"], []).append(refusal)
     counts = {row["asker"]: row["open"] for row in await connection.fetch(_OPEN_BY, tenant, askers)}
     return found, counts
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
-
 from msgspec.structs import asdict
 
 from core.canonical import Json
@@ -82,7 +81,7 @@ _COUNTED = """
     END IF;
   END IF;"""
 
-# Nobody is asked again what people have refused to whoever asks, nor more at once than their bound (``engine.attention``).
+# Nobody is asked again what people have refused to whoever asks, nor more at once than the bound of whoever asks.
 # The caller reads the refusals and the count then, and decides again.
 _ASKS = """
   IF _rest ? 'asks' THEN

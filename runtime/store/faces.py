@@ -42,8 +42,19 @@ FOLLOWS = frozenset({
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
 # The rows that come with such an append. Only the engine writes leases, new waits, new questions and new effects.
-PARTS = ("queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "refusals", "cancels_rest",
-    "sealed")
+PARTS = (
+    "queued",
+    "waits",
+    "commands",
+    "ledger",
+    "effects",
+    "shares",
+    "approvals",
+    "votes",
+    "refusals",
+    "cancels_rest",
+    "sealed",
+)
 
 # Refuse an append with a line that no face may write. If a line has a name twice, jsonb keeps the last one.
 _ADMIT = f"""

@@ -67,7 +67,8 @@ PARTS = {
     "approvals": """UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
       reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
       consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
-      outcome = coalesce(r.outcome, approvals.outcome), why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
+      outcome = coalesce(r.outcome, approvals.outcome),
+      why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
       decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
     FROM rows AS r(approval_id uuid, status text, choice text,
       reason text, consumed bool, escalated bool, outcome text, why text)

@@ -25,11 +25,11 @@ from core.outage import is_away, report
 from runtime.engine.commit import HELD, AskRow, Claim, StepRow
 from runtime.engine.crossing import step_order
 from runtime.engine.instructions import Known, Next, Over
+from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from runtime.engine.windows import NeedsItems
-from runtime.engine.run import RunView
 from runtime.store import approvals, claims
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load

@@ -74,5 +74,3 @@ async def test_doctor_names_questions_that_nobody_can_decide(shown: Any) -> None
     checks = await doctor.examine(shown.app.settings)
     (check,) = [one for one in checks if one.what == "questions"]
     assert (check.state, str(question) in check.detail) == (doctor.State.BROKEN, True)
-
-

@@ -158,27 +158,43 @@ class Row:
 
 ROWS = {
     "done": Row(PROBED, worked, "applied", "", "succeeded", "succeeded"),
-    "the call is refused": Row(PROBED, refused, "failed", "The input is wrong.", "failed_terminal", "failed", why="400"),
+    "the call is refused": Row(
+        PROBED, refused, "failed", "The input is wrong.", "failed_terminal", "failed", why="400"
+    ),
     "it is tried again": Row(PROBED, busy, "failed", "busy", "failed_retryable", "failed", why="not_sent"),
     "the record is gone": Row(UPDATED, gone, "failed", "no such record", "failed_terminal", why="not_found"),
     "gone, and a branch goes on": Row(BRANCH, gone, "failed", "no such record", "failed_terminal", why="not_found"),
-    "the run is canceled": Row(PROBED, cancel, "canceled", "canceled by olga: No longer needed", "canceled", why="canceled"),
+    "the run is canceled": Row(
+        PROBED, cancel, "canceled", "canceled by olga: No longer needed", "canceled", why="canceled"
+    ),
     "the run is canceled at a gate": Row(GATE, cancel, "canceled", "canceled by olga", "canceled", why="canceled"),
     "the gate goes on": Row(GATE, worked, "recorded", "", "succeeded"),
     "policy denies it": Row(
         PROBED, denied, "superseded", "Emergency.", "failed_terminal", None, "superseded", "policy_denied"
     ),
-    "the record has changed": Row(UPDATED, drifted, "superseded", "", "waiting_approval", None, "superseded", "asked_anew"),
-    "its voters have left": Row(PROBED, left, "superseded", "may not decide", "waiting_approval", None, "superseded", "votes_lost"),
-    "it is too old": Row(PROBED, worked, "superseded", "Too much time", "waiting_approval", None, "superseded", "stale", FRESH),
-    "another run had done it": Row(TICKET, worked, "applied", "had done it already", "succeeded", why="shared", policy=OF_W, before=shared),
+    "the record has changed": Row(
+        UPDATED, drifted, "superseded", "", "waiting_approval", None, "superseded", "asked_anew"
+    ),
+    "its voters have left": Row(
+        PROBED, left, "superseded", "may not decide", "waiting_approval", None, "superseded", "votes_lost"
+    ),
+    "it is too old": Row(
+        PROBED, worked, "superseded", "Too much time", "waiting_approval", None, "superseded", "stale", FRESH
+    ),
+    "another run had done it": Row(
+        TICKET, worked, "applied", "had done it already", "succeeded", why="shared", policy=OF_W, before=shared
+    ),
     "in doubt": Row(ASKED, in_doubt, "in_doubt", "", "waiting_approval", "in_doubt"),
     "in doubt, and it happened": Row(ASKED, happened, "applied", "a person said it happened", "succeeded", "succeeded"),
     "in doubt, and given up": Row(ASKED, given_up, "failed", "gave it up", "failed_terminal", "failed"),
     "begun outside": Row(CASE, worked, "executing", "still to come", "waiting", "succeeded", why="begun_outside"),
-    "not ended outside in time": Row(CASE, failed_outside, "failed", "begun outside", "failed_terminal", "succeeded", why="timed_out"),
-    "canceled outside": Row(CASE, canceled_outside, "canceled", "begun outside", "canceled", "succeeded", why="canceled"),
-}  # fmt: skip
+    "not ended outside in time": Row(
+        CASE, failed_outside, "failed", "begun outside", "failed_terminal", "succeeded", why="timed_out"
+    ),
+    "canceled outside": Row(
+        CASE, canceled_outside, "canceled", "begun outside", "canceled", "succeeded", why="canceled"
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ROWS)

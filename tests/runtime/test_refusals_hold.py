@@ -43,7 +43,11 @@ async def office(runtime: Any, *texts: str, policy: str = "") -> None:
         await runtime.publish(text)
     for person, groups in {"raj": (), "ben": (), "cy": (), "lea": ("leads",), "leo": ("leads",)}.items():
         await add_person(
-            runtime.database, "acme", person, groups, principals=(f"email:{person}@x.example", f"slack:U{person.upper()}")
+            runtime.database,
+            "acme",
+            person,
+            groups,
+            principals=(f"email:{person}@x.example", f"slack:U{person.upper()}"),
         )
     await add_person(runtime.database, "acme", "bot", owner="raj")
     await add_person(runtime.database, "acme", "robot", owner="ben")

@@ -22,7 +22,6 @@ from runtime.engine.run import Run
 from runtime.engine.states import RUN, STEP, RunEvent, RunState, StepEvent, StepState, WaitEvent, WaitKind, WaitState
 from runtime.engine.told import Told, parts
 
-
 # So many failures of one call are kept for its next card.
 FAILURES_KEPT = 20
 
@@ -69,10 +68,10 @@ def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
     step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
-    for approval, answer in run.answers.items():
-        if answer.status == ApprovalStatus.APPROVED and not answer.consumed:
-            if run.approvals[approval].step_key == step.key:
-                _failed_again(run, told, str(approval), error)
+    for move in run.answers.values():
+        unused = move.status == ApprovalStatus.APPROVED and not move.consumed
+        if unused and run.approvals[move.approval_id].step_key == step.key:
+            _failed_again(run, told, str(move.approval_id), error)
     if "/" in step.key:
         of_agents.used(run, step.key, event.usage)
         of_agents.failed(run, step.key, error)
