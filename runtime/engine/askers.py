@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from core.identity import Directory, Entry, Kind, Role, Standing
 from runtime.engine import contributors
 from runtime.engine.graph import Graph
-from runtime.engine.run import Run
+from runtime.engine.run import Run, RunView
 
 # The trigger of runs that the holder of a token has started.
 OVER_HTTP = "http"
@@ -58,15 +58,16 @@ def acting(run: Run, graph: Graph, key: str) -> list[tuple[str, str]]:
     return found
 
 
-def inactive(run: Run, graph: Graph, people: Directory, key: str, trigger: str = "") -> str | None:
-    """The reason why nothing may go out for this step any more; None if all for whom it acts are active.
+def inactive_for(view: RunView, run: Run, graph: Graph, key: str) -> str | None:
+    """The reason why nothing may go out for a step any more; None if all for whom it acts are active.
 
-    Whom the directory does not know at all is no account that somebody has switched off.
+    Whom the directory does not know at all is no account that somebody has switched off, unless it had a token.
     """
+    people = view.directory
     for who, part in acting(run, graph, key):
         entry = people.entry(who)
         # Only accounts of the directory have tokens: one that it has no more was taken out of it.
-        by_token = who.startswith(f"{Kind.BEARER}:") or (trigger == OVER_HTTP and who == run.requested_by)
+        by_token = who.startswith(f"{Kind.BEARER}:") or (view.trigger_type == OVER_HTTP and who == run.requested_by)
         taken_out = entry is None and by_token and people.digest
         why = "is not in the directory any more" if taken_out else None if entry is None else off(people, entry)
         if why is not None:

@@ -28,13 +28,8 @@ from runtime.engine.transition import Transition
 
 def gone(transition: Transition, step: StepRow, asked: ApprovalRow) -> str | None:
     """The code of the reason why the question is void; None if it may stay."""
-    people = transition.view.directory
-    of_doubt = asked.kind == ApprovalKind.IN_DOUBT
-    if (
-        not of_doubt
-        and askers.inactive(transition.run, transition.graph, people, step.key, transition.view.trigger_type)
-        is not None
-    ):
+    place = (transition.view, transition.run, transition.graph, step.key)
+    if asked.kind != ApprovalKind.IN_DOUBT and askers.inactive_for(*place) is not None:
         return askers.INACTIVE
     return NOBODY if unread(transition, asked) is not None else None
 
