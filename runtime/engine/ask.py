@@ -256,7 +256,7 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
         transition.cancel_step(step)
         return Over()
     given = known.given if known.given is not None and known.given.kind is ApprovalKind.GATE else None
-    if (why := askers.inactive_for(transition.view, transition.run, transition.graph, step.key)) is not None:
+    if (why := askers.inactive_for(transition.view, transition.run, step.key)) is not None:
         transition.rows.stop = transition.view.stop
         if given is not None:
             supersede(transition, step, given.approval_id, askers.INACTIVE)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from core.identity import Directory, Entry, Kind, Role, Standing
 from runtime.engine import contributors
-from runtime.engine.graph import Graph
 from runtime.engine.run import Run, RunView
 
 # The trigger of runs that the holder of a token has started.
@@ -19,22 +18,29 @@ OVER_HTTP = "http"
 BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
 
-def latest(run: Run) -> list[str]:
-    """The principals that ask now: the last person who went on with the run or one above it, else the requester."""
+def latest(run: Run, key: str) -> list[str]:
+    """The principals that ask now: who added the step, else who went on with the run last, else its requester.
+
+    In a run within another, those who did that to the run above ask.
+    """
+    node = key.partition("/")[0].rpartition(".")[2]
+    if node in run.adders:
+        return [run.adders[node]]
     if run.retried_by:
         return [run.retried_by]
-    inherited = [who for role, _, who in marks_of_run(run) if role is Role.RETRIER]
-    return inherited or [run.requested_by]
+    above = [who for role, _, who in marks_of_run(run) if role in (Role.RETRIER, Role.STEP_ADDER)]
+    return above or [run.requested_by]
 
 
 def marks_of_run(run: Run) -> Iterator[tuple[Role, str, str]]:
+    """The parts of those who shaped the run as a whole."""
     return map(contributors.parted, run.state.shaped.get(contributors.RUN, ()))
 
 
-def everybody(run: Run) -> list[str]:
+def everybody(run: Run, key: str) -> list[str]:
     """All principals that have asked so far, the latest first."""
-    retriers = [who for role, _, who in marks_of_run(run) if role is Role.RETRIER]
-    return [*dict.fromkeys([*latest(run), *retriers, run.requested_by])]
+    others = [who for role, _, who in marks_of_run(run) if role in (Role.RETRIER, Role.STEP_ADDER)]
+    return [*dict.fromkeys([*latest(run, key), *others, run.requested_by])]
 
 
 def name_of(people: Directory, who: str) -> str:
@@ -48,23 +54,21 @@ def person_of(people: Directory, who: str) -> Entry | None:
     return entry if entry is not None and entry.standing is Standing.PERSON else None
 
 
-def acting(run: Run, graph: Graph, key: str) -> list[tuple[str, str]]:
+def acting(run: Run, key: str) -> list[tuple[str, str]]:
     """The principals for which a step acts, each with its part in words."""
-    found = [(who, "asked for it") for who in latest(run)]
+    found = [(who, "asked for it") for who in [*latest(run, key), run.retried_by or run.requested_by]]
     if not run.retried_by:
         found += [(who, "had the token that was used") for role, _, who in marks_of_run(run) if role is Role.BEARER]
-        adder = contributors.added_by(run.state, key)
-        found += [(adder, "added this step")] if adder else []
-    return found
+    return [*dict.fromkeys(found)]
 
 
-def inactive_for(view: RunView, run: Run, graph: Graph, key: str) -> str | None:
+def inactive_for(view: RunView, run: Run, key: str) -> str | None:
     """The reason why nothing may go out for a step any more; None if all for whom it acts are active.
 
     Whom the directory does not know at all is no account that somebody has switched off, unless it had a token.
     """
     people = view.directory
-    for who, part in acting(run, graph, key):
+    for who, part in acting(run, key):
         entry = people.entry(who)
         # Only accounts of the directory have tokens: one that it has no more was taken out of it.
         by_token = who.startswith(f"{Kind.BEARER}:") or (view.trigger_type == OVER_HTTP and who == run.requested_by)

@@ -49,7 +49,7 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
     """
     view, run = transition.view, transition.run
     found = refusals.binding(view.refusals.get(key, ()), terms, view.now)
-    if (error := refusals.barred(found, run, view.directory)) is not None:
+    if (error := refusals.barred(found, run, step.key, view.directory)) is not None:
         told = PreflightFailed(Check.REFUSED, None, view.directory.digest, [one.told() for one in found])
         _refuse(transition, step, told, error)
         return None
@@ -60,7 +60,7 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
         words = f"Nobody was asked: the same call was approved before, and failed {len(anew)} times. {said(failed)}"
         _refuse(transition, step, told, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
         return None
-    who = [askers.name_of(view.directory, one) for one in askers.everybody(run)]
+    who = [askers.name_of(view.directory, one) for one in askers.everybody(run, step.key)]
     if (full := _full(transition, step, terms, who[0])) is not None:
         _wait(transition, step, full)
         return None

@@ -59,11 +59,12 @@ def opened(state: State, marks: Iterable[str]) -> None:
     _add(state, RUN, marks)
 
 
-def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
-    """Mark steps that were added to the graph with the actor of this kind and name who added them."""
+def added(state: State, steps: Iterable[Json], kind: str, name: str) -> str:
+    """Mark steps that were added to the graph with the actor of this kind and name who added them. Returns them."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     for step in steps:
         _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
+    return principal
 
 
 def reopened(state: State, kind: str, name: str) -> str:

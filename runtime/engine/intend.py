@@ -92,7 +92,7 @@ def judge(
     what an agent's model was shown, if the action is a call of that agent.
     """
     view, writes, state = transition.view, transition.run.writes - counted, transition.run.state
-    if (why := askers.inactive_for(view, transition.run, transition.graph, step.key)) is not None:
+    if (why := askers.inactive_for(view, transition.run, step.key)) is not None:
         return deny(askers.BY_ACCOUNT, why, policy.applying(view.workflow, action.operation).policies)
     caps = [cap for cap in (view.writes_max, workflow.writes_max) if cap is not None]
     transition.rows.writes_max = min(caps, default=None)

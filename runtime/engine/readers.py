@@ -28,7 +28,7 @@ from runtime.engine.transition import Transition
 
 def gone(transition: Transition, step: StepRow, asked: ApprovalRow) -> str | None:
     """The code of the reason why the question is void; None if it may stay."""
-    place = (transition.view, transition.run, transition.graph, step.key)
+    place = (transition.view, transition.run, step.key)
     if asked.kind != ApprovalKind.IN_DOUBT and askers.inactive_for(*place) is not None:
         return askers.INACTIVE
     return NOBODY if unread(transition, asked) is not None else None

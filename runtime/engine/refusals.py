@@ -69,10 +69,10 @@ def binding(known: Iterable[Refusal], terms: Terms, now: datetime) -> list[Refus
     return sorted(found, key=lambda one: (one.at, one.approval_id))
 
 
-def barred(found: list[Refusal], run: Run, people: Directory) -> StepError | None:
+def barred(found: list[Refusal], run: Run, key: str, people: Directory) -> StepError | None:
     """The error with which a step fails at once; None if another person than those who were refused asks now."""
     refused = {who for one in found for who in one.askers}
-    now = [askers.person_of(people, who) for who in askers.latest(run)]
+    now = [askers.person_of(people, who) for who in askers.latest(run, key)]
     if not found or any(one is not None and one.id not in refused for one in now):
         return None
     names = " and ".join(sorted(refused)) or "nobody known"

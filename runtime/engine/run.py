@@ -149,7 +149,8 @@ class Run(Struct):
     ``steps`` are those that are open or belong to the current super-step, ``past`` those behind the last barrier.
     ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
-    ``retried_by`` is the principal of the last of them. ``failures`` are those of calls that people had approved, by
+    ``retried_by`` is the principal of the last of them, ``adders`` are those who have added steps since, by step.
+    ``failures`` are those of calls that people had approved, by
     the call (``runtime.engine.attention``).
     ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
     again after a retry, until they are planned. ``origins`` are those of the input and of ``copied`` channels, as the
@@ -179,6 +180,7 @@ class Run(Struct):
     reopened: int = 0
     held_open: bool = False
     retried_by: str = ""
+    adders: dict[str, str] = field(default_factory=dict)
     failures: dict[str, list[JsonObject]] = field(default_factory=dict)
     anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
@@ -238,7 +240,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times", "anew", "spoken", "same", "failures",
+    "mutations", "times", "anew", "spoken", "same", "failures", "adders",
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from runtime.requests.steering import cancel_run
 from runtime.requests.voting import Voting
 from runtime.store import approvals
 from tests.runtime.test_again import ASKED, DENY, PROBED, STEPS, UPDATED, approved_by, begun
+from tests.runtime.test_agents import APPROVAL
+from tests.support.agents import agent, call, calls, says
 from tests.support.people import leave_group
 
 pytestmark = pytest.mark.req("O-3")
@@ -217,6 +219,21 @@ async def test_an_end_has_its_status_and_its_card(runtime: Any, name: str) -> No
     assert stored["outcome"] == (row.state if row.approval == "approved" else row.approval)
     quiet = row.state in ("recorded", "executing")
     assert quiet or len(await runtime.books.commands(kind="card")) > drawn
+
+
+async def test_an_approved_call_of_an_agent_that_is_over_is_canceled(agents: Any) -> None:
+    runtime = agents.runtime
+    turn = calls(call("probe_effect_apply", {"name": "a"}, "one"))
+    await agents.go(turn, says("Never."), policy=APPROVAL, workflow=agent(beside="timeout: P1D"))
+    question = await runtime.question()
+    await runtime.person("olga", ("owners", "leads", "desk"))
+    assert (await runtime.vote("olga", "approve")).counted
+    await runtime.trouble.make_waits_due("agent")
+    await runtime.sweep()
+    await runtime.go_on()
+    assert runtime.outside.effects == []
+    view, stored = await card(runtime, question), await row_of(runtime, question)
+    assert (str(view.state), stored["outcome"], stored["why"]) == ("canceled", "canceled", "canceled")
 
 
 UNASKED = {"requested", "rejected", "expired", "canceled"}  # no approved action: the tests of votes have these

@@ -14,6 +14,7 @@ from evidence.signing import FileSigner
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.starting import StartRequest, start_named
+from runtime.requests.steering import Extending
 from tests.runtime.test_again import approved_by
 from tests.support.people import add_person
 
@@ -143,6 +144,21 @@ async def test_it_binds_at_every_door_of_the_tenant(runtime: Any, door: str) -> 
     if not asks:
         assert await runtime.status(run_id) == "failed_terminal"
     assert runtime.outside.effects == []
+
+
+async def test_whoever_was_refused_does_not_ask_again_by_adding_a_step_to_the_run_of_another(runtime: Any) -> None:
+    waits = "workflow: waits\nversion: 1\nsteps:\n  - {id: w, wait: {signal: go, correlate: x}}\n"
+    await office(runtime, PAY, waits)
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    run_id = await started(runtime, "ben", "2", "waits")
+    step = {"id": "z", "needs": [], "do": "probe.effect.apply", "with": {"name": "a", "amount": 5}}
+    version = (await runtime.books.run(run_id)).version
+    extending = Extending(runtime.faces, runtime.definitions)
+    await extending.extend("acme", run_id, Actor("person", "raj"), {"steps": [step]}, version)
+    await runtime.go_on()
+    assert await asked(runtime) == []
+    assert await runtime.status(run_id) == "failed_terminal"
 
 
 async def test_it_binds_in_its_own_tenant_only(runtime: Any) -> None:
