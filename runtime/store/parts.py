@@ -44,10 +44,10 @@ _MOVED_ON = "RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_v
 # step, so the table makes them unique (Q-14). An append that moves an effect holds its key. One that begins an effect
 # finds the key free, or takes it from an attempt that certainly failed. If somebody else has taken it meanwhile, the
 # insert fails and with it the append: nothing is performed. An outcome never meets that, because nobody takes a key
-# from an attempt that may have had its effect. A rejection that binds is written with the vote that gives it, and what
-# became of an approved action with the end of its step: a crash leaves both or neither. A crash leaves the row and the event that moves it, or neither. An
-# update finds each row by its whole key, because the planner takes ``rows`` for a hundred, and cannot know how many
-# rows the table has.
+# from an attempt that may have had its effect. A crash leaves the row and the event that moves it, or neither; so a
+# rejection that binds comes with its vote, and what became of an approved action with the end of its step. An update
+# finds each row by its whole key, because the planner takes ``rows`` for a hundred, and cannot know how many rows the
+# table has.
 PARTS = {
     "cancels_rest": """DELETE FROM queue USING (
       SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id FOR UPDATE SKIP LOCKED) AS u
