@@ -67,7 +67,7 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
     ours = {one.approval_id for one in found}
     told_here = "" if any(one in ours for one in run.answers) else before
     says = " ".join(filter(None, (refusals.words(found, view.directory), told_here, said(failed))))
-    return Admitted(key, refusals.strict(terms, found), [*dict.fromkeys(who)], found, failed, says)
+    return Admitted(key, refusals.strict(terms) if found else terms, [*dict.fromkeys(who)], found, failed, says)
 
 
 def _refuse(transition: Transition, step: StepRow, told: PreflightFailed, error: StepError) -> None:

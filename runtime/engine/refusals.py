@@ -91,10 +91,18 @@ def words(found: Iterable[Refusal], people: Directory) -> str:
     return " ".join(said)
 
 
-def strict(terms: Terms, found: list[Refusal]) -> Terms:
-    """The terms of a question that was refused before: whoever asks for it never decides it, whatever policy allows."""
-    kept = tuple(role for role in terms.allow if role not in (Role.REQUESTER, Role.RETRIER, Role.BEARER))
-    return replace(terms, allow=kept) if found else terms
+# Whoever asks for what was refused before never decides it, whatever policy allows.
+_ASKING = (Role.REQUESTER, Role.RETRIER, Role.BEARER, Role.STEP_ADDER)
+
+
+def strict(terms: Terms) -> Terms:
+    """The terms of a question that was refused before."""
+    return replace(terms, allow=tuple(role for role in terms.allow if role not in _ASKING))
+
+
+def fits(asked: Terms, terms: Terms) -> bool:
+    """True if a question with these terms was asked on policy's ``terms``, maybe after a refusal."""
+    return asked in (terms, strict(terms))
 
 
 def ask_of(key: str, asker: str, most: int, found: Iterable[Refusal]) -> AskRow:

@@ -12,10 +12,11 @@ from typing import Any
 from approvals.model import ApprovalKind
 from connectors.port import Before
 from connectors.proposal import SYSTEM, rebuilt_action
+from core.terms import Terms
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
-from runtime.engine import ask
+from runtime.engine import ask, refusals
 from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.instructions import last_receipt, open_wait
@@ -57,7 +58,9 @@ def otherwise(
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
         return decision.outcome
-    same = decision.approval.to_json() == asked.terms if again else binding(action, decision) == asked.action_digest
+    same = binding(action, decision) == asked.action_digest
+    if again:
+        same = refusals.fits(Terms.from_json(asked.terms), decision.approval)
     return None if same else decision.outcome
 
 
