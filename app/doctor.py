@@ -25,7 +25,8 @@ from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
-from runtime.store import bundles, documents, inbox, tenants, unavailable
+from runtime.requests.unread import Unread, unread
+from runtime.store import approvals, bundles, documents, inbox, tenants, unavailable
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20
@@ -113,11 +114,15 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         held = await pausing.listed(connection, tenant)
         unusable = await unavailable.listed(connection, tenant)
         waiting = [one for one in await documents.workflow_versions(connection, tenant) if one.waits_for]
+        lost = await unread(connection, tenant, await tenants.directory(connection, tenant))
+        unshown = await approvals.undelivered(connection, tenant, RUNS_SHOWN)
     if not found:
         words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
         yield Check("tenant", State.BROKEN, words)
         return
     for check in _evidence(refused):
+        yield check
+    for check in _questions(lost, unshown):
         yield check
     for pause in held:
         command = f"counterseal resume {pause.what} {pause.name}".strip()
@@ -141,6 +146,19 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
     for workflow, number, reason, at in unstarted:
         words = f"version {number} could not be started by the event of {at:%Y-%m-%d %H:%M:%SZ}: {reason}"
         yield Check(f"trigger of {workflow}", State.WARNING, words)
+
+
+def _questions(lost: Sequence[Unread], unshown: Sequence[tuple[UUID, UUID, str]]) -> Iterator[Check]:
+    """Report open questions that wait in vain: nobody can decide them, or nobody was shown their card."""
+    if not lost and not unshown:
+        yield Check("questions", State.OK, "every open one can be decided, and no card of one was refused")
+    for one in lost[:RUNS_SHOWN]:
+        yield Check("questions", State.BROKEN, str(one))
+    if more := len(lost[RUNS_SHOWN:]):
+        yield Check("questions", State.BROKEN, f"and {more} more that nobody can decide")
+    for approval_id, run_id, why in unshown:
+        words = f"the card of the open question {approval_id} (run {run_id}) was not delivered: {why}"
+        yield Check("cards", State.BROKEN, f"{words} `counterseal approval show {approval_id}` shows the question.")
 
 
 def _evidence(refused: Sequence[tuple[UUID, str]]) -> Iterator[Check]:

@@ -25,7 +25,20 @@ from runtime.store.tasks import StoredTask
 
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
 _SHOWN = (
-    *("approval_id", "run_id", "kind", "status", "tier", "requester", "choice", "reason"),
+    *(
+        "approval_id",
+        "run_id",
+        "kind",
+        "status",
+        "tier",
+        "requester",
+        "choice",
+        "reason",
+        "outcome",
+        "why",
+        "delivered",
+        "card_problem",
+    ),
     *("created_at", "expires_at", "decided_at"),
 )
 

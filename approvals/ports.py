@@ -23,9 +23,10 @@ class MessageRef(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """The message exists."""
+    """The message exists. ``short``: the messenger took only its short form, which shows nothing of the request."""
 
     ref: MessageRef
+    short: bool = False
 
 
 class NotPosted(Struct, frozen=True):

@@ -12,6 +12,10 @@ from core.canonical import JsonObject
 from core.identity import Role
 
 FRESH_SECONDS = 24 * 3600
+# The time for which a rejection binds, unless policy names another.
+REJECTION_SECONDS = 24 * 3600
+# The bounds of open questions and of calls that fail again, unless policy names others (``Terms``).
+QUESTIONS = {"turn": 5, "run": 20, "requester": 100, "failed": 3}
 
 
 class Tier(StrEnum):
@@ -84,7 +88,9 @@ class Terms(Struct, frozen=True):
     ``two_person`` asks for at least two people, each of whom fills one seat only. Nobody who shaped the action decides
     on it, except in a role that ``allow`` lists. ``expires_seconds`` None means that the question waits until it is
     decided or canceled. ``remind_seconds`` count from the request. An approval that is not used within
-    ``fresh_seconds`` is void.
+    ``fresh_seconds`` is void. A rejection binds for ``rejection_seconds``; ``questions`` bounds what is asked:
+    open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
+    have ``failed`` before nobody is asked about it any more.
     """
 
     tier: Tier
@@ -96,13 +102,24 @@ class Terms(Struct, frozen=True):
     remind_seconds: tuple[int, ...] = ()
     escalate: Escalation | None = None
     fresh_seconds: int = FRESH_SECONDS
+    rejection_seconds: int | None = None
+    questions: dict[str, int] | None = None
+
+    def most(self, what: str) -> int:
+        """The bound of this name."""
+        return (self.questions or {}).get(what, QUESTIONS[what])
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value; it is stored with the approval."""
         stored: JsonObject = json.decode(json.encode(self, order="deterministic"))
-        return stored
+        # Terms from before there were these have the same digest as ever.
+        return {name: value for name, value in stored.items() if value is not None or name not in _LATER}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Terms:
         """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
         return convert(value, cls)
+
+
+# Left out of the stored form while nobody has set them.
+_LATER = frozenset({"rejection_seconds", "questions"})

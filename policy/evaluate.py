@@ -8,6 +8,7 @@ be read. The content of a policy or an action never raises.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -17,7 +18,7 @@ from core.action import Action
 from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.identity import Role
-from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
+from core.terms import REJECTION_SECONDS, Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
 from policy.facts import AGENT, EXTENSION, PUBLISHED, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleDocument, Ruling
@@ -229,7 +230,26 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
         remind_seconds=tuple(int(remind.total_seconds()) for remind in sorted(reminders)),
         escalate=escalate,
         fresh_seconds=int(min(document.fresh_for for document in documents).total_seconds()),
+        rejection_seconds=_held(documents),
+        questions=_bounds(documents),
     )
+
+
+def _held(documents: Sequence[RuleDocument]) -> int | None:
+    """The longest time for which a rejection binds by any of the rules; None if none of them names one."""
+    named = [document.rejection.holds for document in documents if document.rejection is not None]
+    usual = [timedelta(seconds=REJECTION_SECONDS)] if len(named) < len(documents) else []
+    return int(max([*named, *usual]).total_seconds()) if named else None
+
+
+def _bounds(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
+    """The smallest bound of each name that the rules set."""
+    found: dict[str, int] = {}
+    for document in documents:
+        for name, most in (document.questions.model_dump() if document.questions is not None else {}).items():
+            if most is not None:
+                found[name] = min(most, found.get(name, most))
+    return found or None
 
 
 def quorums(approvers: Iterable[Approver]) -> tuple[GroupQuorum, ...]:

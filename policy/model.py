@@ -83,8 +83,24 @@ class InDoubt(_Part):
     approvers: Annotated[tuple[Approver, ...], Field(min_length=1)]
 
 
+class Rejection(_Part):
+    """The time for which a rejection binds: nobody who was refused asks for the same again."""
+
+    holds: Duration
+
+
+class Questions(_Part):
+    """Bounds of questions: open ones of an agent's turn, of a run, of a requester; and approved calls that failed."""
+
+    turn: Annotated[int, Field(ge=1, le=1000)] | None = None
+    run: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    requester: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    failed: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
+    "rejection", "questions",
 )  # fmt: skip
 
 
@@ -108,6 +124,8 @@ class RuleDocument(_Part):
     fresh_for: Duration = FRESH_DEFAULT
     remind: tuple[Duration, ...] = ()
     escalate: Escalate | None = None
+    rejection: Rejection | None = None
+    questions: Questions | None = None
     in_doubt: InDoubt | None = None
     because: Text | None = None
 

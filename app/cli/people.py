@@ -45,7 +45,7 @@ async def approval_list(
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await approvals.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
     rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in found]
-    columns = ("approval_id", "title", "kind", "tier", "requester", "status", "expires_at")
+    columns = ("approval_id", "title", "kind", "tier", "requester", "status", "outcome", "expires_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
 
 
@@ -62,7 +62,21 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
         return
     card = shown["card"]
     heads = {name: card[name] for name in ("title", "summary", "target", "operation", "risk", "reversible", "reverse")}
-    names = ("tier", "status", "state", "detail", "late", "paused", "requester", "expires_at", "digest", "masked")
+    names = (
+        "tier",
+        "status",
+        "state",
+        "why",
+        "detail",
+        "delivered",
+        "card_problem",
+        "late",
+        "paused",
+        "requester",
+        "expires_at",
+        "digest",
+        "masked",
+    )
     fields = {**heads, **{name: shown[name] for name in names}, "run": shown["run_id"], "step": shown["step"]}
     if fields["summary"] == fields["title"]:
         del fields["summary"]

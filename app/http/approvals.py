@@ -52,13 +52,22 @@ class GroupOut(BaseModel):
 
 
 class ApprovalOut(BaseModel):
-    """One question; ``masked`` says that sensitive values of the card are hidden from this token."""
+    """One question; ``masked`` says that sensitive values of the card are hidden from this token.
+
+    ``outcome`` is what has become of it: of an approved action ``recorded``, ``executing``, ``applied``, ``failed``,
+    ``in_doubt`` or ``canceled``, of any other its status. ``why`` is a code that says why. ``delivered`` says how its
+    card was delivered: ``posted``, ``short`` (Slack took only its short form), ``refused`` (``card_problem`` says why).
+    """
 
     approval_id: UUID
     run_id: UUID
     step: str
     kind: str
     status: str
+    outcome: str
+    why: str | None
+    delivered: str | None
+    card_problem: str | None
     tier: str
     requester: str
     digest: str

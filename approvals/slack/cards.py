@@ -72,6 +72,13 @@ class Rendered(Struct, frozen=True):
     complete: bool
 
 
+def render_short(view: CardView) -> Rendered:
+    """Draw a card of our own words alone, for a request of which Slack takes no card: *Review* shows all of it."""
+    words = "*Slack did not take the whole card.* Nothing of the request is shown here; *Review* shows all of it."
+    body = [section(f"{words} Risk *{view.content.risk}*.")]
+    return Rendered(heading(view), [header(heading(view)), *body, *_buttons(view, complete=False)], complete=False)
+
+
 def render(view: CardView) -> Rendered:
     """Draw the card in its current state."""
     masked = bool(view.content.sensitive)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
 from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import CardView, TaskView
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from approvals.slack.blocks import plain_sections, shown, visible
 from approvals.slack.calls import Answered, call
-from approvals.slack.cards import Rendered, render
+from approvals.slack.cards import Rendered, render, render_short
 from approvals.slack.tasks import render as render_task
 from core.errors import ConfigurationError
 
 EVENT_TYPE = "counterseal_approval"
+# Slack's names for a message that it does not take for what is in it.
+_TOO_MUCH = frozenset({
+    "invalid_blocks", "invalid_blocks_format", "invalid_arguments", "msg_too_long", "msg_blocks_too_long",
+    "too_many_blocks", "no_text", "invalid_attachments",
+})  # fmt: skip
 _PAGE_MESSAGES = 200
 _PAGES_MAX = 25
 _SINCE_MARGIN_SECONDS = 60.0  # allowed difference between the database's clock and Slack's
@@ -36,11 +42,19 @@ class SlackMessenger:
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
-        return await self._post(channel, render(view), key)
+        posted = await self._post(channel, render(view), key)
+        if not _too_much(posted):
+            return posted
+        posted = await self._post(channel, render_short(view), key)
+        return replace(posted, short=True) if isinstance(posted, Posted) else posted
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Always sends blocks: without them Slack would keep the old ones with their buttons."""
-        return await self._update(ref, render(view))
+        drawn = await self._update(ref, render(view))
+        if not _too_much(drawn):
+            return drawn
+        drawn = await self._update(ref, render_short(view))
+        return replace(drawn, short=True) if isinstance(drawn, Posted) else drawn
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
         """Post the task like a card; ``find_card`` finds it by ``key``."""
@@ -115,6 +129,11 @@ def _posted(answer: Answered | NotPosted | PostInDoubt | PostRefused, channel: s
         return PostInDoubt("Slack's answer has no timestamp of the message")
     # A direct message is sent to a user id. Slack answers with the id of its D… channel, which updates need.
     return Posted(MessageRef(str(answer.get("channel") or channel), ts))
+
+
+def _too_much(outcome: PostOutcome) -> bool:
+    """True if Slack refused the card for what it holds: a short form may be taken."""
+    return isinstance(outcome, PostRefused) and outcome.code in _TOO_MUCH
 
 
 def _key_of(message: dict[str, Any]) -> str | None:

@@ -37,6 +37,16 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
+  IF _rest ? 'asks' THEN
+    IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
+          AS a(key text, asker text, most int, known jsonb)
+        WHERE r.run_id = _run_id AND (EXISTS (SELECT FROM refusals f WHERE f.tenant_id = r.tenant_id
+            AND f.key = a.key AND f.until > now() AND NOT a.known ? f.approval_id::text)
+          OR (SELECT count(*) FROM (SELECT FROM approvals o WHERE o.tenant_id = r.tenant_id AND o.asker = a.asker
+            AND o.status = 'requested' LIMIT greatest(a.most, 0)) n) >= a.most)) THEN
+      RETURN NULL;
+    END IF;
+  END IF;
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
     executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
     audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
@@ -97,6 +107,8 @@ BEGIN
     UPDATE approvals SET status = 'canceled', decided_at = now() WHERE run_id = _run_id AND status = 'requested'
       AND approval_id <> ALL (ARRAY(
         SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a));
+    UPDATE approvals SET outcome = 'canceled', why = 'canceled' WHERE run_id = _run_id AND status = 'approved'
+      AND consumed_at IS NULL AND outcome IS NULL;
   END IF;
   IF _rest ? 'requeued' THEN
     UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
@@ -113,10 +125,12 @@ BEGIN
   IF _rest ? 'approvals' THEN
     UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
       reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
-      consumed_at = CASE WHEN r.consumed THEN now() ELSE approvals.consumed_at END,
+      consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
+      outcome = coalesce(r.outcome, approvals.outcome),
+      why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
       decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
     FROM jsonb_to_recordset(_rest -> 'approvals') AS r(approval_id uuid, status text, choice text,
-      reason text, consumed bool, escalated bool)
+      reason text, consumed bool, escalated bool, outcome text, why text)
     WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE;
   END IF;
   IF _rest ? 'effects' THEN
@@ -166,10 +180,10 @@ BEGIN
   END IF;
   IF _rest ? 'new_approvals' THEN
     INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at,
-      decided_at)
+      decided_at, asker)
     SELECT r.approval_id, _run_id, its_version, its_tenant, r.step_key, r.status,
-      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END
-    FROM jsonb_to_recordset(_rest -> 'new_approvals') AS r(approval_id uuid, step_key text, status text, expires_in float8);
+      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker
+    FROM jsonb_to_recordset(_rest -> 'new_approvals') AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text);
   END IF;
   IF _rest ? 'votes' THEN
     INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
@@ -178,6 +192,14 @@ BEGIN
       reason text, groups text[], channel text)
     ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
       groups = excluded.groups, channel = excluded.channel, voted_at = now();
+  END IF;
+  IF _rest ? 'refusals' THEN
+    DELETE FROM refusals WHERE tenant_id = its_tenant AND until < now();
+    INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)
+    SELECT its_tenant, r.key, r.approval_id, _run_id, r.groups, r.askers, r.by, r.reason,
+      now() + make_interval(secs => r.holds)
+    FROM jsonb_to_recordset(_rest -> 'refusals') AS r(approval_id uuid, key text, groups text[], askers text[], by text, reason text, holds float8)
+    ON CONFLICT DO NOTHING;
   END IF;
   IF _rest ? 'commands' THEN
     INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
@@ -249,7 +271,7 @@ BEGIN
     WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed,wait.postponed}'::text[])) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,cancels_rest,sealed,family}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,refusals,cancels_rest,sealed,family}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
   IF _answers IS NOT NULL THEN

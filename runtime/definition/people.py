@@ -55,11 +55,15 @@ class PersonDocument(PrincipalsDocument):
 
 
 class ServiceAccountDocument(PrincipalsDocument):
-    """A machine that acts, such as an integration user. It counts as its owner wherever people are told apart."""
+    """A machine that acts, such as an integration user. It counts as its owner wherever people are told apart.
+
+    If it is not `active`, it has no token that is good, and nothing goes out of what it has asked for.
+    """
 
     id: PersonName
     owner: PersonName
     name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    active: bool = True
 
 
 class DirectoryDocument(DocumentPart):
@@ -83,7 +87,7 @@ class DirectoryDocument(DocumentPart):
             for one in self.people
         ]
         machines = [
-            Entry(one.id, one.name or one.id, principals=one.principals, owner=one.owner)
+            Entry(one.id, one.name or one.id, one.active, principals=one.principals, owner=one.owner)
             for one in self.service_accounts
         ]
         return (*people, *machines)

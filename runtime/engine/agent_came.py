@@ -5,7 +5,7 @@ from __future__ import annotations
 from connectors.disclosure import resolved
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine.agent_state import Came
-from runtime.engine.errors import REJECTED, ErrorClass
+from runtime.engine.errors import FAILED_BEFORE, REJECTED, TOO_MANY, ErrorClass
 from runtime.engine.states import WaitState
 
 # Longer results are cut, and say so.
@@ -23,6 +23,9 @@ _MAY_BE_DONE = "It was sent, and may have been done. Look before you call it aga
 _CODES = {
     "policy_denied": Came.DENIED,
     REJECTED: Came.REJECTED,
+    "requester_inactive": Came.DENIED,
+    FAILED_BEFORE: Came.REFUSED,
+    TOO_MANY: Came.REFUSED,
     str(Came.EXPIRED): Came.EXPIRED,
     str(WaitState.TIMED_OUT): Came.EXPIRED,
 }

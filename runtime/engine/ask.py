@@ -25,8 +25,10 @@ from core.errors import CountersealError, ExpressionError
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
-from runtime.engine import contributors, preflight
+from runtime.engine import askers, contributors, preflight, refusals
+from runtime.engine.attention import Admitted, admitted
 from runtime.engine.commit import StepRow
+from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
 from runtime.engine.graph import GateNode
 from runtime.engine.instructions import Known, Next, Nonce, Over
@@ -38,7 +40,10 @@ DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
 class Question(Struct, frozen=True):
-    """A question to people. Their answer binds to ``digest``; ``marks`` say who shaped it, besides the requester."""
+    """A question to people. Their answer binds to ``digest``; ``marks`` say who shaped it, besides the requester.
+
+    ``heed`` is what a rejection of it would bind, and what was refused before; None for a question about a doubt.
+    """
 
     kind: ApprovalKind
     digest: str
@@ -46,6 +51,7 @@ class Question(Struct, frozen=True):
     card: CardContent
     action: JsonObject | None = None
     marks: frozenset[str] = frozenset()
+    heed: Admitted | None = None
 
 
 def put(transition: Transition, step: StepRow, question: Question, nonce: str, error: JsonObject | None = None) -> UUID:
@@ -62,7 +68,10 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     people = contributors.people_of(view.run, question.marks, view.directory) if question.marks else ()
     shaped = [one.to_json() for one in people] or None
     put = asked(str(question.kind), view.run.requested_by, question.terms.to_json(), shaped)
-    bound = question.kind is not ApprovalKind.GATE
+    bound, heed = question.kind is not ApprovalKind.GATE, question.heed
+    if heed is not None:
+        most = question.terms.most("requester") - sum(one.asker == heed.askers[0] for one in transition.rows.asks)
+        transition.rows.asks.append(refusals.ask_of(heed.key, heed.askers[0], most, view.refusals.get(heed.key, ())))
     transition.tell(
         ApprovalRequested(
             approval=approval_id,
@@ -79,6 +88,10 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             proposed=question.action,
             expires=expires,
             contributors=shaped,
+            key=heed.key if heed is not None else "",
+            askers=heed.askers if heed is not None else None,
+            refusals=[one.told() for one in heed.refused] or None if heed is not None else None,
+            failed=heed.failed or None if heed is not None else None,
         ),
         step=step.key,
     )
@@ -243,6 +256,12 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
         transition.cancel_step(step)
         return Over()
     given = known.given if known.given is not None and known.given.kind is ApprovalKind.GATE else None
+    if (why := askers.inactive_for(transition.view, transition.run, step.key)) is not None:
+        transition.rows.stop = transition.view.stop
+        if given is not None:
+            supersede(transition, step, given.approval_id, askers.INACTIVE)
+        transition.fail(step, StepError(ErrorClass.AUTHORIZATION, askers.INACTIVE, why).to_json())
+        return Over()
     try:
         question = _gate_question(transition, step, leaf)
     except CountersealError as error:
@@ -258,9 +277,20 @@ def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Kno
         supersede(transition, step, given.approval_id)
         known = replace(known, given=None)
     first = preflight.answerable(transition, step, question.terms, question.marks, known)
-    if first is None:
-        put(transition, step, question, nonce())
-    return first or Over()
+    if first is not None:
+        return first
+    heed = admitted(
+        transition, step, question.terms, _key_of(transition, step, question), rejected_before(transition, step)
+    )
+    if heed is not None:
+        card = replace(question.card, evidence=heed.says)
+        put(transition, step, replace(question, terms=heed.terms, card=card, heed=heed), nonce())
+    return Over()
+
+
+def _key_of(transition: Transition, step: StepRow, question: Question) -> str:
+    """The key of a gate's question: of its words and of the run's input."""
+    return refusals.key_of_gate(transition.view.workflow, step.key, question.card.title, transition.run.trigger)
 
 
 def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:

@@ -136,7 +136,10 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
 
 
 class ApprovalRow(Struct, frozen=True):
-    """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did."""
+    """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did.
+
+    ``key`` names what a rejection would bind, "" for nothing. ``asker`` is who asks now, ``askers`` all who have asked.
+    """
 
     approval_id: UUID
     step_id: UUID
@@ -152,10 +155,40 @@ class ApprovalRow(Struct, frozen=True):
     expires_in: timedelta
     status: str = ApprovalStatus.REQUESTED
     contributors: list[JsonObject] | None = None
+    key: str = ""
+    asker: str = ""
+    askers: list[str] | None = None
+
+
+class AskRow(Struct, frozen=True):
+    """What a question is guarded by: no refusal of its ``key`` binds but the ``known`` ones, and its ``asker`` has less
+    than ``most`` open questions in the tenant.
+    """
+
+    key: str
+    asker: str
+    most: int
+    known: list[str]
+
+
+class RefusalRow(Struct, frozen=True):
+    """A rejection that binds in the tenant for ``holds``, for the ``groups`` that were asked and those who asked."""
+
+    approval_id: UUID
+    key: str
+    groups: list[str]
+    askers: list[str]
+    by: str
+    reason: str
+    holds: timedelta
 
 
 class ApprovalMove(Struct, frozen=True):
-    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided."""
+    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided.
+
+    ``why`` says why it is void. ``outcome`` is what has become of an approved action (``runtime.engine.ends``), and
+    ``why`` its code; both stand in the approval's row, for lists.
+    """
 
     approval_id: UUID
     status: str
@@ -164,6 +197,8 @@ class ApprovalMove(Struct, frozen=True):
     consumed: bool = False
     escalated: bool = False
     at: datetime | None = None
+    why: str | None = None
+    outcome: str | None = None
 
 
 class VoteRow(Struct, frozen=True):
@@ -219,6 +254,7 @@ class Commit(Struct):
     be told. With ``sealed`` the run waits for no more steps. ``cancels_rest`` ends whatever of the run is still open
     (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
     it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
+    ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by.
     ``latest`` is the latest time of its lines. ``state`` is the folded run, if this append stores it beside the book.
     """
 
@@ -266,6 +302,8 @@ class Commit(Struct):
     new_approvals: list[ApprovalRow] = field(default_factory=list)
     approvals: list[ApprovalMove] = field(default_factory=list)
     votes: list[VoteRow] = field(default_factory=list)
+    refusals: list[RefusalRow] = field(default_factory=list)
+    asks: list[AskRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     records: list[RecordRow] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)

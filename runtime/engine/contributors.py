@@ -65,17 +65,19 @@ def opened(state: State, marks: Iterable[str], adder: str | None = None) -> None
         _add(state, ADDED, [adder])
 
 
-def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
-    """Mark steps that were added to the graph with the actor of this kind and name who added them."""
+def added(state: State, steps: Iterable[Json], kind: str, name: str) -> str:
+    """Mark steps that were added to the graph with the actor of this kind and name who added them. Returns them."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     for step in steps:
         _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
+    return principal
 
 
-def reopened(state: State, kind: str, name: str) -> None:
-    """Mark the run with the actor who has retried it: everything that comes after is theirs, too."""
+def reopened(state: State, kind: str, name: str) -> str:
+    """Mark the run with the actor who has retried it: everything that comes after is theirs, too. Returns them."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     _add(state, RUN, [mark(Role.RETRIER, principal)])
+    return principal
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
@@ -218,10 +220,16 @@ def told_of(asked: ApprovalRow | ApprovalRequested) -> tuple[Contributor, ...]:
 
 
 def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
-    """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since."""
+    """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since.
+
+    Whoever has gone on with the run since then has asked for it again, so their own vote carries nothing any more.
+    """
     told = [*told_of(asked)]
     if asked.kind == ApprovalKind.GATE:
         told += contributors_of(run, everybody(run.state))
+    elif run.retried_by:
+        retriers = [one for one in run.state.shaped.get(RUN, ()) if parted(one)[0] is Role.RETRIER]
+        told += [one for one in contributors_of(run, retriers)[1:] if one not in told]
     return tuple(told)
 
 

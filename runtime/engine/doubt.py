@@ -20,7 +20,7 @@ from core.terms import Terms
 from evidence.receipts import ReceiptStatus, Resolution
 from policy.evaluate import Decision
 from policy.model import Ruling
-from runtime.engine import ask
+from runtime.engine import ask, refusals
 from runtime.engine.ask import Question
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
@@ -238,7 +238,8 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     if decision.outcome is Ruling.ALLOW or _covers(transition, receipt, terms):
         void(p)
         return _intend_again(p, receipt, how, decision_id)
-    if given is None or given.kind is not ApprovalKind.ACTION or (given.digest, given.terms) != (bound, terms):
+    asked = given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound
+    if given is None or not asked or terms is None or not refusals.fits(given.terms, terms):
         void(p)
         p = replace(p, known=replace(p.known, before=call.before))
         held = f"{how}; policy asks for an approval before it is sent"

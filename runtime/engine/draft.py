@@ -17,12 +17,13 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from approvals.content import CardState
 from connectors.port import Refused
 from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
+from runtime.engine import ends, lives, refusals
 from runtime.engine import events as e
-from runtime.engine import lives
 from runtime.engine.agent_state import GIVEN
 from runtime.engine.commit import CommandRow, Commit, FamilyMove, QueueRow, ReceiptRow, StepRow
 from runtime.engine.crossing import Crossing
@@ -78,6 +79,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
+    rows.refusals = refusals.given(before, run) if rows.votes else []
     rows.extended = len(run.mutations)
     # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
@@ -244,8 +246,10 @@ class Draft:
         rows.family = _move_of(rows, self.view, self.run)
         for key, name in rows.ended:
             self.order("shared", name, {"key": key})
-        if any(move.consumed for move in rows.approvals):
+        was = self.view.run.answers
+        if any(move.consumed and not getattr(was.get(move.approval_id), "consumed", False) for move in rows.approvals):
             rows.people = self.view.directory.digest
+        self._tell_ends()
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [line_of(told, run_key) for told in self._told]
@@ -267,6 +271,26 @@ class Draft:
         rows.latest = max((told.at for told in self._told), default=None)
         return rows
 
+    def _tell_ends(self) -> None:
+        """Store what has become of approved actions, and order their cards, if this append has changed that.
+
+        Row and card are of the append that ends the action: a crash leaves all of them or nothing.
+        """
+        if not self.run.answers:
+            return
+        steps = {told.step for told in self._told if told.step is not None}
+        moves = {move.approval_id: move for move in self.rows.approvals}
+        drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}
+        for approval, end in ends.changed(self.view.run, self.run, steps).items():
+            told = replace(
+                moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None
+            )
+            moves[approval] = told
+            # What is being carried out is shown with its outcome: most are over at once.
+            if str(approval) not in drawn and not (end.state is CardState.EXECUTING and told.consumed):
+                self.message("card", approval, f"{end.state}:{end.code}:{self.view.version}")
+        self.rows.approvals = [*moves.values()]
+
     def after(self) -> RunView:
         """The view after the append, if that was guarded by the version. Call it once the append has been made."""
         version, family, move = self.rows.expected_version + 1, self.view.family, self.rows.family
@@ -287,6 +311,8 @@ class Draft:
             head=self._head,
             run=self.run.rest(),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
+            refusals={},
+            open_by={},
         )
 
 

@@ -26,6 +26,8 @@ class ErrorClass(StrEnum):
 REJECTED = "rejected"
 # The code of an action that policy denies.
 DENIED = "policy_denied"
+# The code of a call that failed too often after people had approved it, and of a question that exceeds a bound.
+FAILED_BEFORE, TOO_MANY = "failed_before", "too_many_questions"
 # The code if a call succeeded but its result cannot be stored.
 UNUSABLE = "unusable_output"
 

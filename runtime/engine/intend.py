@@ -26,7 +26,7 @@ from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
 from policy.sets import PolicySet
-from runtime.engine import ask, contributors, records
+from runtime.engine import ask, askers, contributors, records
 from runtime.engine.agent_chat import Chat
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.errors import DENIED, ErrorClass, StepError
@@ -92,6 +92,8 @@ def judge(
     what an agent's model was shown, if the action is a call of that agent.
     """
     view, state = transition.view, transition.run.state
+    if (why := askers.inactive_for(view, transition.run, step.key)) is not None:
+        return deny(askers.BY_ACCOUNT, why, policy.applying(view.workflow, action.operation).policies)
     writes = transition.run.writes - counted + view.others("writes")
     capped = _capped(transition, workflow, writes, transition.run.writes - counted)
     if capped and workflow.operations[action.operation].has_effect:
@@ -158,8 +160,10 @@ def binding(action: Action, decision: Decision) -> str:
 
 
 def denied(decision: Decision) -> StepError:
-    """The error with which a step fails because policy denies what it would do."""
-    return StepError(ErrorClass.AUTHORIZATION, DENIED, " ".join(decision.reasons))
+    """The error with which a step fails because policy denies what it would do, or its account is not active."""
+    off = any(rule.id == askers.BY_ACCOUNT for rule in decision.rules)
+    code = askers.INACTIVE if off else DENIED
+    return StepError(ErrorClass.AUTHORIZATION, code, " ".join(decision.reasons))
 
 
 def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:
@@ -218,7 +222,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         return Perform(step, p.operation, call, None)
     own = previous is not None and is_own(p.transition, step, previous)
     if previous is not None and own and not ended and previous.action_digest == authority.bound:
-        return _out(p, call, intend_again(p.transition, previous, authority.decision))
+        again = intend_again(p.transition, previous, authority.decision, authority=_other(previous, authority))
+        return _out(p, call, again)
     # A first attempt, or an attempt at another action than the failed one that held the key.
     stored = action_json(action, p.known.before)
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
@@ -256,6 +261,14 @@ def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObj
     noted |= {"approval": str(authority.approval)} if authority.approval else {}
     noted |= {"terms": authority.terms.to_json()} if authority.terms else {}
     return noted | ({IN_DOUBT: to_builtins(authority.in_doubt)} if authority.in_doubt else {})
+
+
+def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
+    """The approval of a retry and its terms, if it is another than that of the attempt before."""
+    if authority.approval is None or str(authority.approval) == previous.action.get("approval"):
+        return None
+    terms = None if authority.terms is None else authority.terms.to_json()
+    return {"approval": str(authority.approval), "terms": terms}
 
 
 def _new_life(key: str, previous: ReceiptRow) -> str:

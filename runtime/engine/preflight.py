@@ -36,6 +36,8 @@ class Check(StrEnum):
     CONNECTOR = "connector"
     TARGET = "target"
     PEOPLE = "people"
+    REFUSED = "refused"
+    FAILED = "failed"
 
 
 def answerable(transition: Transition, step: StepRow, terms: Terms, marks: frozenset[str], known: Known) -> Next | None:

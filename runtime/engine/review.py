@@ -12,10 +12,11 @@ from typing import Any
 from approvals.model import ApprovalKind
 from connectors.port import Before
 from connectors.proposal import SYSTEM, rebuilt_action
+from core.terms import Terms
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
 from policy.sets import PolicySet
-from runtime.engine import ask
+from runtime.engine import ask, refusals
 from runtime.engine.commit import ApprovalRow, StepRow
 from runtime.engine.contributors import whole
 from runtime.engine.instructions import last_receipt, open_wait
@@ -57,18 +58,22 @@ def otherwise(
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
         return decision.outcome
-    same = decision.approval.to_json() == asked.terms if again else binding(action, decision) == asked.action_digest
+    same = binding(action, decision) == asked.action_digest
+    if again:
+        same = refusals.fits(Terms.from_json(asked.terms), decision.approval)
     return None if same else decision.outcome
 
 
-def void(transition: Transition, step: StepRow, asked: ApprovalRow) -> None:
+def void(transition: Transition, step: StepRow, asked: ApprovalRow, why: str | None = None) -> None:
     """Void the question, and tell those who were asked. The step's next worker is denied by policy, or asks anew.
+
+    ``why`` is the reason if that is not policy: who asked, or who may answer (``runtime.engine.readers``).
 
     The append is guarded by the tenant's number: if another policy has come meanwhile, that one judges instead.
     """
     wait = open_wait(transition.run, step.key)
     assert wait is not None  # an open question is what its step waits on
     transition.rows.stop = transition.view.stop
-    ask.supersede(transition, step, asked.approval_id)
+    ask.supersede(transition, step, asked.approval_id, why)
     transition.message(VOIDED, asked.approval_id, str(transition.view.stop))
     transition.resume(step, wait)

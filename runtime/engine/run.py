@@ -6,7 +6,7 @@ loop's iteration are dropped when the iteration is over, and a checkpoint holds 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -149,6 +149,9 @@ class Run(Struct):
     ``steps`` are those that are open or belong to the current super-step, ``past`` those behind the last barrier.
     ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
+    ``retried_by`` is the principal of the last of them, ``adders`` are those who have added steps since, by step.
+    ``failures`` are those of calls that people had approved, by
+    the call (``runtime.engine.attention``).
     ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
     again after a retry, until they are planned. ``origins`` are those of the input and of ``copied`` channels, as the
     parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
@@ -176,6 +179,9 @@ class Run(Struct):
     extensions: int = 0
     reopened: int = 0
     held_open: bool = False
+    retried_by: str = ""
+    adders: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, list[JsonObject]] = field(default_factory=dict)
     anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
     origins: JsonObject | None = None
@@ -234,7 +240,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times", "anew", "spoken", "same",
+    "mutations", "times", "anew", "spoken", "same", "failures", "adders",
 )  # fmt: skip
 
 
@@ -276,6 +282,8 @@ class RunView(Struct, frozen=True):
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
     database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
     in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
+    ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` counts open
+    questions by their asker: both are read only after an append that asks was refused because of them.
     ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it. ``family`` holds the
     counters that this run shares with others; None if it was not started by a run and has started none.
     """
@@ -306,6 +314,8 @@ class RunView(Struct, frozen=True):
     directory_digest: str | None = None
     directory: Directory = NOBODY
     family: Family | None = None
+    refusals: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    open_by: Mapping[str, int] = field(default_factory=dict)
 
     def others(self, counter: str) -> int:
         """The part of a counter (``writes``, ``refused``, ``asked``) that other runs of the family have counted."""

@@ -21,15 +21,21 @@ from approvals.tally import current_votes
 from core.db import Connection
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
-from runtime.engine.preflight import PROPOSAL
+from runtime.engine.askers import INACTIVE
+from runtime.engine.preflight import NOBODY, PROPOSAL
 from runtime.engine.review import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
-from runtime.requests.looking import receipt_of
+from runtime.requests.looking import became
 from runtime.store import approvals, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
 
 ANEW = "If people are still to decide it, a new card asks them; no answer to this one counts."
+
+VOID = {
+    INACTIVE: "Whoever asked for this is not active any more, so this is void.",
+    NOBODY: "Nobody who was asked may decide this any more, so this is void.",
+}
 
 
 class Messages(Struct, frozen=True):
@@ -47,11 +53,13 @@ class Messages(Struct, frozen=True):
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        view = approvals.card_view(stored, await receipt_of(connection, self.definitions, stored))
+        end, receipt = await became(connection, self.definitions, stored)
+        view = approvals.card_view(stored, receipt, end=end)
         post = partial(self.messenger.post_card, self.channel, view)
         update = partial(self.messenger.update_card, view=view)
         place = (self.messenger, self.channel, message, stored.approval.id)
-        return _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown).deliver
+        drawing = _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown, stored.card_state)
+        return partial(_card, drawing, stored.approval.id)
 
     async def task(self, connection: Connection, message: Message) -> Deliver:
         """Post the task's message, or redraw it."""
@@ -78,7 +86,8 @@ class Messages(Struct, frozen=True):
     async def voided(self, connection: Connection, message: Message) -> Deliver:
         """Tell those who were asked, below the card, that the question is void."""
         stored = await _approval(connection, message)
-        return partial(self._below, stored, message, f"A new policy decides otherwise, so this is void. {ANEW}")
+        said = VOID.get(stored.why or "", "A new policy decides otherwise, so this is void.")
+        return partial(self._below, stored, message, f"{said} {ANEW}")
 
     async def proposal(self, connection: Connection, message: Message) -> Deliver:
         """Tell the proposer of a policy what became of it: below the card, or in private if nobody was asked."""
@@ -131,7 +140,8 @@ class Messages(Struct, frozen=True):
 class _Drawing(Struct, frozen=True):
     """One post that shows the state of something: where it is, if that is ``known``, and how it is made and redrawn.
 
-    ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is.
+    ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is, ``state``
+    is what is remembered of it.
     """
 
     messenger: Messenger
@@ -142,19 +152,22 @@ class _Drawing(Struct, frozen=True):
     asked_at: datetime
     post: Callable[[str], Awaitable[PostOutcome]]
     update: Callable[[MessageRef], Awaitable[PostOutcome]]
-    shown: Callable[[Connection, UUID, MessageRef], Awaitable[None]]
+    shown: Callable[[Connection, UUID, Posted], Awaitable[None]]
+    state: str | None = None
 
     async def deliver(self) -> Result:
         """Redraw the post if there is one; post it otherwise."""
         if self.known is not None:
-            return _drawn(await self.update(self.known))
+            return self._redrawn(await self.update(self.known))
         began = self.asked_at.timestamp()
         # An earlier attempt, ours or that of a dispatcher that died, may have posted it. So may an earlier message
         # about the same, whose post is recorded nowhere. Only the first message is as old as the question.
         if self.message.attempts > 1 or self.message.created_at > began:
             match await self.messenger.find_card(self.channel, str(self.about), since=began - 60):
                 case Posted(ref):
-                    return _drawn(await self.update(ref), self._record(ref))
+                    drawn = await self.update(ref)
+                    told = Posted(ref, isinstance(drawn, Posted) and drawn.short)
+                    return _drawn(drawn, self._record(told))
                 case ports.NotPosted(text, seconds):
                     return Later(text, seconds)
                 case ports.PostRefused(_, text):
@@ -162,10 +175,27 @@ class _Drawing(Struct, frozen=True):
                 case ports.Absent():
                     pass
         posted = await self.post(str(self.about))
-        return _drawn(posted, self._record(posted.ref) if isinstance(posted, Posted) else None)
+        return _drawn(posted, self._record(posted) if isinstance(posted, Posted) else None)
 
-    def _record(self, ref: MessageRef) -> Remember:
-        return lambda connection: self.shown(connection, self.about, ref)
+    def _redrawn(self, outcome: PostOutcome) -> Result:
+        """The end of a redrawing. A card that had been refused is remembered as delivered."""
+        again = isinstance(outcome, Posted) and self.state == approvals.CARD_REFUSED
+        return _drawn(outcome, self._record(outcome) if again and isinstance(outcome, Posted) else None)
+
+    def _record(self, posted: Posted) -> Remember:
+        return lambda connection: self.shown(connection, self.about, posted)
+
+
+async def _card(drawing: _Drawing, approval_id: UUID) -> Result:
+    """Deliver a card. If it is refused, that is remembered with the question: `approval show` and `doctor` say so."""
+    result = await drawing.deliver()
+    if not isinstance(result, Undeliverable):
+        return result
+
+    async def refused(connection: Connection) -> None:
+        await approvals.refused(connection, approval_id, result.message)
+
+    return Undeliverable(result.message, refused)
 
 
 async def _approval(connection: Connection, message: Message) -> StoredApproval:

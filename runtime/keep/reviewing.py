@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from approvals.model import ApprovalStatus
 from core.db import Database
 from runtime.definition.catalog import Definitions
-from runtime.engine import review
+from runtime.engine import readers, review
 from runtime.engine.transition import Transition
 from runtime.store import approvals
 from runtime.store.commits import apply
@@ -32,7 +32,11 @@ async def review_question(database: Database, definitions: Definitions, approval
         people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
         view = replace(view, directory=people)
         transition, step = Transition(view, workflow.graph), view.run.steps[asked.step_key]
-        if review.still_asks(transition, step, workflow, policy, asked):
-            return False
-        review.void(transition, step, asked)
+        why = readers.gone(transition, step, asked)
+        if why is None and review.still_asks(transition, step, workflow, policy, asked):
+            if not readers.moves(transition, asked):
+                return False
+            readers.move(transition, step, approval_id)
+        else:
+            review.void(transition, step, asked, why)
         return await apply(connection, transition.commit()) is not None

@@ -16,12 +16,13 @@ from uuid import UUID
 import orjson
 from msgspec import Struct, field
 
-from approvals.model import ApprovalKind
+from approvals.model import ApprovalKind, ApprovalStatus
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
 from runtime.definition.catalog import Definitions
 from runtime.engine.agent_story import stories
+from runtime.engine.ends import End, end_of
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replaying import Divergence, replay, unopened
 from runtime.engine.states import StepState
@@ -107,6 +108,23 @@ async def seen(
     shown = (step_rows(past), receipt_rows(past), past.extensions, past.checkpoints)
     channels, agents = past.run.state.channels, stories(past, book.told)
     return Seen(*shown, last=past.run.superstep, channels=channels, agents=agents)
+
+
+async def became(
+    connection: Connection, definitions: Definitions, stored: StoredApproval
+) -> tuple[End | None, Row | None]:
+    """What has become of what was asked about, and the receipt of its action; None for what the run no longer holds."""
+    approval = stored.approval
+    if approval.status is ApprovalStatus.REQUESTED and approval.kind is not ApprovalKind.IN_DOUBT:
+        return None, None
+    book = await books.read(connection, approval.tenant_id, approval.run_id)
+    if book.purged:
+        return None, await receipt_of(connection, definitions, stored)
+    past = await folded(connection, definitions, book)
+    own = (approval.step_key, approval.action_digest)
+    sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
+    used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
+    return end_of(past.run, approval.id), sent[-1] if sent and used else None
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

@@ -21,6 +21,7 @@ from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.inheriting import check_children
 from runtime.requests.policies import Published, refuse
 from runtime.requests.twofold import approvers, first_of_two
+from runtime.requests.unread import unread
 from runtime.store import audit, documents, tenants, unavailable
 from runtime.store.documents import StoredWorkflow
 
@@ -161,7 +162,9 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
         events = (EventType.DIRECTORY_PROPOSED, EventType.DIRECTORY_PUBLISHED)
         if await first_of_two(connection, tenant, events, data, actor) is None:
             return Published(content.directory, content.version, digest, False, waits=True)
+    before = {one.approval_id for one in await unread(connection, tenant, await tenants.directory(connection, tenant))}
+    lost = [str(one) for one in await unread(connection, tenant, people) if one.approval_id not in before]
     await audit.record(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, data)
     await tenants.replace_directory(connection, tenant, people)
-    warnings = await undecided(connection, tenant)
+    warnings = (*await undecided(connection, tenant), *lost)
     return Published(content.directory, content.version, digest, True, warnings=warnings)

@@ -35,7 +35,7 @@ from runtime.engine.transition import Transition
 from runtime.requests.counting import count, wait_of
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.enacting import Then, following, may_concern, refusal
-from runtime.requests.looking import receipt_of
+from runtime.requests.looking import became
 from runtime.requests.signaling import CONFLICTS_MAX
 from runtime.store import approvals, audit, faces, tenants
 from runtime.store.approvals import StoredApproval
@@ -132,7 +132,8 @@ class Voting(Struct, frozen=True):
         """The approval as every face shows it."""
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
-            return approvals.card_view(stored, await receipt_of(connection, self.definitions, stored))
+            end, receipt = await became(connection, self.definitions, stored)
+            return approvals.card_view(stored, receipt, end=end)
 
     async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
         """Order an answer to one person without a vote."""

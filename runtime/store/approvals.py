@@ -5,19 +5,20 @@ Only the run's book tells what was asked, in the append that the approval's row 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState
 from approvals.model import Approval, ApprovalKind, ApprovalStatus, CardView, Choice, Vote, VoteChannel
-from approvals.ports import MessageRef
+from approvals.ports import MessageRef, Posted
 from approvals.tally import progress
-from core.canonical import JsonObject
+from core.canonical import JsonObject, clean
 from core.db import Connection, within
 from core.errors import NotFoundError
 from core.identity import Contributor
@@ -25,8 +26,10 @@ from core.terms import Terms
 from evidence.receipts import ReceiptStatus
 from runtime.engine.commit import ApprovalRow
 from runtime.engine.contributors import barred_from, told_of
+from runtime.engine.ends import End
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.pausing import Pause, keys_of
+from runtime.engine.refusals import Refusal
 from runtime.engine.run import RunView
 from runtime.engine.told import Diverged, check_stored, read_line
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, appends
@@ -61,7 +64,9 @@ READ_QUESTION = LOCKED.format(
 QUESTION = f"""run json, run_key bytea, state bytea, {OF_TENANT_TYPES}, firsts int[],
   lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb"""
 
-_SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1"
+_SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3, card = $4, card_problem = NULL WHERE approval_id = $1"
+_REFUSED = "UPDATE approvals SET card = 'refused', card_problem = $2 WHERE approval_id = $1"
+CARD_REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,9 @@ class StoredApproval:
     directory_digest: str | None
     message: MessageRef | None
     paused: Mapping[str, Any]
+    outcome: str | None = None
+    why: str | None = None
+    card_state: str | None = None
 
 
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
@@ -137,6 +145,9 @@ def _stored(
         directory_digest=row["directory_digest"],
         message=message,
         paused=row["paused"] or {},
+        outcome=item.get("outcome"),
+        why=item.get("why"),
+        card_state=item.get("card"),
     )
 
 
@@ -146,9 +157,39 @@ async def run_of(connection: Connection, approval_id: UUID) -> UUID:
     return UUID(str(_there(row, approval_id)["run_id"]))
 
 
-async def shown(connection: Connection, approval_id: UUID, message: MessageRef) -> None:
-    """Remember where the card is."""
-    await connection.execute(_SHOWN, approval_id, message.channel, message.ts)
+async def shown(connection: Connection, approval_id: UUID, posted: Posted) -> None:
+    """Remember where the card is, and in which form."""
+    form = "short" if posted.short else "posted"
+    await connection.execute(_SHOWN, approval_id, posted.ref.channel, posted.ref.ts, form)
+
+
+async def refused(connection: Connection, approval_id: UUID, problem: str) -> None:
+    """Remember that the card was not delivered, and why. A crash before that leaves the order to be tried again."""
+    await connection.execute(_REFUSED, approval_id, clean(problem))
+
+
+class OpenQuestion(Struct, frozen=True):
+    """An open question as it was asked."""
+
+    approval_id: UUID
+    run_id: UUID
+    step_key: str
+    asked: ApprovalRequested
+
+
+async def open_questions(connection: Connection, tenant: str, most: int) -> list[OpenQuestion]:
+    """The open questions of a tenant, the oldest first. One whose run retention has emptied is left out."""
+    rows = await connection.fetch(_OPEN, tenant, most)
+    return [
+        OpenQuestion(row["approval_id"], row["run_id"], row["step_key"], question(row, row["approval_id"]))
+        for row in rows
+    ]
+
+
+async def undelivered(connection: Connection, tenant: str, most: int) -> list[tuple[UUID, UUID, str]]:
+    """The open questions whose card was not delivered: the approval, its run, and why."""
+    rows = await connection.fetch(_UNDELIVERED, tenant, most)
+    return [(row["approval_id"], row["run_id"], row["problem"]) for row in rows]
 
 
 def question(row: Any, approval_id: UUID) -> ApprovalRequested:
@@ -165,6 +206,35 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
                 if isinstance(event, ApprovalRequested) and event.approval == approval_id:
                     return event
     raise Diverged(f"The book does not tell what the approval {approval_id} asks", "approvals")
+
+
+_REFUSALS = """
+SELECT f.key, f.approval_id, f.run_id, f.groups, f.askers, f.by, f.reason, f.at, f.until FROM refusals f
+WHERE f.tenant_id = $1 AND f.key = ANY ($2) AND f.until > now() ORDER BY f.at, f.approval_id"""
+_OPEN_BY = """
+SELECT asker, count(*) AS open FROM approvals WHERE tenant_id = $1 AND asker = ANY ($2) AND status = 'requested'
+GROUP BY asker"""
+
+
+async def heeded(
+    connection: Connection, tenant: str, keys: Sequence[str], askers: Sequence[str]
+) -> tuple[dict[str, list[Refusal]], dict[str, int]]:
+    """The refusals that bind under these keys, and the number of open questions of each of these askers."""
+    found: dict[str, list[Refusal]] = {}
+    for row in await connection.fetch(_REFUSALS, tenant, keys):
+        refusal = Refusal(
+            approval_id=row["approval_id"],
+            run_id=row["run_id"],
+            groups=tuple(row["groups"]),
+            askers=tuple(row["askers"]),
+            by=row["by"],
+            reason=row["reason"],
+            at=row["at"],
+            until=row["until"],
+        )
+        found.setdefault(row["key"], []).append(refusal)
+    counts = {row["asker"]: row["open"] for row in await connection.fetch(_OPEN_BY, tenant, askers)}
+    return found, counts
 
 
 def _approval(
@@ -224,10 +294,17 @@ _ENDS = {
 }
 
 
-def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "") -> CardView:
-    """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action."""
+def card_view(
+    stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "", end: End | None = None
+) -> CardView:
+    """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action.
+
+    ``end`` is what the run's fold says of it. Without one, the row and the receipt say it: the run is purged.
+    """
     approval = stored.approval
     state, detail = _state(stored, receipt if stored.consumed else None)
+    if end is not None and end.state is not CardState.PENDING:
+        state, detail = end.state, end.detail
     content = CardContent.from_json(stored.card)
     keys = keys_of(content.workflow, content.connector, approval.run_id) if state in _WAITING else []
     return CardView(
@@ -251,17 +328,25 @@ def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[C
     if status is not ApprovalStatus.APPROVED:
         return _ENDS[status], stored.reason or ""
     if receipt is None:
-        return CardState.RECORDED, stored.reason or ""
+        return CardState(stored.outcome or CardState.RECORDED), stored.reason or ""
     detail = receipt.get("resolution") or (receipt.get("error") or {}).get("message") or ""
     return _AFTER_APPROVAL[receipt["status"]], detail
 
 
 _QUESTION = f"""
 SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
+  CASE WHEN a.status = 'approved' THEN coalesce(a.outcome, 'recorded') ELSE a.status END AS outcome, a.why,
+  a.card AS delivered, a.card_problem,
   {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
 _APPROVALS = Statement(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
   AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)
 ORDER BY a.created_at DESC, a.approval_id DESC LIMIT :limit""")
+_OPEN = f"""
+SELECT a.approval_id, a.run_id, a.step_key, {ASKED} FROM approvals a {ASKED_IN}
+WHERE a.tenant_id = $1 AND a.status = 'requested' ORDER BY a.approval_id LIMIT $2"""
+_UNDELIVERED = """
+SELECT a.approval_id, a.run_id, a.card_problem AS problem FROM approvals a
+WHERE a.tenant_id = $1 AND a.status = 'requested' AND a.card = 'refused' ORDER BY a.approval_id LIMIT $2"""
 _APPROVAL = Statement(f"{_QUESTION} AND a.approval_id = :approval")
 
 

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
+from msgspec.structs import asdict
 
 from core.canonical import Json
 from core.db import Connection
@@ -98,6 +99,19 @@ _COUNTS = f"""UPDATE families SET writes = writes + _writes, number = number + 1
       asked = asked + greatest((_rest #>> '{{family,asked}}')::int, 0),
       same = same || coalesce(_rest #> '{{family,same}}', '{{}}')
     WHERE {_OF_FAMILY}"""
+# Nobody is asked again what people have refused to whoever asks, nor more at once than the bound of whoever asks.
+# The caller reads the refusals and the count then, and decides again.
+_ASKS = """
+  IF _rest ? 'asks' THEN
+    IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
+          AS a(key text, asker text, most int, known jsonb)
+        WHERE r.run_id = _run_id AND (EXISTS (SELECT FROM refusals f WHERE f.tenant_id = r.tenant_id
+            AND f.key = a.key AND f.until > now() AND NOT a.known ? f.approval_id::text)
+          OR (SELECT count(*) FROM (SELECT FROM approvals o WHERE o.tenant_id = r.tenant_id AND o.asker = a.asker
+            AND o.status = 'requested' LIMIT greatest(a.most, 0)) n) >= a.most)) THEN
+      RETURN NULL;
+    END IF;
+  END IF;"""
 
 # A reopened run is not over any more: what it holds is kept until it ends again.
 OVER = "_status IN ('succeeded', 'failed_terminal', 'canceled')"
@@ -161,6 +175,7 @@ APPEND = "".join((
     _HELD,
     _COUNTED,
     _FAMILY,
+    _ASKS,
     GUARD,
     _if("_rest @> '{\"family\": {\"moves\": true}}'", _COUNTS),
     _if("_lines IS NOT NULL", JOURNAL),
@@ -265,4 +280,6 @@ def rest(commit: Commit) -> dict[str, Json] | None:
             "refused": move.refused, "asked": move.asked, "same": {call: [*keys] for call, keys in move.same.items()},
             "moves": move.moves, "max": move.writes_max, "number": move.number,
         }  # fmt: skip
+    if commit.asks:
+        found["asks"] = [asdict(row) for row in commit.asks]
     return found or None

@@ -42,7 +42,10 @@ FOLLOWS = frozenset({
 OPENS = frozenset({E.RUN_OPENED, E.CHECKPOINT_COMMITTED})
 
 # The rows that come with such an append. Only the engine writes leases, new waits, new questions and new effects.
-PARTS = ("queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "cancels_rest", "sealed")
+PARTS = (
+    "queued", "waits", "commands", "ledger", "effects", "shares", "approvals", "votes", "refusals", "cancels_rest",
+    "sealed",
+)  # fmt: skip
 # A rejection counts for all runs of the family. What is sent can only add to its counters.
 _ADMITTED = (*PARTS, "family")
 

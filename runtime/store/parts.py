@@ -44,16 +44,19 @@ _MOVED_ON = "RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_v
 # step, so the table makes them unique (Q-14). An append that moves an effect holds its key. One that begins an effect
 # finds the key free, or takes it from an attempt that certainly failed. If somebody else has taken it meanwhile, the
 # insert fails and with it the append: nothing is performed. An outcome never meets that, because nobody takes a key
-# from an attempt that may have had its effect. A crash leaves the row and the event that moves it, or neither. An
-# update finds each row by its whole key, because the planner takes ``rows`` for a hundred, and cannot know how many
-# rows the table has.
+# from an attempt that may have had its effect. A crash leaves the row and the event that moves it, or neither; so a
+# rejection that binds comes with its vote, and what became of an approved action with the end of its step. An update
+# finds each row by its whole key, because the planner takes ``rows`` for a hundred, and cannot know how many rows the
+# table has.
 PARTS = {
     "cancels_rest": """DELETE FROM queue USING (
       SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id FOR UPDATE SKIP LOCKED) AS u
     WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key;
     UPDATE approvals SET status = 'canceled', decided_at = now() WHERE run_id = _run_id AND status = 'requested'
       AND approval_id <> ALL (ARRAY(
-        SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a))""",
+        SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a));
+    UPDATE approvals SET outcome = 'canceled', why = 'canceled' WHERE run_id = _run_id AND status = 'approved'
+      AND consumed_at IS NULL AND outcome IS NULL""",
     "requeued": """UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
     WHERE run_id = _run_id AND step_key = ANY (ARRAY(SELECT jsonb_array_elements_text(_rest -> 'requeued')))""",
     "waits": """UPDATE waits SET status = r.status, context = r.context, result = r.result, parked = r.parked,
@@ -64,10 +67,12 @@ PARTS = {
     WHERE waits.wait_id = r.wait_id AND (waits.run_id = _run_id) IS TRUE AND waits.status = 'waiting'""",
     "approvals": """UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
       reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
-      consumed_at = CASE WHEN r.consumed THEN now() ELSE approvals.consumed_at END,
+      consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
+      outcome = coalesce(r.outcome, approvals.outcome),
+      why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
       decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
     FROM rows AS r(approval_id uuid, status text, choice text,
-      reason text, consumed bool, escalated bool)
+      reason text, consumed bool, escalated bool, outcome text, why text)
     WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE""",
     "effects": """UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
       status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
@@ -105,16 +110,22 @@ PARTS = {
     FROM rows AS r(wait_id uuid, step_id uuid, step_key text, kind text, status text, token text,
       context jsonb, due_in float8, correlation_key text, parked bool)""",
     "new_approvals": """INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at,
-      decided_at)
+      decided_at, asker)
     SELECT r.approval_id, _run_id, its_version, its_tenant, r.step_key, r.status,
-      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END
-    FROM rows AS r(approval_id uuid, step_key text, status text, expires_in float8)""",
+      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker
+    FROM rows AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text)""",
     "votes": """INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
     SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel
     FROM rows AS r(approval_id uuid, person_id text, choice text,
       reason text, groups text[], channel text)
     ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
       groups = excluded.groups, channel = excluded.channel, voted_at = now()""",
+    "refusals": """DELETE FROM refusals WHERE tenant_id = its_tenant AND until < now();
+    INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)
+    SELECT its_tenant, r.key, r.approval_id, _run_id, r.groups, r.askers, r.by, r.reason,
+      now() + make_interval(secs => r.holds)
+    FROM rows AS r(approval_id uuid, key text, groups text[], askers text[], by text, reason text, holds float8)
+    ON CONFLICT DO NOTHING""",
     "commands": """INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
     SELECT r.command_id, its_tenant, _run_id, r.kind, r.status, r.payload, r.ordering_key
     FROM rows AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)

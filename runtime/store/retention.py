@@ -48,6 +48,7 @@ UPDATE waits SET result = NULL, context = CASE kind
   ELSE context - 'correlate' - 'error' END
 WHERE run_id = $1"""
 _APPROVALS = f"UPDATE approvals SET reason = '{REMOVED}' WHERE run_id = $1 AND reason > ''"
+_REFUSALS = f"UPDATE refusals SET reason = '{REMOVED}' WHERE run_id = $1 AND reason > ''"
 _VOTES = f"""
 UPDATE votes SET reason = '{REMOVED}' FROM approvals a
 WHERE a.run_id = $1 AND votes.approval_id = a.approval_id AND votes.reason > ''"""
@@ -96,7 +97,7 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
         # Under this source and id the inbox keeps the event that started a run: see ``runtime.requests.triggers``.
         source, event = f"servicenow:{book.row['trigger_ref'].partition(':')[0]}", digest(book.opened.inputs or {})
         await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, event)
-    for statement in (_SIGNALS, _CHILDREN, _WAITS, _APPROVALS, _VOTES, _RECORDS, _RUN):
+    for statement in (_SIGNALS, _CHILDREN, _WAITS, _APPROVALS, _REFUSALS, _VOTES, _RECORDS, _RUN):
         await connection.execute(statement, run_id)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals.model import TaskState, TaskView
-from approvals.ports import MessageRef
+from approvals.ports import MessageRef, Posted
 from core.db import Connection
 from core.errors import NotFoundError
 from runtime.engine.states import WaitState
@@ -75,9 +75,9 @@ async def page(
     return [_task(row) for row in await connection.fetch(_PAGE, tenant, after, status, group, limit)]
 
 
-async def shown(connection: Connection, task_id: UUID, message: MessageRef) -> None:
+async def shown(connection: Connection, task_id: UUID, posted: Posted) -> None:
     """Remember where the task's message is."""
-    await connection.execute(_SHOWN, task_id, message.channel, message.ts)
+    await connection.execute(_SHOWN, task_id, posted.ref.channel, posted.ref.ts)
 
 
 def _task(row: Any) -> StoredTask:

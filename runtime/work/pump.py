@@ -22,14 +22,15 @@ from core.db import CLOCK_ERROR_MAX, Connection
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from core.outage import is_away, report
-from runtime.engine.commit import HELD, Claim, StepRow
+from runtime.engine.commit import HELD, AskRow, Claim, StepRow
 from runtime.engine.crossing import step_order
 from runtime.engine.instructions import Known, Next, Over
+from runtime.engine.run import RunView
 from runtime.engine.states import StepState
 from runtime.engine.step import begin
 from runtime.engine.transition import Transition
 from runtime.engine.windows import NeedsItems
-from runtime.store import claims
+from runtime.store import approvals, claims
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
 from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Sent, meet
@@ -70,6 +71,7 @@ class Pump:
         self._all_ready = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
         self._busy = False
+        self._asks: list[AskRow] = []
 
     async def append(self, move: Move) -> Moved:
         """Append a move with all others that are ready. If the run executes one step, append at once, in this task."""
@@ -155,6 +157,7 @@ class Pump:
             sent.unanswered(moves)
             raise
         if applied is None:
+            self._asks = sent.commit.asks
             return False
         met = self._done(sent, applied)
         if applied.executing == 0 and sent.commit.executing < 0 and not sent.commit.moves_gate:
@@ -217,10 +220,11 @@ class Pump:
                         move.fail(LostLease())
                         left.remove(move)
                     move.goes_on &= found == HELD
-                sent = self._built(met, left) if left else None
+                sent = self._built(replace(met, view=await self._heeding(connection, met.view)), left) if left else None
                 if sent is not None:
                     sent.commit.held = []  # checked under lock above; the guard would refuse a lease that ran out
                     if (applied := await apply(connection, sent.commit)) is None:
+                        self._asks = sent.commit.asks
                         raise _Refused(f"Run {run_id} has moved on.")
         except (_Fault, _Refused, asyncpg.TransactionRollbackError):
             raise
@@ -232,6 +236,15 @@ class Pump:
             sent.settle(left, self._done(sent, applied))
         elif _is_due(met):  # the last settle landed, and its answer was lost
             await self._barrier(met.view.gate)
+
+    async def _heeding(self, connection: Connection, view: RunView) -> RunView:
+        """The view with what questions of the last, refused attempt have to heed: refusals, and what else is open."""
+        asks, self._asks = self._asks, []
+        if not asks:
+            return view
+        keys, who = [one.key for one in asks], [one.asker for one in asks]
+        found, opened = await approvals.heeded(connection, view.tenant_id, keys, who)
+        return replace(view, refusals=found, open_by=opened)
 
     async def _found(self, connection: Connection, met: Met, moves: Sequence[Move]) -> list[Move]:
         """Settle the moves whose append was applied although its answer was lost; return the others."""

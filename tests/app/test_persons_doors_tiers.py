@@ -216,6 +216,19 @@ def over_http(holder: str) -> Opens:
     return opens
 
 
+async def retried(table: Table, tier: str) -> None:
+    """Bob rejects what tess asks for, and ann goes on with the failed run: people are asked again, for her."""
+    await over_http("tess")(table, tier)
+    body = {"choice": "reject", "reason": "not now"}
+    answer = await table.http("bob", f"/v1/approvals/{table.asked.id}/votes", body)
+    assert answer.json()["status"] == "rejected", answer.text
+    await table.installation.work()
+    again = await table.http("ann", f"/v1/runs/{table.asked.run}/retry", {"reason": "mended"})
+    assert again.is_success, again.text
+    await table.installation.work()
+    table.asked = await table.installation.books.approval(run=table.asked.run, open=True)
+
+
 Change = Callable[[Table], Awaitable[None]]
 
 
@@ -258,6 +271,12 @@ async def superseded(table: Table) -> None:
     assert answer.json()["status"] == "approved", answer.text
     await deactivate(table.installation.engine, "default", "bob")
     await table.installation.work()
+
+
+async def switched_off(table: Table) -> None:
+    """The account that asks is switched off, and the keepers have looked at the question."""
+    await deactivate(table.installation.engine, "default", "tess")
+    await table.installation.app.sweeper().sweep()
 
 
 async def slack_is_away(table: Table) -> None:
@@ -326,6 +345,7 @@ ROWS = {
     "whose service token sent the signal": Row(SEPARATED, shaped("heard", signaled("robot"))),
     "who added the step": Row(SEPARATED, shaped("grown", added("ann"))),
     "whose service token added the step": Row(SEPARATED, shaped("grown", added("robot"))),
+    "who has retried the run": Row(SEPARATED, retried),
     "a service account": Row(MACHINE, account="U0EVE", named="robot"),
     "a guest": Row({"slack": "no_member"}, happens=of_account("is_restricted")),
     "a guest of one channel": Row({"slack": "no_member"}, happens=of_account("is_ultra_restricted")),
@@ -349,6 +369,7 @@ ROWS = {
     "a second vote of one person": Row(everywhere("already_counted"), happens=voted, approvers=TWO),
     "after expiry": Row(everywhere("expired"), happens=expired),
     "on a superseded card": Row(everywhere("changed"), happens=superseded),
+    "on a question of an inactive account": Row(everywhere("changed"), happens=switched_off),
 }
 # Whoever is refused before the question is looked at leaves no line of the question: nothing is known of them there.
 UNTOLD = {"authentication", "not_found"}

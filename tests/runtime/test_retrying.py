@@ -115,10 +115,12 @@ async def test_a_rejection_is_asked_again_and_the_card_says_that_it_was_one(runt
     await runtime.worker().work_off()
     assert await runtime.status(run) == "failed_terminal"
     await evidence.write()
-    await runtime.retry(run)
+    await runtime.person("ben")
+    await runtime.retry(run, actor=Actor("person", "ben"))
     await runtime.worker().work_off()
     asked = await runtime.books.approval(open=True)
-    assert asked.card["evidence"] == "It was rejected before, by olga: because."
+    assert asked.card["evidence"].startswith("It was rejected before, on ")
+    assert asked.card["evidence"].endswith("UTC by Olga (asked by requester): because.")
     assert runtime.outside.effects == []
 
 

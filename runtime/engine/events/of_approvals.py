@@ -16,7 +16,9 @@ class ApprovalRequested(Struct, frozen=True):
     """A question was put to people. ``card`` commits to ``shown``; ``expires`` is in seconds from now.
 
     ``contributors`` are those who shaped what is asked, with the people that they were then; None for the run's
-    requester alone.
+    requester alone. ``key`` names what a rejection would bind, and ``askers`` are all who have asked for it, the latest
+    first; ``refusals`` are those that were read of the tenant's table and bind, ``failed`` the earlier failures of the
+    same call.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_REQUESTED
@@ -34,18 +36,25 @@ class ApprovalRequested(Struct, frozen=True):
     proposed: Private[JsonObject | None] = None
     expires: Private[int | float] = 0
     contributors: Private[list[JsonObject] | None] = None
+    key: Private[str] = ""
+    askers: Private[list[str] | None] = None
+    refusals: Private[list[JsonObject] | None] = None
+    failed: Private[list[JsonObject] | None] = None
 
 
 class PreflightFailed(Struct, frozen=True):
     """A check before people are asked has failed, so nobody was asked. ``check`` names it.
 
-    ``directory`` is the digest of the people who were counted.
+    ``directory`` is the digest of the people who were counted. ``refusals`` are those that bind, ``failed`` the earlier
+    failures of the same call.
     """
 
     TYPE: ClassVar = EventType.PREFLIGHT_FAILED
     check: str
     operation: str | None = None
     directory: str | None = None
+    refusals: Private[list[JsonObject] | None] = None
+    failed: Private[list[JsonObject] | None] = None
 
 
 class ApprovalVoted(Struct, frozen=True):

@@ -82,7 +82,8 @@ def _extended(run: Run, told: Told, event: e.RunExtended) -> None:
     row = MutationRow(event.number, told.actor.id, event.source, event.operations, tuple(event.gates or ()))
     run.mutations.append(row)
     run.state.outputs.update(event.adopted or {})
-    contributors.added(run.state, event.steps, told.actor.kind, told.actor.id)
+    adder = contributors.added(run.state, event.steps, told.actor.kind, told.actor.id)
+    run.adders.update(dict.fromkeys(map(str, event.steps), adder))
     if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
         run.status = RUN.next[run.status, RunEvent.RESUME]
 
@@ -126,7 +127,8 @@ def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
     run.state.open = [key for key in run.state.open if key not in run.anew]
     for wait in [wait for wait in run.waits.values() if wait.step_key in run.anew]:
         run.waits[wait.wait_id] = replace(wait, left=True)
-    contributors.reopened(run.state, told.actor.kind, told.actor.id)
+    run.retried_by = contributors.reopened(run.state, told.actor.kind, told.actor.id)
+    run.adders = {}  # whoever goes on with the run asks for all of it
 
 
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:

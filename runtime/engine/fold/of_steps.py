@@ -8,7 +8,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from core.canonical import JsonObject
+from approvals.model import ApprovalStatus
+from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine import events as e
@@ -20,6 +21,9 @@ from runtime.engine.fold.of_waits import answer, end_wait
 from runtime.engine.run import Run
 from runtime.engine.states import RUN, STEP, RunEvent, RunState, StepEvent, StepState, WaitEvent, WaitKind, WaitState
 from runtime.engine.told import Told, parts
+
+# So many failures of one call are kept for its next card.
+FAILURES_KEPT = 20
 
 
 def step_of(run: Run, told: Told) -> StepRow:
@@ -64,6 +68,10 @@ def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
     step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
+    for move in run.answers.values():
+        unused = move.status == ApprovalStatus.APPROVED and not move.consumed
+        if unused and run.approvals[move.approval_id].step_key == step.key:
+            _failed_again(run, told, str(move.approval_id), error)
     if "/" in step.key:
         of_agents.used(run, step.key, event.usage)
         of_agents.failed(run, step.key, error)
@@ -188,7 +196,19 @@ def action_succeeded(run: Run, told: Told, event: e.ActionSucceeded) -> None:
 
 
 def action_failed(run: Run, told: Told, event: e.ActionFailed) -> None:
-    _move_receipt(run, told, event.receipt, ReceiptEvent.FAIL, error=event.detail)
+    receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.FAIL, error=event.detail)
+    _failed_again(run, told, receipt.action.get("approval"), event.detail or {"code": event.code})
+
+
+def _failed_again(run: Run, told: Told, approval: Json, error: JsonObject) -> None:
+    """Note that a call failed after people had approved it: once for each approval, with its last error."""
+    asked = run.approvals.get(UUID(approval)) if isinstance(approval, str) else None
+    if asked is None or not asked.key:
+        return
+    now: JsonObject = {"approval": approval, "at": told.at.isoformat(), "again": run.reopened}
+    now |= {"code": error.get("code"), "message": error.get("message")}
+    others = [one for one in run.failures.get(asked.key, []) if one["approval"] != approval]
+    run.failures[asked.key] = [*others, now][-FAILURES_KEPT:]
 
 
 def in_doubt(run: Run, told: Told, event: e.ActionInDoubt) -> None:
@@ -206,7 +226,8 @@ def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
                 run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, output=event.output, resolution=event.how
             )
         case Resolution.FAILED:
-            _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
+            receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
+            _failed_again(run, told, receipt.action.get("approval"), {"message": event.how})
         case Resolution.NOT_APPLIED:
             pass  # the intent that follows moves the receipt
 

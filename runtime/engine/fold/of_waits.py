@@ -76,6 +76,9 @@ def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
         action=event.proposed,
         expires_in=timedelta(seconds=event.expires),
         contributors=event.contributors,
+        key=event.key,
+        asker=(event.askers or [""])[0],
+        askers=event.askers,
     )
     run.answers[event.approval] = ApprovalMove(event.approval, ApprovalStatus.REQUESTED)
     run.asked += event.kind == ApprovalKind.ACTION
@@ -113,7 +116,7 @@ def consumed(run: Run, told: Told, event: e.ApprovalConsumed) -> None:
 
 
 def superseded(run: Run, told: Told, event: e.ApprovalSuperseded) -> None:
-    answer(run, event.approval, ApprovalEvent.SUPERSEDE)
+    answer(run, event.approval, ApprovalEvent.SUPERSEDE, why=event.why)
 
 
 def expired(run: Run, told: Told, event: e.ApprovalExpired) -> None:

@@ -1,0 +1,232 @@
+"""What people have refused is not asked again at the request of whoever was refused (promise 12)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from evidence.chain import Actor
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from runtime.keep.bundling import Bundling
+from runtime.keep.dispatcher import Dispatcher
+from runtime.requests.starting import StartRequest, start_named
+from runtime.requests.steering import Extending
+from tests.runtime.test_again import approved_by
+from tests.support.people import add_person
+
+pytestmark = pytest.mark.req("promise 12")
+
+PAY = """
+workflow: pay
+version: 1
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a, amount: 5}}
+"""
+OTHER = PAY.replace("workflow: pay", "workflow: another").replace("id: a", "id: z")
+WITHIN = "workflow: within\nversion: 1\nsteps:\n  - {id: c, run: pay}\n"
+GATE = """
+workflow: gate
+version: 1
+steps:
+  - {id: a, approve: {summary: "Close it?", approvers: {group: leads}}}
+"""
+
+
+async def office(runtime: Any, *texts: str, policy: str = "") -> None:
+    """Raj asks, lea and leo decide; Ben is a colleague of Raj, ``bot`` is Raj's machine and ``robot`` Ben's."""
+    await runtime.tenant()
+    await runtime.policy(policy or approved_by("leads", 1))
+    for text in texts or (PAY,):
+        await runtime.publish(text)
+    for person, groups in {"raj": (), "ben": (), "cy": (), "lea": ("leads",), "leo": ("leads",)}.items():
+        await add_person(
+            runtime.database,
+            "acme",
+            person,
+            groups,
+            principals=(f"email:{person}@x.example", f"slack:U{person.upper()}"),
+        )
+    await add_person(runtime.database, "acme", "bot", owner="raj")
+    await add_person(runtime.database, "acme", "robot", owner="ben")
+
+
+async def started(runtime: Any, by: str, ref: str, name: str = "pay", trigger: dict[str, Any] | None = None) -> UUID:
+    request = StartRequest("acme", "main", "test", ref, trigger or {}, by, Actor("person", by))
+    run_id: UUID = (await start_named(runtime.faces, runtime.definitions, name, None, request)).run_id
+    await runtime.worker().work_off()
+    return run_id
+
+
+async def rejected(runtime: Any, who: str = "lea") -> None:
+    assert (await runtime.vote(who, "reject")).counted
+    await runtime.worker().work_off()
+
+
+async def retried(runtime: Any, folder: Path, run_id: UUID, actor: Actor) -> None:
+    bundling = Bundling(
+        FileBlobStore(folder / "blobs"), FileSigner.load_or_create(folder / "key"), "test", runtime.definitions
+    )
+    await runtime.trouble.drop_messages_except("bundle", "cancel", "shared", "return")
+    await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
+    await runtime.retry(run_id, actor=actor)
+    await runtime.worker().work_off()
+
+
+async def asked(runtime: Any) -> list[Any]:
+    return list(await runtime.books.approvals(open=True))
+
+
+async def test_who_was_refused_asks_nobody_again_by_retrying_twelve_times(runtime: Any, tmp_path: Path) -> None:
+    await office(runtime)
+    run_id = await started(runtime, "raj", "1")
+    await rejected(runtime)
+    for _ in range(12):
+        await retried(runtime, tmp_path, run_id, Actor("person", "raj"))
+        assert await asked(runtime) == []
+        error = await runtime.error(run_id)
+        assert error["code"] == "rejected"
+        assert "by Lea (asked by Raj): because." in error["message"]
+    assert len(await runtime.books.approvals()) == 1
+
+
+async def test_another_person_may_ask_again_and_the_card_lists_every_refusal(runtime: Any, tmp_path: Path) -> None:
+    await office(runtime, policy=approved_by("leads", 1).replace("}]}", "}], allow: [requester, retrier]}"))
+    run_id = await started(runtime, "raj", "1")
+    await rejected(runtime, "lea")
+    await retried(runtime, tmp_path, run_id, Actor("person", "ben"))
+    assert (await asked(runtime))[0].card["evidence"].count("It was rejected before") == 1
+    await rejected(runtime, "leo")
+    for again in ("raj", "ben"):
+        await retried(runtime, tmp_path, run_id, Actor("person", again))
+        assert await asked(runtime) == []
+    await add_person(runtime.database, "acme", "dee", ("leads",))
+    await retried(runtime, tmp_path, run_id, Actor("person", "dee"))
+    (question,) = await asked(runtime)
+    said = question.card["evidence"]
+    assert [said.count(words) for words in ("It was rejected before", "by Lea", "by Leo", "Ben")] == [2, 1, 1, 1]
+    assert (await runtime.vote("dee", "approve")).code == "separation_of_duties", "who asks again never decides"
+    assert (await runtime.vote("lea", "approve")).counted
+    await runtime.worker().work_off()
+    assert len(runtime.outside.effects) == 1
+    told = [event for event in await runtime.books.events(run_id) if event.type == "approval.requested"]
+    assert len(told) == 3
+
+
+# How the same is asked again: who, by which workflow; and whether people are asked.
+DOORS = {
+    "a new run of the same person": ("raj", "pay", False),
+    "another spelling": ("Raj ", "pay", False),
+    "an e-mail": ("email:RAJ@x.example", "pay", False),
+    "a Slack account": ("slack:URAJ", "pay", False),
+    "their machine": ("bot", "pay", False),
+    "a machine of another": ("robot", "pay", False),
+    "somebody unknown": ("mallory", "pay", False),
+    "another workflow": ("raj", "another", False),
+    "a child": ("raj", "within", False),
+    "another person": ("ben", "pay", True),
+    "another person, by a child": ("ben", "within", True),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_it_binds_at_every_door_of_the_tenant(runtime: Any, door: str) -> None:
+    who, name, asks = DOORS[door]
+    await office(runtime, PAY, OTHER, WITHIN)
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    run_id = await started(runtime, who, "2", name)
+    await runtime.go_on()
+    assert len(await asked(runtime)) == asks
+    if not asks:
+        assert await runtime.status(run_id) == "failed_terminal"
+    assert runtime.outside.effects == []
+
+
+async def test_whoever_was_refused_does_not_ask_again_by_adding_a_step_to_the_run_of_another(runtime: Any) -> None:
+    waits = "workflow: waits\nversion: 1\nsteps:\n  - {id: w, wait: {signal: go, correlate: x}}\n"
+    await office(runtime, PAY, waits)
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    run_id = await started(runtime, "ben", "2", "waits")
+    step = {"id": "z", "needs": [], "do": "probe.effect.apply", "with": {"name": "a", "amount": 5}}
+    version = (await runtime.books.run(run_id)).version
+    extending = Extending(runtime.faces, runtime.definitions)
+    await extending.extend("acme", run_id, Actor("person", "raj"), {"steps": [step]}, version)
+    await runtime.go_on()
+    assert await asked(runtime) == []
+    assert await runtime.status(run_id) == "failed_terminal"
+
+
+async def test_it_binds_in_its_own_tenant_only(runtime: Any) -> None:
+    await office(runtime)
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    await runtime.tenant("globex")
+    await runtime.policy(approved_by("leads", 1), "globex")
+    await runtime.publish(PAY, "globex")
+    request = StartRequest("globex", "main", "test", "1", {}, "raj", Actor("person", "raj"))
+    await start_named(runtime.faces, runtime.definitions, "pay", None, request)
+    await runtime.worker().work_off()
+    assert len(await runtime.books.approvals(open=True, tenant="globex")) == 1
+
+
+HOLDS = {
+    "the usual time": ("", 24 * 3600),
+    "as policy names it": (", rejection: {holds: PT1H}", 3600),
+}
+
+
+@pytest.mark.parametrize("name", HOLDS)
+async def test_it_binds_for_the_time_that_policy_names(runtime: Any, name: str) -> None:
+    text, seconds = HOLDS[name]
+    await office(runtime, policy=approved_by("leads", 1).replace("}]}", "}]" + text + "}"))
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    row = await runtime.one("SELECT extract(epoch FROM until - at)::int AS holds FROM refusals")
+    assert row["holds"] == seconds
+    await runtime.execute("UPDATE refusals SET until = now()")
+    await started(runtime, "raj", "2")
+    assert len(await asked(runtime)) == 1
+
+
+async def test_other_groups_and_other_calls_are_asked(runtime: Any) -> None:
+    await office(runtime)
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    await runtime.publish(PAY.replace("version: 1", "version: 2").replace("amount: 5", "amount: 6"))
+    await started(runtime, "raj", "2")
+    assert len(await asked(runtime)) == 1, "another call"
+    await runtime.publish(PAY.replace("version: 1", "version: 3"))
+    await runtime.policy(approved_by("security", 2))
+    await started(runtime, "raj", "3")
+    assert len(await asked(runtime)) == 2, "another group"
+
+
+async def test_a_gate_binds_for_the_same_input(runtime: Any, tmp_path: Path) -> None:
+    await office(runtime, GATE)
+    run_id = await started(runtime, "raj", "1", "gate", {"case": "C1"})
+    await rejected(runtime)
+    await retried(runtime, tmp_path, run_id, Actor("person", "raj"))
+    await started(runtime, "raj", "2", "gate", {"case": "C1"})
+    assert await asked(runtime) == []
+    await started(runtime, "raj", "3", "gate", {"case": "C2"})
+    assert len(await asked(runtime)) == 1
+
+
+async def test_whoever_retries_does_not_carry_their_own_approval_again(runtime: Any, tmp_path: Path) -> None:
+    from connectors.port import Refused
+
+    await office(runtime)
+    runtime.outside.script["a"] = [Refused("busy", "not now")]
+    run_id = await started(runtime, "raj", "1")
+    assert (await runtime.vote("lea", "approve")).counted
+    await runtime.worker().work_off()
+    await retried(runtime, tmp_path, run_id, Actor("person", "lea"))
+    (question,) = await asked(runtime)
+    assert runtime.outside.effects == []
+    assert (await runtime.vote("lea", "approve")).code == "separation_of_duties"
+    assert "failed 1 times" in question.card["evidence"]
