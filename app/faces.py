@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from app import storage
 from core.db import FACES_ROLE, Connection, Database
+from core.limits import Limits
 
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
@@ -141,7 +142,7 @@ async def build_faces(
 
 async def faces_of(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None = None) -> Faces:
     """The faces of a database whose schema is at head; ``stack`` closes what they open."""
-    database = await stack.enter_async_context(Database(url, FACES_ROLE))
+    database = await stack.enter_async_context(Database(url, FACES_ROLE, limits=Limits.within(settings.lease_seconds)))
     slack = None
     if settings.slack_bot_token is not None:
         from app.adapters import slack_client_of
