@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from functools import cached_property
 from types import TracebackType
@@ -117,6 +118,7 @@ class Database:
         self._kept_alive = kept_alive(self.limits.alive)
         self._slots = asyncio.Semaphore(connections)
         self._free: list[Connection] = []
+        self.patience: float | None = None
         self._closed = False
         self._calls: Grouping[Call, Any] = Grouping(self.connection, call_alone, called, can_share)
 
@@ -203,6 +205,24 @@ class Database:
         while self._free:
             self._free.pop().terminate()
 
+    def patient(self, seconds: float) -> Database:
+        """The same database, whose transactions wait for each lock for this long and no longer."""
+        found = copy(self)
+        found.patience = seconds
+        return found
+
+    async def answers(self, seconds: float) -> None:
+        """Ask on a connection that serves requests, and drop those that lie idle if there is no answer in time.
+
+        ``TransportError`` if there is none.
+        """
+        try:
+            async with asyncio.timeout(seconds), self.connection() as connection:
+                await connection.execute("SELECT 1")
+        except TimeoutError as error:
+            self._drop_free()
+            raise TransportError(f"PostgreSQL did not answer within {seconds:g} s", remedy="Try again.") from error
+
     async def call(self, call: Call) -> Any:
         """Call a function of the database, alone or in one transaction with other calls; return its result.
 
@@ -218,6 +238,7 @@ class Database:
 
         ``patience``: the seconds for which it waits for each lock, if not the usual ones.
         """
+        patience = self.patience if patience is None else patience
         async with self.connection() as connection, within(connection, tenant, patience=patience):
             yield connection
 

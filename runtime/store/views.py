@@ -29,6 +29,7 @@ from runtime.engine.run import Definition, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
 from runtime.engine.windows import NeedsItems
+from runtime.store.aside import aside
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)
@@ -146,7 +147,8 @@ async def view_of(
     if view is not None:
         return view
     definition, head = _places(row)
-    run = _folded(row, definition, head, await graphs(connection, definition))
+    known, lines = await graphs(connection, definition), head.count if row["state"] is None else 0
+    run = await aside(lines, lambda: _folded(row, definition, head, known), connection)
     return _view(row, definition, head, run if whole else run.rest())
 
 
