@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -57,6 +57,9 @@ SPARED_SECONDS = 5.0
 # The time for which a repair waits for a lock while others have not had their turn: a commit under way takes less.
 FREE_SECONDS = 0.05
 
+# The database's clock has gone back if it is behind ours, counted from the last sweep, by more than this.
+BACK = timedelta(seconds=2)
+
 # The interval at which all kept signals are looked at, not only the newest.
 WHOLE_SECONDS = 60.0
 
@@ -80,6 +83,7 @@ class Sweeper(Struct):
     lease: timedelta = timedelta(seconds=30)
     _whole_at: float = 0.0
     _spared_until: float = 0.0
+    _clock: tuple[datetime, float] | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Sweep until ``stop`` is set. A sweep with a full batch is followed by the next one at once.
@@ -112,9 +116,16 @@ class Sweeper(Struct):
 
     async def _due(self) -> sweeps.Due:
         now = asyncio.get_running_loop().time()
+        whole = now >= self._whole_at
         async with self.database.connection() as connection:
-            due = await sweeps.due(connection, self.lease, whole=now >= self._whole_at)
-        if now >= self._whole_at:
+            due = await sweeps.due(connection, self.lease, whole=whole)
+            back = self._clock is not None and due.now + BACK < self._clock[0] + timedelta(seconds=now - self._clock[1])
+            if whole or back:
+                moved = await sweeps.begin_anew(connection, seen=back)
+                if moved or back:
+                    log.warning("the database's clock has gone back; what is timed begins anew", moved=moved)
+        self._clock = due.now, now
+        if whole:
             self._whole_at = now + WHOLE_SECONDS
         return due
 

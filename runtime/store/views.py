@@ -241,6 +241,7 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
             "run.started_at": run.opened_at,
         },
         now=row["now"],
+        last_at=datetime.fromisoformat(stored["last_at"]) if stored["last_at"] else None,
         deadline_at=datetime.fromisoformat(stored["deadline_at"]) if stored["deadline_at"] else None,
         **_of_tenant(row),
         parent=UUID(stored["parent_run_id"]) if stored["parent_run_id"] else None,
