@@ -139,6 +139,8 @@ async def build(
         # In a process of faces alone nobody uses it: PostgreSQL would refuse the engine's role to the faces' login.
         url = await storage.engine_of(logins)
         engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections, limits=limits))
+        if logins.engine is not None:
+            faces.served.append(engine)
         if connectors is None:
             catalog = faces.definitions.catalog
             made = adapters.connectors_of(settings, catalog, partial(records.read, engine))

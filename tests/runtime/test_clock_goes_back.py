@@ -36,7 +36,8 @@ AFTER = "  - {id: z, do: probe.effect.apply, with: {name: z}}\n"
 STEPS = {
     "vote": "  - {id: a, do: probe.effect.apply, with: {name: ask}}\n",
     "signal": "  - {id: a, wait: {signal: go, correlate: x}}\n",
-    "task": "  - id: a\n    task: {title: T, form: {type: object, properties: {name: {type: string}}}, assign: {group: kyc}}\n",
+    "task": "  - id: a\n    task: {title: T, assign: {group: kyc},"
+    " form: {type: object, properties: {name: {type: string}}}}\n",
     "timer": "  - {id: a, wait: {for: PT1S}}\n",
     "start": "",
     "cancel": "  - {id: a, wait: {signal: go, correlate: x}}\n",
