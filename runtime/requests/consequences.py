@@ -24,9 +24,9 @@ from runtime.engine.transition import Transition
 from runtime.store import approvals, documents, pauses
 from runtime.store.views import load
 
-# At most this many of each kind are named, and the rest counted. So many open questions are judged before the change, and
-# no more than these lines of their books are folded: a change that denies must not wait for long books. Keepers judge
-# all of them once it is made.
+# At most this many of each kind are named, and the rest counted. So many open questions are judged before the change,
+# and no more than these lines of their books are folded: a change that denies must not wait for long books. Keepers
+# judge all of them once it is made.
 NAMED_MAX = 50
 QUESTIONS_MAX = 200
 LINES_MAX = 4_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,34 +11,26 @@ from typing import Any
 
 import pytest
 
-from core.db import Database
 from evidence.chain import Actor
-from runtime.keep import purging, reviewing
+from runtime.engine.past import refold
+from runtime.keep import reviewing
 from runtime.keep.sweeper import Sweeper
 from runtime.requests import consequences
 from runtime.requests.policies import publish_policy
+from runtime.store.views import load
 
 OPS = Actor("person", "olga")
 POLICY = """
 policy: p
 version: %d
 rules:
-  - {id: all, match: {connector: probe}, outcome: %s, approvers: [{group: owners}]}
+  - {id: all, match: {connector: probe}, outcome: %s%s}
 """
 ASKS = """
 workflow: asks
 version: 1
 reference: r
 steps: [{id: a, do: probe.effect.apply, with: {name: a}}]
-"""
-LONG = """
-workflow: long
-version: 1
-reference: r
-channels: {n: {initial: 0}}
-steps:
-  - {foreach: "${{ trigger.items }}", max_parallel: 50, steps: [{set: {n: 1}}]}
-  - {id: a, do: probe.effect.apply, with: {name: a}}
 """
 SLEEPS = """
 workflow: sleeps
@@ -46,6 +39,10 @@ reference: r
 channels: {done: {initial: ''}}
 steps: [{id: t, wait: {for: PT1H}}, {set: {done: 'yes'}}]
 """
+
+
+def policy_of(version: int, outcome: str) -> str:
+    return POLICY % (version, outcome, ", approvers: [{group: owners}]" if outcome == "needs_approval" else "")
 
 
 @asynccontextmanager
@@ -60,14 +57,13 @@ async def keeping(runtime: Any) -> AsyncIterator[None]:
         await asyncio.wait_for(task, 60)
 
 
-@pytest.mark.parametrize("work", ["questions", "purges"])
-async def test_timers_of_everybody_end_while_a_tenants_long_work_is_under_way(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch, work: str
+async def test_timers_of_everybody_end_while_a_tenants_questions_are_judged(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The long work does not come to its end before the timer of another tenant has."""
+    """The judging does not come to its end before the timer of another tenant has."""
     for tenant in ("acme", "other"):
         await runtime.tenant(tenant)
-        await runtime.policy(POLICY % (1, "needs_approval"), tenant)
+        await runtime.policy(policy_of(1, "needs_approval"), tenant)
         await runtime.publish(ASKS, tenant)
         await runtime.publish(SLEEPS, tenant)
     await runtime.start("asks")
@@ -80,22 +76,72 @@ async def test_timers_of_everybody_end_while_a_tenants_long_work_is_under_way(
         await ended.wait()
         return reviewing.Reviewed(False, 1)
 
-    if work == "questions":
-        monkeypatch.setattr(reviewing, "review_question", long)
-        await runtime.execute("UPDATE tenants SET judge_after = '00000000-0000-0000-0000-000000000000'")
-    else:
-        monkeypatch.setattr(purging.retention, "hold", long)
-        monkeypatch.setattr("runtime.store.sweeps.MAY_BE_PURGED", "true")
-        due = (await runtime.books.runs(workflow="asks"))[0].id
-        monkeypatch.setattr(
-            "runtime.keep.sweeper.sweeps.due", _with_purge(__import__("runtime.store.sweeps", fromlist=["due"]).due, due)
-        )
+    monkeypatch.setattr(reviewing, "review_question", long)
+    await _publish(runtime, 2, "needs_approval")
     async with keeping(runtime):
         await asyncio.wait_for(begun.wait(), 60)
         await runtime.trouble.make_waits_due("timer")
         async with runtime.working():
             await runtime.until(lambda: _over(runtime, timer))
         ended.set()
+
+
+async def test_questions_are_judged_in_turns_bounded_by_the_lines_that_are_folded(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn judges one of these, and all of them are judged in the end; whoever publishes waits for none."""
+    await runtime.tenant()
+    await runtime.policy(policy_of(1, "needs_approval"))
+    await runtime.publish(ASKS)
+    runs = [(await runtime.start("asks", ref=str(number))).run_id for number in range(4)]
+    await runtime.worker().work_off()
+    monkeypatch.setattr(reviewing, "LINES_MAX", 2)
+    monkeypatch.setattr(consequences, "LINES_MAX", 2)
+    published = await _publish(runtime, 2, "deny")
+    assert published.consequences["unread"] == published.questions == 4, "they are counted, and judged after it"
+    turns = 0
+    while left := len(await runtime.books.approvals(open=True)):
+        await runtime.sweep()
+        assert len(await runtime.books.approvals(open=True)) == left - 1
+        turns += 1
+    assert turns == 4
+    await runtime.go_on()
+    assert [await runtime.status(run_id) for run_id in runs] == ["failed_terminal"] * 4
+    assert runtime.outside.effects == []
+
+
+@pytest.mark.parametrize("who", ["review", "face"])
+async def test_a_book_of_any_length_is_folded_beside_the_event_loop(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """It is folded whole in a thread, whoever asks for it, and its transaction stays open meanwhile."""
+    await runtime.tenant()
+    await runtime.policy(policy_of(1, "needs_approval"))
+    await runtime.publish(ASKS)
+    run_id = (await runtime.start("asks")).run_id
+    await runtime.worker().work_off()
+    threads: set[bool] = set()
+    real = refold
+
+    def told(*given: Any) -> Any:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return real(*given)
+
+    monkeypatch.setattr("runtime.store.views.refold", told)
+    monkeypatch.setattr("runtime.store.aside.LONG", 1)
+    if who == "review":
+        question = await runtime.question()
+        assert not (await reviewing.review_question(runtime.database, runtime.definitions, question)).voided
+    else:
+        async with runtime.faces.transaction("acme") as connection:
+            await load(connection, run_id, runtime.definitions.graphs, whole=True, tenant="acme")
+    assert threads == {False}
+
+
+async def _publish(runtime: Any, version: int, outcome: str) -> Any:
+    text = policy_of(version, outcome)
+    async with runtime.faces.transaction("acme") as connection:
+        return await publish_policy(connection, runtime.definitions, "acme", text, "p.yaml", OPS)
 
 
 async def _over(runtime: Any, run_id: Any) -> bool:
