@@ -57,7 +57,7 @@ class _Asked:
 
 async def vanishes(database: Vanishing, act: Any) -> asyncio.Task[Any] | None:
     """Let an act go on until its process vanishes: the task that says nothing more. None if it came to its end."""
-    acting = asyncio.ensure_future(act)
+    acting: asyncio.Task[Any] = asyncio.create_task(act)
     gone = asyncio.ensure_future(database.gone.wait())
     async with asyncio.timeout(60):
         await asyncio.wait({acting, gone}, return_when=asyncio.FIRST_COMPLETED)
