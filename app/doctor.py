@@ -26,7 +26,8 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
 from runtime.requests.unread import Unread, unread
-from runtime.store import approvals, bundles, documents, inbox, tenants, unavailable
+from runtime.store import approvals, bundles, documents, inbox, replication, tenants, unavailable
+from runtime.store.replication import Kind
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20
@@ -87,10 +88,31 @@ async def _database(settings: Settings) -> list[Check]:
                 if login is not None:
                     await storage.check_login(kind, login)
             async with Database(url, FACES_ROLE) as database:
-                told = [check async for check in _documents(settings, database)]
+                told = [check async for check in _server(settings, database)]
+                told += [check async for check in _documents(settings, database)]
             return [well, Check("schema", State.OK, f"at {head}, the newest"), *told]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]
+
+
+async def _server(settings: Settings, database: Database) -> AsyncIterator[Check]:
+    """What a failover would lose, and if the database's clock has gone back."""
+    async with database.transaction(settings.tenant) as connection:
+        found = await replication.of(connection)
+        behind = await replication.behind(connection, settings.tenant)
+    words = f"{found.kind}: {found.why}"
+    if found.kind in (Kind.ASYNCHRONOUS, Kind.UNKNOWN):
+        lost = "a failover can lose what was acknowledged, and repeat effects; demand synchronous replication"
+        yield Check("standby", State.WARNING, f"{words}. {lost}")
+    else:
+        yield Check("standby", State.MISSING if found.kind is Kind.NONE else State.OK, words)
+    if behind:
+        words = (
+            f"it is {behind:.0f} s behind the newest line of an open run: it has gone back. Lines keep the later time"
+        )
+        yield Check("database's clock", State.WARNING, f"{words} until it has caught up")
+    else:
+        yield Check("database's clock", State.OK, "no open run is ahead of it")
 
 
 def _policies(policies: PolicySet) -> Iterator[Check]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from app import storage
 from core.db import FACES_ROLE, Connection, Database
+from core.limits import Limits
 
 if TYPE_CHECKING:
     from slack_sdk.web.async_client import AsyncWebClient
@@ -27,18 +29,25 @@ if TYPE_CHECKING:
     from runtime.requests.tasks import Tasks
     from runtime.requests.voting import Voting
 
+# The deadline of the answer to whether this process is ready.
+READY_SECONDS = 3.0
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Faces:
-    """The runtime for a face; ``database`` is under the faces' role. ``now``: Unix seconds, for signatures' ages."""
+    """The runtime for a face; ``database`` is under the faces' role. ``now``: Unix seconds, for signatures' ages.
+
+    ``served`` are the databases that parts of this process work with besides: it is ready only if they answer, too.
+    """
 
     settings: Settings
     database: Database
     slack: AsyncWebClient | None
     given_blobs: BlobStore | None = None
+    served: list[Database] = field(default_factory=list)
     now: Callable[[], float] = time.time
 
     async def ask(
@@ -73,6 +82,10 @@ class Faces:
         from app.metrics import Metrics
 
         return Metrics()
+
+    async def answering(self) -> None:
+        """Ask every database on a connection that this process works with; ``TransportError`` if one is silent."""
+        await asyncio.gather(*(one.answers(READY_SECONDS) for one in (self.database, *self.served)))
 
     def directory(self, tenant: str) -> DatabaseDirectory:
         """The people of one tenant."""
@@ -141,7 +154,7 @@ async def build_faces(
 
 async def faces_of(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None = None) -> Faces:
     """The faces of a database whose schema is at head; ``stack`` closes what they open."""
-    database = await stack.enter_async_context(Database(url, FACES_ROLE))
+    database = await stack.enter_async_context(Database(url, FACES_ROLE, limits=Limits.within(settings.lease_seconds)))
     slack = None
     if settings.slack_bot_token is not None:
         from app.adapters import slack_client_of

@@ -20,6 +20,7 @@ import asyncpg
 
 from core.db import ENGINE_ROLE, FACES_ROLE, address
 from core.errors import ConfigurationError
+from core.limits import Limits
 
 _ITERATIONS = 4096
 ROLES = {"engine": ENGINE_ROLE, "faces": FACES_ROLE}
@@ -29,6 +30,8 @@ _MAKE = """
 SELECT format(CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = $1) THEN 'ALTER ROLE %1$I LOGIN PASSWORD %2$L'
     ELSE 'CREATE ROLE %1$I LOGIN PASSWORD %2$L' END, $1::text, $2::text)
   || format('; GRANT %1$I TO %2$I; GRANT CONNECT ON DATABASE %3$I TO %2$I', $3::text, $1, current_database())"""
+# The limits are the login's own, so that they hold for whatever connects with it, through a pooler too.
+_LIMIT = "SELECT format('ALTER ROLE %I SET %I = %L', $1::text, $2::text, $3::text)"
 # A right or a role that this login has beyond its own, or null. A superuser counts as a member of every role.
 _MORE = """
 SELECT CASE WHEN l.rolsuper THEN 'a superuser' WHEN l.rolcreaterole THEN 'one who creates roles'
@@ -88,6 +91,8 @@ async def make(connection: asyncpg.Connection[asyncpg.Record], logins: Logins, *
             remedy = "`counterseal db setup --renew` gives both new passwords; then change the settings."
             raise ConfigurationError(f"there is a login {name} already.", remedy=remedy)
         await connection.execute(await connection.fetchval(_MAKE, name, _verifier(password), ROLES[kind]))
+        for setting, value in Limits().settings().items():
+            await connection.execute(await connection.fetchval(_LIMIT, name, setting, value))
 
 
 async def check(connection: asyncpg.Connection[asyncpg.Record], kind: str) -> None:

@@ -50,7 +50,7 @@ _NEEDED = (
     ("s3_bucket", "s3_object_lock_mode"),
 )
 # Read by the tests and the Makefile, never by us.
-_OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "DEEP"})
+_OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "DEEP"})
 
 
 # The effect of an invalid published definition: stop the start, or only make that definition unavailable.

@@ -22,6 +22,7 @@ from app.settings import Settings
 from core.clock import rest
 from core.db import ENGINE_ROLE, Connection, Database, address
 from core.errors import ConfigurationError, CountersealError, NotFoundError, TransportError, nearest
+from core.limits import Limits, close
 from runtime.store import tenants
 
 log = structlog.get_logger(__name__)
@@ -154,24 +155,41 @@ async def check_login(kind: str, url: str) -> None:
 
 
 async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
-    """Hold the lock against upgrades until ``stop``; take it again if its connection is lost.
+    """Hold the lock against upgrades until ``stop``; take it again if its connection is lost or falls silent.
 
     ``ConfigurationError`` if another release has upgraded the schema in between: this process must not go on.
     """
     async with server(settings) as found:
         while not stop.is_set():
             # While PostgreSQL is away, retry: all other parts wait for it too.
-            with suppress(TransportError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            with suppress(TransportError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
                 async with _connected(found.faces) as connection:
-                    await _hold_schema(connection)
-                    while not (stop.is_set() or connection.is_closed()):
-                        await rest(stop, WATCH_SECONDS)
+                    await _hold_schema(connection, stop)
+                    await _watch_connection(connection, stop)
             await rest(stop, WATCH_SECONDS)
 
 
-async def _hold_schema(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Take the shared lock, which keeps others from upgrading; ``ConfigurationError`` if the schema is not at head."""
-    await connection.execute(f"SELECT pg_advisory_lock_shared({_RUNNING_KEY})")
+async def _watch_connection(connection: asyncpg.Connection[asyncpg.Record], stop: asyncio.Event) -> None:
+    """Wait until ``stop``, or until the connection is lost. ``TimeoutError`` if nothing answers on it any more."""
+    loop = asyncio.get_running_loop()
+    asked = loop.time()
+    while not (stop.is_set() or connection.is_closed()):
+        await rest(stop, WATCH_SECONDS)
+        if loop.time() > asked + Limits().alive:
+            await connection.execute("SELECT 1")
+            asked = loop.time()
+
+
+async def _hold_schema(connection: asyncpg.Connection[asyncpg.Record], stop: asyncio.Event | None = None) -> None:
+    """Take the shared lock, which keeps others from upgrading; ``ConfigurationError`` if the schema is not at head.
+
+    An upgrade may take longer than a statement may, so the lock is asked for again and again.
+    """
+    stop = stop or asyncio.Event()
+    while not await connection.fetchval(f"SELECT pg_try_advisory_lock_shared({_RUNNING_KEY})"):
+        await rest(stop, WATCH_SECONDS)
+        if stop.is_set():
+            return
     found = await _revision(connection)
     if found != head_revision():
         words = f"the database's schema is at {found or 'nothing'}, and this release needs {head_revision()}."
@@ -226,14 +244,19 @@ async def schema_revision(url: str) -> str | None:
 async def _connected(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     try:
         connection = await asyncpg.connect(
-            address(url), timeout=10, server_settings={"application_name": "counterseal"}
+            address(url),
+            timeout=10,
+            command_timeout=Limits().answer,
+            server_settings={"application_name": "counterseal"},
         )
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise TransportError(f"PostgreSQL cannot be reached: {error}.", remedy=_REMEDY) from None
     try:
         yield connection
+    except TimeoutError as error:
+        raise TransportError(f"PostgreSQL does not answer: {error or 'no word'}.", remedy=_REMEDY) from error
     finally:
-        await connection.close()
+        await close(connection)
 
 
 async def _revision(connection: asyncpg.Connection[asyncpg.Record]) -> str | None:

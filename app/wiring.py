@@ -25,6 +25,7 @@ from approvals.ports import Messenger
 from approvals.slack.messenger import SlackMessenger
 from connectors.port import CompletionSource, Connectors
 from core.db import ENGINE_ROLE, Connection, Database
+from core.limits import Limits
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.definition.catalog import Definitions
@@ -134,10 +135,12 @@ async def build(
         if first_run and storage.DEFAULT_TENANT in settings.tenants:
             await storage.found_default_tenant(faces.database)
         await storage.require_tenants(faces.database, logins, settings.tenants)
-        connections = settings.worker_concurrency + 8
+        connections, limits = settings.worker_concurrency + 8, Limits.within(settings.lease_seconds)
         # In a process of faces alone nobody uses it: PostgreSQL would refuse the engine's role to the faces' login.
         url = await storage.engine_of(logins)
-        engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections))
+        engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections, limits=limits))
+        if logins.engine is not None:
+            faces.served.append(engine)
         if connectors is None:
             catalog = faces.definitions.catalog
             made = adapters.connectors_of(settings, catalog, partial(records.read, engine))

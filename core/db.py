@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from datetime import datetime, timedelta
 from functools import cached_property
 from types import TracebackType
@@ -23,6 +24,7 @@ import orjson
 
 from core.errors import CountersealError, InputError, TransportError
 from core.grouping import Call, Grouping, call_alone, called, can_share
+from core.limits import Limits, close, kept_alive, milliseconds
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -106,11 +108,17 @@ class DatabaseClock:
 class Database:
     """Access to PostgreSQL under one role. Use as an async context manager."""
 
-    def __init__(self, url: str, role: str, *, connections: int = 8) -> None:
+    def __init__(self, url: str, role: str, *, connections: int = 8, limits: Limits | None = None) -> None:
         self._dsn = address(url)
         self._role = role
+        self.limits = limits or Limits()
+        # A pooler lets no parameter of a connection through that it does not know, so they are set after it is made.
+        settings = {**_HOT_SETTINGS, **self.limits.settings(), "role": role}
+        self._settings = "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+        self._kept_alive = kept_alive(self.limits.alive)
         self._slots = asyncio.Semaphore(connections)
         self._free: list[Connection] = []
+        self.patience: float | None = None
         self._closed = False
         self._calls: Grouping[Call, Any] = Grouping(self.connection, call_alone, called, can_share)
 
@@ -126,20 +134,26 @@ class Database:
         """Close every connection. Connections in use are closed when they are given back."""
         self._closed = True
         while self._free:
-            await self._free.pop().close()
+            await close(self._free.pop())
 
     async def connect(self) -> Connection:
-        """A new connection of this role that the caller owns: for LISTEN, and for the free list."""
+        """A new connection of this role that the caller owns: for LISTEN, and for the free list.
+
+        Each exchange on it has a deadline. A connection whose role cannot be set is not given out.
+        """
         try:
             connection: Connection = await asyncpg.connect(
                 self._dsn,
                 timeout=10,
-                server_settings={"role": self._role, "application_name": "counterseal", **_HOT_SETTINGS},
+                command_timeout=self.limits.answer,
+                connection_class=self._kept_alive,
+                server_settings={"application_name": "counterseal"},
                 statement_cache_size=_STATEMENTS_KEPT,
                 max_cached_statement_lifetime=0,
                 max_cacheable_statement_size=_STATEMENT_BYTES_MAX,
             )
             try:
+                await connection.execute(self._settings)
                 codec = {"encoder": lambda value: orjson.dumps(value).decode(), "decoder": orjson.loads}
                 for name in ("json", "jsonb"):
                     await connection.set_type_codec(name, schema="pg_catalog", **codec, format="text")
@@ -174,12 +188,40 @@ class Database:
             except asyncpg.InternalClientError as error:
                 # asyncpg raises this if the server went away during a request.
                 raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
+            except TimeoutError as error:
+                # This connection is dropped below, and those that lie beside it now: a new one may lead to a server
+                # that answers. A crash here changes nothing: PostgreSQL rolls back what nobody commits.
+                self._drop_free()
+                words = f"PostgreSQL did not answer within {self.limits.answer:g} s, so the connection was dropped"
+                raise TransportError(words, remedy="Try again.") from error
             finally:
                 # A cancelled or broken request leaves the protocol in an unknown state: never reuse the connection.
                 if usable and not (self._closed or connection.is_closed() or connection.is_in_transaction()):
                     self._free.append(connection)
                 else:
                     connection.terminate()
+
+    def _drop_free(self) -> None:
+        while self._free:
+            self._free.pop().terminate()
+
+    def patient(self, seconds: float) -> Database:
+        """The same database, whose transactions wait for each lock for this long and no longer."""
+        found = copy(self)
+        found.patience = seconds
+        return found
+
+    async def answers(self, seconds: float) -> None:
+        """Ask on a connection that serves requests, and drop those that lie idle if there is no answer in time.
+
+        ``TransportError`` if there is none.
+        """
+        try:
+            async with asyncio.timeout(seconds), self.connection() as connection:
+                await connection.execute("SELECT 1")
+        except TimeoutError as error:
+            self._drop_free()
+            raise TransportError(f"PostgreSQL did not answer within {seconds:g} s", remedy="Try again.") from error
 
     async def call(self, call: Call) -> Any:
         """Call a function of the database, alone or in one transaction with other calls; return its result.
@@ -189,16 +231,25 @@ class Database:
         return await self._calls.apply(call)
 
     @asynccontextmanager
-    async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
-        """One transaction on a hot-path connection, bound to ``tenant`` if one is given; rolled back on any error."""
-        async with self.connection() as connection, within(connection, tenant):
+    async def transaction(
+        self, tenant: str | None = None, *, patience: float | None = None
+    ) -> AsyncIterator[Connection]:
+        """One transaction on a hot-path connection, bound to ``tenant`` if one is given; rolled back on any error.
+
+        ``patience``: the seconds for which it waits for each lock, if not the usual ones.
+        """
+        patience = self.patience if patience is None else patience
+        async with self.connection() as connection, within(connection, tenant, patience=patience):
             yield connection
 
     @asynccontextmanager
     async def listening(
         self, channels: tuple[str, ...], notify: Callable[[str, str], None]
     ) -> AsyncIterator[asyncio.Future[None]]:
-        """LISTEN on ``channels`` and call ``notify(channel, payload)``; yields a future done if the connection ends."""
+        """LISTEN on ``channels`` and call ``notify(channel, payload)``; yields a future done if the connection ends.
+
+        Nobody would notice if a connection on which we only listen fell silent: so it is asked now and then.
+        """
         connection = await self.connect()
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -213,31 +264,49 @@ class Database:
         try:
             for channel in channels:
                 await connection.add_listener(channel, heard)
-            yield lost
+            asking = asyncio.create_task(self._ask(connection))
+            try:
+                yield lost
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
         finally:
-            if connection.is_closed():
+            await close(connection)
+
+    async def _ask(self, connection: Connection) -> None:
+        """Ask a connection every few seconds if it still answers, and drop it if it does not."""
+        while not connection.is_closed():
+            await asyncio.sleep(self.limits.alive)
+            try:
+                await connection.execute("SELECT 1")
+            except (OSError, TimeoutError, asyncpg.PostgresError, *_WENT_AWAY):
                 connection.terminate()
-            else:
-                await connection.close()
 
 
 @asynccontextmanager
-async def within(at: Connection | Database, tenant: str | None) -> AsyncIterator[Connection]:
-    """A transaction on ``at``, bound to ``tenant`` if one is given; a connection's open transaction is reused."""
+async def within(
+    at: Connection | Database, tenant: str | None, *, patience: float | None = None
+) -> AsyncIterator[Connection]:
+    """A transaction on ``at``, bound to ``tenant`` if one is given; a connection's open transaction is reused.
+
+    ``patience`` as in ``Database.transaction``; an open transaction keeps its own.
+    """
     if isinstance(at, Database):
-        async with at.transaction(tenant) as connection:
+        async with at.transaction(tenant, patience=patience) as connection:
             yield connection
         return
     connection = at
     if connection.is_in_transaction():
         yield connection
         return
-    await connection.execute(
-        "BEGIN" if tenant is None else f"BEGIN; SET LOCAL {TENANT_SETTING} = '{check_tenant(tenant)}'"
-    )
+    begin = "BEGIN" if tenant is None else f"BEGIN; SET LOCAL {TENANT_SETTING} = '{check_tenant(tenant)}'"
+    if patience is not None:
+        begin += f"; SET LOCAL lock_timeout = '{milliseconds(patience)}'"
+    await connection.execute(begin)
     try:
         yield connection
     except (CountersealError, asyncpg.PostgresError):
-        await connection.execute("ROLLBACK")
+        if not connection.is_closed():  # it is if PostgreSQL has ended a session that said nothing for too long
+            await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")

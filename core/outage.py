@@ -13,8 +13,9 @@ log = structlog.get_logger(__name__)
 # the moves that our triggers refuse.
 _LASTING = ("22", "23", "42", "54", "P0")
 
-# Classes that pass by themselves: connection, read-only server, lost race, resources, locks, operator, disk.
-_AWAY = ("08", "25006", "40", "53", "55", "57", "58")
+# Classes that pass by themselves: connection, read-only server, a transaction in which we said nothing for too long,
+# lost race, resources, locks, operator, disk.
+_AWAY = ("08", "25006", "25P03", "40", "53", "55", "57", "58")
 
 
 def is_passing(error: Exception) -> bool:

@@ -30,7 +30,7 @@ _OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_
 _FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
 
 # Members of a late answer's data that describe its line, not the call.
-_BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state"})
+_BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state", "clock_behind"})
 
 
 class ReceiptHistory(Struct):

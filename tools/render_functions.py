@@ -24,8 +24,8 @@ def rendered() -> str:
     order = "_command_id uuid, _run_id uuid, _kind text, _payload jsonb, _tenant text"
     functions = (
         _function("append", f"{commits.SENT},\n  {commits.ENGINES}", "int[]", commits.ITS, commits.APPEND),
-        _face("append_to_run", say, "boolean", "seen int;", faces.APPEND),
-        _face("open_run", faces.OPENED, "timestamptz", commits.ITS, faces.OPEN, "_tenant_id"),
+        _face("append_to_run", say, "boolean", "seen int; book_at timestamptz;", faces.APPEND),
+        _face("open_run", faces.OPENED, "timestamptz", f"book_at timestamptz; {commits.ITS}", faces.OPEN, "_tenant_id"),
         _face("order_message", order, "void", "", faces.ORDER),
         _face("read_run", views.READ_RUN_BY, f"TABLE ({views.VIEW})", "", views.READ_RUN),
         _face("read_question", approvals.READ_BY, f"TABLE ({approvals.QUESTION})", "", approvals.READ_QUESTION),

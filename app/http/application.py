@@ -18,7 +18,7 @@ from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
 from core.errors import InputError, nearest
 from runtime.requests import pausing
-from runtime.store import queue_reads, read_models
+from runtime.store import queue_reads, read_models, replication
 
 router = APIRouter(tags=["system"])
 ROUTERS = (
@@ -90,13 +90,24 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz", summary="Whether requests can be served")
 async def readyz(request: Request, faces: FacesDep) -> dict[str, Any]:
-    """Answers 200 if the database answers, 503 otherwise. Needs any valid token.
+    """Answers 200 if the database answers on the connections that this process works with, 503 otherwise. Needs any
+    valid token.
 
+    `replication` is `synchronous`, `asynchronous`, `none` or `unknown`. Only a synchronous standby has everything that
+    was acknowledged when the database fails over to it.
     `paused` lists the pauses of the token's tenant. They are no reason to restart or avoid this process: it still
     serves all requests, and a restart ends no pause.
     """
+    await faces.answering()
     held = await faces.ask(principal(request).tenant, pausing.listed)
-    return {"status": "ready", "database": "ok", "paused": [f"{one.what} {one.name}".strip() for one in held]}
+    async with faces.database.connection() as connection:
+        found = await replication.of(connection)
+    return {
+        "status": "ready",
+        "database": "ok",
+        "replication": str(found.kind),
+        "paused": [f"{one.what} {one.name}".strip() for one in held],
+    }
 
 
 # Upper limit of each count, so that the cost of a request does not grow with the number of rows.

@@ -56,9 +56,10 @@ BEGIN
     state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
     started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
     finished_at = CASE WHEN _finished THEN now() WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN purge_at END
+    purge_at = CASE WHEN _finished THEN now() + retention WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN purge_at END,
+    last_at = greatest(last_at, _latest)
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
-    AND coalesce(_latest <= clock_timestamp() + interval '10 seconds', true)
+    AND coalesce(_latest <= greatest(clock_timestamp() + interval '10 seconds', last_at), true)
     AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
       OR (SELECT t.stop_number FROM tenants t WHERE t.tenant_id = runs.tenant_id) = _stop)
   RETURNING tenant_id, workspace_id, cap, version, executing, audit_count
@@ -262,14 +263,21 @@ CREATE FUNCTION append_to_run(_run_id uuid, _version int, _status text, _superst
   _answers text, _expected int, _tenant text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
-DECLARE bound text; seen int;
+DECLARE bound text; seen int; book_at timestamptz;
 BEGIN
   bound := set_config('counterseal.tenant', _tenant, true);
+  IF _latest > clock_timestamp() + interval '10 seconds' THEN
+    SELECT last_at INTO book_at FROM runs WHERE run_id = _run_id;
+    IF (_latest <= book_at) IS NOT TRUE THEN
+      RETURN false;
+    END IF;
+  END IF;
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed,wait.postponed}'::text[])) IS NOT TRUE
-      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at))
+        IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
         AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,refusals,cancels_rest,sealed,family}'::text[] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
@@ -294,15 +302,19 @@ CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _wor
   _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
-DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
+DECLARE bound text; book_at timestamptz; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
   met int; notified bool; one record;
 BEGIN
   bound := set_config('counterseal.tenant', _tenant_id, true);
+  IF (split_part(convert_from(_lines, 'UTF8'), E'\n', 1)::jsonb ->> 'ts')::timestamptz > clock_timestamp() + interval '10 seconds' THEN
+    RETURN NULL;
+  END IF;
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' = ANY ('{checkpoint.committed,run.opened}'::text[])) IS NOT TRUE
-      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at))
+        IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
         AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
@@ -310,11 +322,12 @@ BEGIN
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
     deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
-    root_run_id)
+    root_run_id, last_at)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root,
+    (split_part(convert_from(_lines, 'UTF8'), E'\n', 1)::jsonb ->> 'ts')::timestamptz
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
@@ -374,7 +387,7 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+    r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
@@ -396,7 +409,7 @@ BEGIN
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+    r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run, r.run_key, r.state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id

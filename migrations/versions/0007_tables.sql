@@ -43,3 +43,8 @@ GRANT SELECT ON refusals TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON refusals TO counterseal_appender;
 -- How the question's card was delivered: `posted`, `short` (Slack took only its short form) or `refused`, and why then.
 ALTER TABLE approvals ADD COLUMN card text, ADD COLUMN card_problem text;
+-- The time of the latest line of a run: no later line goes back behind it, even if the clock does.
+ALTER TABLE runs ADD COLUMN last_at timestamptz;
+UPDATE runs SET last_at = now() WHERE finished_at IS NULL;
+GRANT SELECT (last_at) ON runs TO counterseal_faces;
+GRANT UPDATE (last_at) ON runs TO counterseal_engine;

@@ -247,7 +247,7 @@ def _reference(transition: Transition) -> str:
 
 
 def _expiry(transition: Transition, seconds: int) -> str:
-    return (transition.view.now + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    return (transition.view.at + timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
 def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:

@@ -255,6 +255,7 @@ class Commit(Struct):
     (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
     it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
     ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by.
+    ``clock_behind`` is how far the database's clock has gone back behind the book.
     ``latest`` is the latest time of its lines. ``state`` is the folded run, if this append stores it beside the book.
     """
 
@@ -309,6 +310,7 @@ class Commit(Struct):
     lines: list[bytes] = field(default_factory=list)
     values: bytes | None = None
     latest: datetime | None = None
+    clock_behind: timedelta = timedelta(0)
     state: bytes | None = None
 
 

@@ -56,7 +56,11 @@ def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> t
     The call begins within ``SEND_WITHIN`` of the intent or never, and may overrun its own time limit by ``GRACE``.
     Until then nobody can know that it did not happen, and to repeat it might be to do it twice.
     """
-    return receipt.intended_at + SEND_WITHIN + operation.timeouts.perform + GRACE - transition.view.now
+    return receipt.intended_at + _span(operation) - transition.view.now
+
+
+def _span(operation: Operation) -> timedelta:
+    return SEND_WITHIN + operation.timeouts.perform + GRACE
 
 
 def mark(transition: Transition, receipt: ReceiptRow, why: str) -> ReceiptRow:
@@ -123,6 +127,8 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
     The wait is a row: a crash after its commit loses nothing, and after a crash before it the lease runs out.
     """
     delay = rest(transition, operation, receipt)
+    if delay > (whole := _span(operation)):  # the clock has gone back behind the intent: wait once, as long as it takes
+        delay = timedelta(0) if is_for_people(step) else whole
     if delay <= timedelta(0):
         return False
     transition.retry_later(step, delay, {**_counts(step), **unknown(why).to_json(), _OPEN: True}, attempted=False)
@@ -169,6 +175,8 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         if stopped(transition, p.step, p.operation, p.nonce):
             return Over()
         since = (transition.view.now - receipt.intended_at).total_seconds()
+        if since < 0:  # the clock has gone back; ``put_off`` has waited for that long
+            since = _span(p.operation).total_seconds()
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:
         # It was asked for before a repeat that a person had ordered, or that the target dedupes.

@@ -7,6 +7,7 @@ leases are noted apart from that. Ids and dedupe keys are derived, so that the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -33,7 +34,7 @@ from runtime.engine.keeping import EVERY, pack
 from runtime.engine.plan import CHECKPOINT, Variables, variables
 from runtime.engine.run import Run, RunView
 from runtime.engine.states import RUN, CommandState, RunState, StepState
-from runtime.engine.told import KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
+from runtime.engine.told import CLOCK_BEHIND, KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
 from runtime.engine.tracing import Trace
 from runtime.engine.workflow import Workflow
 
@@ -212,9 +213,11 @@ class Draft:
         """Tell an event: it changes the run now, and the append records it.
 
         Its time is a bound of the database's time: the upper bound for an outcome, the lower bound for all else. Times
-        of one step never run backwards, even if the database's clock does.
+        of one step never run backwards, even if the database's clock does. If that has gone back behind the book, the
+        line keeps the book's latest time, and says by how much.
         """
-        at = self.view.now + self.view.error if event.TYPE in _OUTCOMES else self.view.now
+        view = self.view
+        at = view.now + view.error if event.TYPE in _OUTCOMES and not view.behind else view.at
         if step is not None and at < self.run.times.get(step, at):
             at = self.run.times[step]
         told = Told(event, actor, at, step)
@@ -260,6 +263,9 @@ class Draft:
             if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
                 with suppress(InputError):
                     content["data"][RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
+        if self.view.behind:
+            for content in contents:
+                content["data"][CLOCK_BEHIND] = math.ceil(self.view.behind.total_seconds())
         behind = self.view.version + 1 - self.view.kept_at
         # So that no reader has to fold a long book, this append stores the run beside it.
         if rows.moves_gate and not self.run.finished and behind >= EVERY and run_key and lines:
@@ -269,6 +275,7 @@ class Draft:
                 contents[-1]["data"][name] = digest_of(stored, run_key)
         rows.lines, self._head = seal(self.view.head, contents)
         rows.latest = max((told.at for told in self._told), default=None)
+        rows.clock_behind = self.view.behind
         return rows
 
     def _tell_ends(self) -> None:
@@ -310,6 +317,7 @@ class Draft:
             gate=self.view.gate + self.rows.moves_gate,
             head=self._head,
             run=self.run.rest(),
+            last_at=max((at for at in (self.view.last_at, self.rows.latest) if at is not None), default=None),
             kept_at=version if self.rows.state is not None else self.view.kept_at,
             refusals={},
             open_by={},

@@ -272,6 +272,10 @@ class Definition(Struct, frozen=True):
     run_key: bytes
 
 
+# The clock has gone back if it is behind the book by more: times of several processes differ by less.
+CLOCK_TOLERANCE = timedelta(seconds=1)
+
+
 class RunView(Struct, frozen=True):
     """A run, and where its book stands: ``version`` is the number of the last append, ``head`` the end of the chain.
 
@@ -282,6 +286,8 @@ class RunView(Struct, frozen=True):
     ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
     database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
     in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
+    ``last_at`` is the time of the latest line, None if it is not known. If the database's clock goes back, lines keep
+    it until the clock has caught up.
     ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` counts open
     questions by their asker: both are read only after an append that asks was refused because of them.
     ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it. ``family`` holds the
@@ -304,6 +310,7 @@ class RunView(Struct, frozen=True):
     deadline_at: datetime | None
     policies: tuple[str, ...]
     writes_max: int | None
+    last_at: datetime | None = None
     stop: int = 0
     paused: Mapping[str, Any] = field(default_factory=dict)
     parent: UUID | None = None
@@ -320,6 +327,17 @@ class RunView(Struct, frozen=True):
     def others(self, counter: str) -> int:
         """The part of a counter (``writes``, ``refused``, ``asked``) that other runs of the family have counted."""
         return 0 if self.family is None else getattr(self.family, counter) - getattr(self.run, counter)
+
+    @property
+    def behind(self) -> timedelta:
+        """The time by which the database's clock is behind the book; 0 for what may be an error of its reading."""
+        behind = timedelta(0) if self.last_at is None else self.last_at - self.now
+        return behind if behind > CLOCK_TOLERANCE else timedelta(0)
+
+    @property
+    def at(self) -> datetime:
+        """The time of a line that is told now, if it tells no outcome."""
+        return self.now + self.behind
 
     @property
     def definition(self) -> Definition:

@@ -40,8 +40,11 @@ WORTH_DEFLATING = 256
 RECEIPT, KEPT = "receipt_digest", "state"
 # The public name, in the last line of an append, of the keyed digest of all its values as they are stored.
 STORED = "stored"
+# The public name of the seconds by which the database's clock was behind a line: it had gone back, and the line keeps
+# the latest time of its book.
+CLOCK_BEHIND = "clock_behind"
 # The facts that are added to a line after its values are committed to, when the append is made.
-_ADDED = frozenset({VALUES, RECEIPT, KEPT, STORED, "count"})
+_ADDED = frozenset({VALUES, RECEIPT, KEPT, STORED, CLOCK_BEHIND, "count"})
 
 
 class Diverged(ConsistencyError):

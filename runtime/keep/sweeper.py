@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +23,6 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from core.clock import repeat
 from core.db import Connection, Database
 from core.outage import is_away, is_passing, report
-from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_CHANGE
@@ -35,12 +36,14 @@ from runtime.engine.instructions import last_receipt, open_wait
 from runtime.engine.preflight import PROPOSAL
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
-from runtime.keep.reviewing import review_question
-from runtime.requests.looking import folded
+from runtime.keep.lanes import Lanes
+from runtime.keep.purging import purge
+from runtime.keep.reviewing import follow
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
-from runtime.store import audit, books, pauses, retention, sweeps
+from runtime.store import sweeps
 from runtime.store.commits import apply
+from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
 from runtime.work.setbacks import PAUSE, lease_over, leased, set_back_wait
 
@@ -51,8 +54,21 @@ log = structlog.get_logger(__name__)
 SPARED_SECONDS = 5.0
 
 
+# The time for which a repair waits for a lock while others have not had their turn: a commit under way takes less.
+FREE_SECONDS = 0.05
+
+# The database's clock has gone back if it is behind ours, counted from the last sweep, by more than this.
+BACK = timedelta(seconds=2)
+
 # The interval at which all kept signals are looked at, not only the newest.
 WHOLE_SECONDS = 60.0
+
+
+class Repair(Struct, frozen=True):
+    """One repair: its run, if it is of one, and what makes it with a database that is as patient as there is time."""
+
+    run_id: UUID | None
+    make: Callable[[Database], Awaitable[int]]
 
 
 class Sweeper(Struct):
@@ -67,76 +83,132 @@ class Sweeper(Struct):
     lease: timedelta = timedelta(seconds=30)
     _whole_at: float = 0.0
     _spared_until: float = 0.0
+    _clock: tuple[datetime, float] | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Sweep until ``stop`` is set. A sweep with a full batch is followed by the next one at once."""
+        """Sweep until ``stop`` is set. A sweep with a full batch is followed by the next one at once.
+
+        Long repairs go on in lanes of their own, so that nobody's timers wait for them (promise 9).
+        """
+        lanes = Lanes()
 
         async def turn() -> bool:
             try:
-                return await self.sweep() >= sweeps.BATCH
+                due = await self._due()
+                lanes.begin("consequences", partial(self._consequences, due.changed), due.changed)
+                lanes.begin("purges", partial(self._purges, due.purges), due.purges)
+                return await self._repaired(due) >= sweeps.BATCH
             except Exception as error:
                 if is_away(error):
                     self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
                 raise
 
-        await repeat(stop, turn, self.interval.total_seconds(), "a sweep failed")
+        try:
+            await repeat(stop, turn, self.interval.total_seconds(), "a sweep failed", woken=lanes.done)
+        finally:
+            await lanes.end()
 
     async def sweep(self) -> int:
         """Repair everything that is due; return how many things were."""
+        due = await self._due()
+        count = await self._repaired(due)
+        return count + await self._consequences(due.changed) + await self._purges(due.purges)
+
+    async def _due(self) -> sweeps.Due:
         now = asyncio.get_running_loop().time()
+        whole = now >= self._whole_at
         async with self.database.connection() as connection:
-            due = await sweeps.due(connection, self.lease, whole=now >= self._whole_at)
-        if now >= self._whole_at:
+            due = await sweeps.due(connection, self.lease, whole=whole)
+            back = self._clock is not None and due.now + BACK < self._clock[0] + timedelta(seconds=now - self._clock[1])
+            if whole or back:
+                moved = await sweeps.begin_anew(connection, seen=back)
+                if moved or back:
+                    log.warning("the database's clock has gone back; what is timed begins anew", moved=moved)
+        self._clock = due.now, now
+        if whole:
             self._whole_at = now + WHOLE_SECONDS
-        count, signaling = due.freed, Signaling(self.database, self.definitions)
-        spared = now < self._spared_until
-        for run_id, claim in () if spared else due.leases:
-            count += await self._guarded(self._expire_lease(run_id, claim), run_id)
-        for run_id, step_key, wait_id, age in due.waits:
-            count += await self._guarded(self._end_wait(run_id, step_key, wait_id, age), run_id)
-        for tenant in due.changed:
-            count += await self._guarded(self._follow(tenant, max(1, sweeps.BATCH // len(due.changed))), None)
-        for run_id in due.purges:
-            count += await self._guarded(self._purge(run_id), run_id)
-        for run_id in due.long_open:
-            count += await self._guarded(self._seal(run_id), run_id)
-        for tenant, key in due.untold:
-            count += await self._guarded(wake(self.database, self.definitions, tenant, key), None)
-        for kept in due.kept:
-            count += await self._guarded(signaling.deliver(kept), kept.run_id)
+        return due
+
+    async def _repaired(self, due: sweeps.Due) -> int:
+        """Make every short repair that is due: first those whose rows are free, then the others, for a turn in all.
+
+        Somebody who has vanished may hold a run, and PostgreSQL finds that out later: nobody else's run waits for it.
+        """
+        spared = asyncio.get_running_loop().time() < self._spared_until
+        waiting: list[Repair] = []
+        count = due.freed
+        for repair in self._repairs(due, leases=not spared):
+            count += await self._guarded(repair, self.database.patient(FREE_SECONDS), waiting)
+        until = asyncio.get_running_loop().time() + self.database.limits.lock
+        for place, repair in enumerate(waiting):
+            left = until - asyncio.get_running_loop().time()
+            if left <= 0:
+                log.info("runs are locked by others; retrying on next sweep", runs=len(waiting) - place)
+                break
+            count += await self._guarded(repair, self.database.patient(left / (len(waiting) - place)))
         return count
 
-    async def _follow(self, tenant: str, most: int) -> int:
-        """Follow a change of a tenant's policy or pauses: resume steps and review questions, up to ``most`` of each."""
-        async with self.database.connection() as connection:
-            change = await pauses.change(connection, tenant)
-            steps = await pauses.parked(connection, tenant, change.resumed, most) if change.resumed else []
-            after = change.after
-            asked = [] if after is None else await pauses.questions(connection, tenant, after, most)
-        moved = 0
-        for step in steps:
-            moved += await self._guarded(self._end_wait(*step, 0), step[0])
-        for approval_id in asked:
-            moved += await self._guarded(review_question(self.database, self.definitions, approval_id), None)
-        last = asked[-1] if len(asked) == most else None
-        async with self.database.connection() as connection:
-            await pauses.redraw(connection, change, asked)
-            await pauses.followed(connection, change, last, over=not steps and last is None)
-        return moved if last is None else sweeps.BATCH  # there are more, so the next sweep follows at once
+    def _repairs(self, due: sweeps.Due, *, leases: bool) -> Iterator[Repair]:
+        for run_id, claim in due.leases if leases else ():
+            yield Repair(run_id, partial(self._expire_lease, run_id, claim))
+        for run_id, step_key, wait_id, age in due.waits:
+            yield Repair(run_id, partial(self._end_wait, run_id, step_key, wait_id, age))
+        for run_id in due.long_open:
+            yield Repair(run_id, partial(self._seal, run_id))
+        for tenant, key in due.untold:
+            yield Repair(None, partial(wake, definitions=self.definitions, tenant=tenant, key=key))
+        for kept in due.kept:
+            yield Repair(kept.run_id, partial(self._deliver, kept))
 
-    async def _guarded(self, repair: Any, run_id: UUID | None) -> int:
-        """Await the repair of one run. A failure is logged, and does not stop the others."""
+    async def _deliver(self, kept: Kept, database: Database) -> bool:
+        return await Signaling(database, self.definitions).deliver(kept)
+
+    async def _consequences(self, tenants: Sequence[str]) -> int:
+        """Follow what has changed in these tenants, a turn each, so that each has its share."""
+        count = 0
+        for tenant in tenants:
+            count += await self._guarded(Repair(None, partial(self._follow, tenant, len(tenants))), self.database)
+        return count
+
+    async def _follow(self, tenant: str, tenants: int, database: Database) -> int:
+        async def end_wait(step: tuple[UUID, str, UUID]) -> int:
+            return await self._guarded(Repair(step[0], partial(self._end_wait, *step, 0.0)), database)
+
+        async def guard(repair: Awaitable[int]) -> int:
+            return await self._guarded(Repair(None, lambda _: repair), database)
+
+        most = max(1, sweeps.BATCH // tenants)
+        moved, more = await follow(database, self.definitions, tenant, most, end_wait, guard)
+        return sweeps.BATCH if more else moved  # there are more, so the next sweep follows at once
+
+    async def _purges(self, runs: Sequence[UUID]) -> int:
+        count = 0
+        for run_id in runs:
+            repair = partial(purge, definitions=self.definitions, run_id=run_id)
+            count += await self._guarded(Repair(run_id, repair), self.database)
+        return count
+
+    async def _guarded(self, repair: Repair, database: Database, waiting: list[Repair] | None = None) -> int:
+        """Make one repair. A failure is logged, and does not stop the others.
+
+        One that met a lock is put with those that are ``waiting``, if there are such.
+        """
         try:
-            return int(await repair)
+            return int(await repair.make(database))
+        except asyncpg.LockNotAvailableError:
+            if waiting is None:
+                log.info("run locked by another transaction; retrying on next sweep", run=str(repair.run_id))
+            else:
+                waiting.append(repair)
         except asyncpg.TransactionRollbackError:
-            log.info("run locked by another transaction; retrying on next sweep", run=str(run_id))
+            log.info("run locked by another transaction; retrying on next sweep", run=str(repair.run_id))
         except Exception as error:
-            report("repair failed; retrying on next sweep", error, run=str(run_id))
+            report("repair failed; retrying on next sweep", error, run=str(repair.run_id))
         return 0
 
-    async def _expire_lease(self, run_id: UUID, claim: Claim) -> bool:
+    async def _expire_lease(self, run_id: UUID, claim: Claim, database: Database) -> bool:
         """Take a dead worker's lease away. The worker that claims the step next finds out what became of its action."""
-        async with self.database.transaction() as connection:
+        async with database.transaction() as connection:
             owner = await sweeps.take_away(connection, run_id, claim)
             if owner is None:
                 return False
@@ -164,18 +236,18 @@ class Sweeper(Struct):
         transition.left()
         return await apply(connection, transition.commit()) is not None
 
-    async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID, age: float) -> bool:
+    async def _end_wait(self, run_id: UUID, step_key: str, wait_id: UUID, age: float, database: Database) -> bool:
         try:
-            return await self._complete(run_id, step_key, wait_id, age)
+            return await self._complete(run_id, step_key, wait_id, age, database)
         except Exception as error:
             if is_passing(error):
                 raise
-            async with self.database.transaction() as connection:
+            async with database.transaction() as connection:
                 await set_back_wait(connection, self.definitions, run_id, step_key, wait_id, error)
             return False
 
-    async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID, age: float) -> bool:
-        async with self.database.transaction() as connection:
+    async def _complete(self, run_id: UUID, step_key: str, wait_id: UUID, age: float, database: Database) -> bool:
+        async with database.transaction() as connection:
             transition = await self._open(connection, run_id)
             step, wait = transition.view.run.steps.get(step_key), open_wait(transition.run, step_key)
             if step is None or wait is None or wait.wait_id != wait_id:
@@ -195,29 +267,12 @@ class Sweeper(Struct):
                     waits.time_out(transition, step, wait)
             return await apply(connection, transition.commit()) is not None
 
-    async def _seal(self, run_id: UUID) -> bool:
+    async def _seal(self, run_id: UUID, database: Database) -> bool:
         """Seal an open run whose time to wait for more steps is over."""
-        async with self.database.transaction() as connection:
+        async with database.transaction() as connection:
             transition = await self._open(connection, run_id)
             transition.seal(ENGINE)
             return await apply(connection, transition.commit()) is not None
-
-    async def _purge(self, run_id: UUID) -> bool:
-        """Remove the payloads of a run, if it is time; its audit and its evidence stay (X-20).
-
-        The run's key goes as well, so nobody who was not told a value can ever open what the audit commits to. All of
-        it is one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run
-        whose book is not what was told: a purge would remove what can still be compared.
-        """
-        async with self.database.transaction() as connection:
-            tenant = await retention.hold(connection, run_id)
-            if tenant is None:
-                return False
-            book = await books.read(connection, tenant, run_id)
-            past = await folded(connection, self.definitions, book)
-            await retention.remove_payloads(connection, book, past)
-            await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
-        return True
 
     async def _open(self, connection: Connection, run_id: UUID, *, afresh: bool = False) -> Transition:
         view = await load(connection, run_id, self.definitions.graphs, lock=True, afresh=afresh)

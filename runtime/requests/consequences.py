@@ -24,10 +24,12 @@ from runtime.engine.transition import Transition
 from runtime.store import approvals, documents, pauses
 from runtime.store.views import load
 
-# At most this many of each kind are named, and the rest counted; so many open questions are judged before the change.
+# At most this many of each kind are named, and the rest counted. So many open questions are judged before the change,
+# and no more than these lines of their books are folded: a change that denies must not wait for long books. Keepers
+# judge all of them once it is made.
 NAMED_MAX = 50
 QUESTIONS_MAX = 200
-_FIRST = UUID(int=0)
+LINES_MAX = 4_000
 
 
 class Consequences(Struct, frozen=True):
@@ -127,8 +129,9 @@ async def _questions(
     connection: Connection, definitions: Definitions, tenant: str, after: PolicySet
 ) -> tuple[list[tuple[str, str, str, str]], int]:
     """The open questions that would not be asked like this any more, and how many were not looked at."""
-    found, unread = [], max(0, await pauses.open_questions(connection, tenant) - QUESTIONS_MAX)
-    for approval_id in await pauses.questions(connection, tenant, _FIRST, QUESTIONS_MAX):
+    looked_at = await pauses.previewed(connection, tenant, QUESTIONS_MAX, LINES_MAX)
+    found, unread = [], max(0, await pauses.open_questions(connection, tenant) - len(looked_at))
+    for approval_id in looked_at:
         try:
             told = await _question(connection, definitions, tenant, after, approval_id)
         except CountersealError:

@@ -33,7 +33,7 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted) -> s
     person = Actor("person", vote.voter)
     committed: list[Json] | None = None
     if vote.reason:
-        path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.now))
+        path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.at))
         committed = [[path, commit(transition.view.run.run_key, path, vote.reason)]]
     voted = ApprovalVoted(
         approval=approval.id,

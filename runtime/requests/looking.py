@@ -31,6 +31,7 @@ from runtime.engine.workflow import Workflow
 from runtime.requests.replaying import again
 from runtime.store import books, journal, retention
 from runtime.store.approvals import StoredApproval
+from runtime.store.aside import aside
 from runtime.store.books import Book
 from runtime.store.rows import check_rows
 
@@ -88,7 +89,7 @@ async def folded(connection: Connection, definitions: Definitions, book: Book, w
     """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
-    past = await books.aside(len(book.told), lambda: past_of(first, book.told, graphs, wanted))
+    past = await aside(len(book.told), lambda: past_of(first, book.told, graphs, wanted), connection)
     books.check_row(book, past.run)
     return past
 

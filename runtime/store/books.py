@@ -5,10 +5,9 @@ A book that was read is unbroken up to the head that the run's row names, and it
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -24,9 +23,8 @@ from runtime.engine.events import RunExtended, RunOpened
 from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told
 from runtime.store import journal
+from runtime.store.aside import aside
 from runtime.store.journal import Append
-
-Answer = TypeVar("Answer")
 
 _RUN = """
 SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow, r.workflow_version, r.workflow_digest, r.trigger_type,
@@ -37,8 +35,6 @@ FROM runs r CROSS JOIN LATERAL (
     array_agg(b.vals ORDER BY b.n) AS every_vals
   FROM journal b WHERE b.run_id = r.run_id) j
 WHERE r.tenant_id = $1 AND r.run_id = $2"""
-# Books with more lines are checked in another thread, so that the event loop serves others meanwhile.
-_LONG = 300
 
 
 class Book(Struct, frozen=True):
@@ -79,29 +75,26 @@ async def fetch(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Re
     return row
 
 
-async def checked(row: asyncpg.Record) -> Book:
+async def checked(row: asyncpg.Record, connection: Connection | None = None) -> Book:
     """The book in a row that was fetched.
 
     ``Diverged`` if it is not what was written: its chain is broken or does not end where the run's row says, a value is
     another one, or the key to the values is lost.
     """
-    return await aside(row["audit_count"], lambda: _checked(row))
+    return await aside(row["audit_count"], lambda: _checked(row), connection)
 
 
 async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
     """The book of a run: ``checked`` of what ``fetch`` gives."""
-    return await checked(await fetch(connection, tenant, run_id))
-
-
-async def aside(lines: int, work: Callable[[], Answer]) -> Answer:
-    """Do work on this many lines: at once, or in a thread if they are many."""
-    return work() if lines <= _LONG else await asyncio.to_thread(work)
+    return await checked(await fetch(connection, tenant, run_id), connection)
 
 
 async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[bytes]:
     """The lines of a run alone. ``Diverged`` if they are not those that were written."""
     row = await fetch(connection, tenant, run_id)
-    return await aside(row["audit_count"], lambda: [line for append in _unbroken(row) for line in append.lines])
+    return await aside(
+        row["audit_count"], lambda: [line for append in _unbroken(row) for line in append.lines], connection
+    )
 
 
 async def extensions(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[MutationRow]:

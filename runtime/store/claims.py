@@ -50,15 +50,20 @@ _ROOM = f"""
 _IN_LINE = """q.tenant_id = {0}.tenant_id AND q.workspace_id = {0}.workspace_id AND q.cap = k.cap
         AND q.status = 'claimable' AND q.starts_run <= (least({0}.starts, k.starts) >= 1)"""
 
+# A claim waits for another claim of its tenant, which takes a moment, and for nothing longer: somebody who has vanished
+# may hold the tenant's row. Then the turn is the next tenant's. This sets the limit before the row is locked.
+_WAIT = "100ms"
+_WAITS = f"set_config('lock_timeout', '{_WAIT}', true) AS waits"
+
 # The workspace that is next, and the room that its tenant has. Tenants are read in the order of their turns, up to the
 # first one that has a step to take.
 _LANE = f"""
 lane AS (
-  SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room
+  SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room, {_WAITS}
   FROM (
     SELECT w.tenant_id, w.workspace_id, t.xmin AS seen, t.max_concurrency,
       CASE WHEN t.max_runs_per_min IS NULL THEN 'infinity' ELSE {STARTS_LEFT} END AS starts
-    FROM workspaces w JOIN tenants t USING (tenant_id)
+    FROM workspaces w JOIN tenants t USING (tenant_id){{but}}
     ORDER BY t.virtual_time, w.virtual_time, w.tenant_id, w.workspace_id
   ) l
   CROSS JOIN LATERAL ({_HELD.format(tenant="l.tenant_id")}) h
@@ -72,7 +77,8 @@ lane AS (
 # child waits for its turn like every other run.
 _LANE_OF_RUN = f"""
 lane AS (
-  SELECT q.tenant_id, q.workspace_id, t.xmin AS seen, 'infinity'::float8 AS starts, t.max_concurrency - h.held AS room
+  SELECT q.tenant_id, q.workspace_id, t.xmin AS seen, 'infinity'::float8 AS starts, t.max_concurrency - h.held AS room,
+    {_WAITS}
   FROM queue q JOIN tenants t USING (tenant_id)
   CROSS JOIN LATERAL ({_HELD.format(tenant="q.tenant_id")}) h
   JOIN LATERAL ({_ROOM.format(tenant="q.tenant_id")}) k ON k.cap = q.cap
@@ -159,7 +165,8 @@ LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 
 _TAKE = f"{_TENANT}, {{line}}, {_FREE}, {_TAKEN.format(leased=_LEASED)}, {_ROWS} {_FOUND.format(source='lane')}"
 
-CLAIM_NEXT = f"WITH {_LANE}, {_TAKE.format(line=_LINE)}"
+_ANY, _BUT = _LANE.format(but=""), _LANE.format(but="\n    WHERE w.tenant_id <> ALL (${0})")
+CLAIM_NEXT = f"WITH {_ANY}, {_TAKE.format(line=_LINE)}"
 CLAIM_OF_RUN = f"WITH {_LANE_OF_RUN}, {_TAKE.format(line=_LINE_OF_RUN)}"
 
 # With a queue in between, the place was taken when the step was sent. A step that is not ``sent`` must not run now.
@@ -168,8 +175,15 @@ taken AS (
   UPDATE queue q SET {_LEASED} WHERE q.step_id = $3 AND q.status = 'sent' {_RETURNING}), {_ROWS}
 {_FOUND.format(source="taken")}"""
 
-ADMIT = f"""WITH {_LANE}, {_TENANT}, {_LINE}, {_FREE}, {_TAKEN.format(leased=_SENT)}
+_ADMIT = f"""{_TENANT}, {_LINE}, {_FREE}, {_TAKEN.format(leased=_SENT)}
 SELECT taken.run_id, taken.step_key, taken.step_id, taken.epoch FROM lane LEFT JOIN taken USING (tenant_id)"""
+ADMIT = f"WITH {_ANY}, {_ADMIT}"
+
+# The same without some tenants, whose rows are held by somebody; and whose turn it is then.
+_BUT_FOURTH, _BUT_FIRST = _BUT.format(4), _BUT.format(1)
+_NEXT_BUT = f"WITH {_BUT_FOURTH}, {_TAKE.format(line=_LINE)}"
+_ADMIT_BUT = f"WITH {_BUT_FOURTH}, {_ADMIT}"
+_WHOSE_TURN = f"WITH {_BUT_FIRST} SELECT tenant_id FROM lane"
 
 _EXPECTED = """
 UPDATE queue q SET expires_at = now() + $3 FROM unnest($1::uuid[], $2::text[]) AS m(run_id, step_key)
@@ -177,6 +191,9 @@ WHERE q.run_id = m.run_id AND q.step_key = m.step_key AND q.status = 'sent'"""
 
 # The chosen steps may be locked, or another claim of the tenant come first: then look again, this many times at most.
 LOOKS_MAX = 64
+
+# At most so many tenants are passed over by a claim.
+HELD_MAX = 8
 
 # Locks in the order in which commits that go together lock these rows.
 _HEARTBEAT = """
@@ -195,12 +212,15 @@ ORDER BY q.step_key FOR NO KEY UPDATE OF q"""
 
 async def claim_next(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
     """Lease up to ``count`` steps of the tenant whose turn it is; none if no cap leaves a place or nothing is ready."""
-    return await _first(connection, CLAIM_NEXT, "step", owner, lease, count)
+    return await _in_turn(connection, (CLAIM_NEXT, _NEXT_BUT), "step", owner, lease, count)
 
 
 async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run_id: UUID) -> list[asyncpg.Record]:
-    """Lease a ready step of this run; none if there is none, or no place for it."""
-    return await _first(connection, CLAIM_OF_RUN, "step", owner, lease, 1, run_id)
+    """Lease a ready step of this run; none if there is none, or no place for it, or somebody holds the tenant's row."""
+    try:
+        return await _first(connection, CLAIM_OF_RUN, "step", owner, lease, 1, run_id)
+    except asyncpg.LockNotAvailableError:
+        return []  # it stays ready, and is claimed like every other step
 
 
 async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> list[asyncpg.Record]:
@@ -210,7 +230,36 @@ async def claim_step(connection: Connection, owner: str, lease: timedelta, step_
 
 async def admit(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
     """Take places for steps of the tenant whose turn it is; the caller sends them to a queue (Q-12, O-7)."""
-    return await _first(connection, ADMIT, "step_id", owner, lease, count)
+    return await _in_turn(connection, (ADMIT, _ADMIT_BUT), "step_id", owner, lease, count)
+
+
+async def _in_turn(
+    connection: Connection, statements: tuple[str, str], found: str, *parameters: object
+) -> list[asyncpg.Record]:
+    """Take steps of the tenant whose turn it is; if somebody holds its row, of the next one.
+
+    ``LockNotAvailableError`` if no other tenant has a step to run: the caller looks again.
+    """
+    try:
+        return await _first(connection, statements[0], found, *parameters)
+    except asyncpg.LockNotAvailableError as error:
+        met = error
+    held: list[str] = []
+    while len(held) < HELD_MAX:
+        # It may be another one by now: then that one loses this turn, and no more.
+        tenant = await connection.fetchval(_WHOSE_TURN, held)
+        if tenant is None:
+            break
+        held.append(tenant)
+        try:
+            rows = await _first(connection, statements[1], found, *parameters, held)
+        except asyncpg.LockNotAvailableError as error:
+            met = error
+            continue
+        if rows:
+            return rows
+        break
+    raise met
 
 
 async def _first(connection: Connection, statement: str, found: str, *parameters: object) -> list[asyncpg.Record]:

@@ -16,11 +16,13 @@ The functions are written into the migration by ``tools/render_functions.py``: r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
+import structlog
 from msgspec.structs import asdict
 
 from core.canonical import Json
@@ -30,13 +32,20 @@ from runtime.engine.commit import Commit
 from runtime.store.parts import BARRIER, HANDED, JOURNAL, PARTS, UNQUEUED, sent_of, statement
 from runtime.store.records import RecordRefused
 
+log = structlog.get_logger(__name__)
+
+# A clock that has gone back is said once in so many seconds: every append of every run meets it.
+_SAY_SECONDS = 30.0
+_SAID: dict[str, float] = {}
+
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
 
 # The SQLSTATE that the part ``records`` raises; the statement is rolled back, with all of its commit.
 REFUSED_RECORD = "CS001"
 
-# The guard refuses a time further ahead of the database's clock: it is made up, or from a clock that is wrong.
+# The guard refuses a time further ahead of the database's clock: it is made up, or from a clock that is wrong. A line
+# may keep the latest time of its book, which the clock had when that was told: it may have gone back since.
 AHEAD = "10 seconds"
 
 # The lock of a tenant's intents.
@@ -127,9 +136,10 @@ GUARD = f"""
     state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
     started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
     finished_at = CASE WHEN _finished THEN now() WHEN {OVER} THEN finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention WHEN {OVER} THEN purge_at END
+    purge_at = CASE WHEN _finished THEN now() + retention WHEN {OVER} THEN purge_at END,
+    last_at = greatest(last_at, _latest)
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
-    AND coalesce(_latest <= clock_timestamp() + interval '{AHEAD}', true)
+    AND coalesce(_latest <= greatest(clock_timestamp() + interval '{AHEAD}', last_at), true)
     AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
       OR (SELECT t.stop_number FROM tenants t WHERE t.tenant_id = runs.tenant_id) = _stop)
   RETURNING tenant_id, workspace_id, cap, version, executing, audit_count
@@ -215,6 +225,8 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
         if error.sqlstate != REFUSED_RECORD:
             raise
         raise RecordRefused("A record is not as the step expects it.") from None
+    if found:
+        note(commit)
     return Applied(*found) if found else None
 
 
@@ -224,6 +236,15 @@ async def landed(connection: Connection, commit: Commit) -> bool:
         return False
     lines = b"\n".join(commit.lines)
     return bool(await connection.fetchval(_LANDED, commit.run_id, commit.expected_version, lines))
+
+
+def note(commit: Commit) -> None:
+    """Say in the log, now and then, that lines keep a later time because the database's clock has gone back."""
+    now = time.monotonic()
+    if commit.clock_behind and now >= _SAID.get("next", 0.0):
+        _SAID["next"] = now + _SAY_SECONDS
+        words = "the database's clock has gone back; lines keep the latest time of their book until it has caught up"
+        log.warning(words, run=str(commit.run_id), seconds=round(commit.clock_behind.total_seconds()))
 
 
 def can_go_together(commit: Commit) -> bool:
@@ -242,6 +263,8 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
     """
     calls = [Call("append", sent(commit, engine=True), ("", str(commit.run_id))) for commit in commits]
     landed = await called(connection, calls)
+    for commit in commits:
+        note(commit)
     return {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
 
 

@@ -55,16 +55,26 @@ _ADMIT = f"""
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' = ANY ('{{{{{{0}}}}}}'::text[])) IS NOT TRUE
-      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '{commits.AHEAD}') IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '{commits.AHEAD}', book_at))
+        IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
         AND (t.line #>> '{{{{data,resolution}}}}' = 'failed') IS NOT TRUE){{1}} THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;"""
 
+# A time that is ahead of the clock was read before that went back, or is the book's own: the caller reads it again.
+_NOT_AHEAD = f"""
+  IF _latest > clock_timestamp() + interval '{commits.AHEAD}' THEN
+    SELECT last_at INTO book_at FROM runs WHERE run_id = _run_id;
+    IF (_latest <= book_at) IS NOT TRUE THEN
+      RETURN false;
+    END IF;
+  END IF;"""
+_FIRST_AT = """(split_part(convert_from(_lines, 'UTF8'), E'\\n', 1)::jsonb ->> 'ts')::timestamptz"""
+_FOREIGN = f" OR _rest - '{{{','.join(_ADMITTED)}}}'::text[] <> '{{}}'"
 # The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote, a
 # reminder, the end of its wait, a late answer. ``append`` does the rest, with the rights of this function's owner.
-_FOREIGN = f" OR _rest - '{{{','.join(_ADMITTED)}}}'::text[] <> '{{}}'"
-APPEND = f"""{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
+APPEND = f"""{_NOT_AHEAD}{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREIGN)}
   IF _answers IS NOT NULL THEN
     SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
     IF seen > _expected THEN
@@ -84,15 +94,19 @@ OPENED = """_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
   _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb"""
 
-OPEN = f"""{_ADMIT.format(",".join(sorted(OPENS)), "")}
+OPEN = f"""
+  IF {_FIRST_AT} > clock_timestamp() + interval '{commits.AHEAD}' THEN
+    RETURN NULL;
+  END IF;{_ADMIT.format(",".join(sorted(OPENS)), "")}
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
     deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
-    root_run_id)
+    root_run_id, last_at)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
-    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root
+    now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root,
+    {_FIRST_AT}
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
@@ -171,13 +185,15 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
     answered = [None if commit.strict else answers, commit.expected_version]
     # Runs are locked by id, and shared effects and counters after all runs: a commit with these goes alone.
     order = None if commit.effects or commit.shares or commit.family else ("", str(commit.run_id))
+    commits.note(commit)
     return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
 
 
 async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> datetime | None:
     """Write a new run with its first checkpoint and steps; return the database's time. ``at`` as for ``append``.
 
-    None if the trigger has started a run already, or if no run starts with this version any more.
+    None if the trigger has started a run already, if no run starts with this version any more, or if the time was read
+    before the database's clock went back.
     """
     parameters: list[object] = [
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,

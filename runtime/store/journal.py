@@ -53,7 +53,7 @@ KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
 RUN_ROW = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.workspace_id, {0}.workflow,
     {0}.workflow_version, {0}.workflow_digest, {0}.trigger_type, {0}.status, {0}.version, {0}.gate, {0}.executing,
     {0}.extensions, {0}.audit_count, {0}.audit_head, {0}.state_n, {0}.deadline_at, {0}.parent_run_id, {0}.depth,
-    {0}.purged_at, CASE WHEN {0}.root_run_id IS NOT NULL THEN (
+    {0}.purged_at, {0}.last_at, CASE WHEN {0}.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = {0}.root_run_id) END AS family) x) AS run"""
 # The columns of the tenant ``t`` that decisions need, and their types.
 OF_TENANT = "t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused"

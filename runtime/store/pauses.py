@@ -60,6 +60,13 @@ WITH ordered AS (
       OR k.key IN ('tenant', 'workflow:' || r.workflow, 'run:' || r.run_id))
   ON CONFLICT DO NOTHING RETURNING command_id)
 SELECT pg_notify('{MESSAGES_CHANNEL}', '') WHERE EXISTS (SELECT FROM ordered)"""
+# The questions whose runs have short books come first, so that a bounded look says something of as many as it can.
+_PREVIEWED = """
+SELECT q.approval_id FROM (
+  SELECT a.approval_id, sum(r.audit_count) OVER (ORDER BY r.audit_count, a.approval_id) AS lines
+  FROM (SELECT approval_id, run_id FROM approvals WHERE tenant_id = $1 AND status = 'requested'
+    ORDER BY approval_id LIMIT $2) a JOIN runs r USING (run_id)) q
+WHERE q.lines <= $3 ORDER BY q.approval_id"""
 _OPEN_QUESTIONS = "SELECT count(*) FROM approvals WHERE tenant_id = $1 AND status = 'requested'"
 _FOLLOWED = """
 UPDATE tenants SET judge_after = $3, resumed = CASE WHEN $4 THEN NULL ELSE resumed END
@@ -120,6 +127,11 @@ async def change(connection: Connection, tenant: str) -> Change:
 async def questions(connection: Connection, tenant: str, after: UUID, most: int) -> list[UUID]:
     """Up to ``most`` open questions behind ``after``, in the order of their ids."""
     return [row["approval_id"] for row in await connection.fetch(_QUESTIONS, tenant, after, most)]
+
+
+async def previewed(connection: Connection, tenant: str, most: int, lines: int) -> list[UUID]:
+    """Up to ``most`` open questions whose runs' books have no more than so many lines in all, in the order of ids."""
+    return [row["approval_id"] for row in await connection.fetch(_PREVIEWED, tenant, most, lines)]
 
 
 async def redraw(connection: Connection, change: Change, questions: Sequence[UUID]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
@@ -89,7 +89,7 @@ woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found
 {_LONG_OPEN},
 {_UNTOLD},
 {KEPT.format(whole="$2", most=BATCH)}
-SELECT (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
+SELECT now() AS now, (SELECT count(*) FROM found) AS freed, (SELECT count(*) FROM woken) AS woken,
   (SELECT jsonb_agg(jsonb_build_array(run_id, step_key, lease_id, epoch)) FROM (
     SELECT run_id, step_key, lease_id, epoch FROM queue
     WHERE status <> 'claimable' AND status = 'leased' AND expires_at < now()
@@ -109,8 +109,23 @@ FOR NO KEY UPDATE"""
 _FORGET = "DELETE FROM queue WHERE run_id = $1 AND step_key = $2"
 
 
+# What began later than now began before the clock went back: it begins now, and takes as long as it was to take. What
+# began earlier is late by less than it was to take.
+_WAITS_BEGIN = """
+UPDATE waits SET due_at = due_at - (created_at - now()), created_at = now()
+WHERE status = 'waiting' AND created_at > now() + interval '1 s'"""
+_MESSAGES_BEGIN = """
+UPDATE commands SET created_at = least(created_at, now()), next_attempt_at = NULL
+WHERE status = 'pending' AND coalesce(next_attempt_at, created_at) > now() AND ($1 OR created_at > now())"""
+_LEASES_END = """
+UPDATE commands SET lease_expires_at = now() + interval '1 minute'
+WHERE status = 'leased' AND lease_expires_at > now() + interval '1 minute'"""
+
+
 class Due(Struct, frozen=True):
-    """Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
+    """``now`` is the database's time.
+
+    Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
 
     ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
     ``changed`` are tenants with a change of policy or pauses that keepers still have work with. ``untold`` are effects,
@@ -118,6 +133,7 @@ class Due(Struct, frozen=True):
     long enough.
     """
 
+    now: datetime
     leases: tuple[tuple[UUID, Claim], ...]
     waits: tuple[tuple[UUID, str, UUID, float], ...]
     freed: int
@@ -137,6 +153,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
     row = await connection.fetchrow(_DUE, lease, whole)
     assert row is not None
     return Due(
+        row["now"],
         tuple((UUID(run), Claim(key, UUID(lease), epoch)) for run, key, lease, epoch in row["leases"] or ()),
         tuple((UUID(run), key, UUID(wait), age) for run, key, wait, age in row["waits"] or ()),
         row["freed"],
@@ -146,6 +163,16 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple((tenant, key) for tenant, key in row["untold"] or ()),
         tuple(UUID(run) for run in row["long_open"] or ()),
     )
+
+
+async def begin_anew(connection: Connection, *, seen: bool) -> int:
+    """Let everything that is timed go on after the clock has gone back; return how much was moved.
+
+    ``seen`` says that it was seen to go back: then messages that wait for another try are tried at once. A crash leaves
+    what is not moved yet to the next sweep that looks at everything.
+    """
+    given = ((_WAITS_BEGIN,), (_MESSAGES_BEGIN, seen), (_LEASES_END,))
+    return sum([int((await connection.execute(*each)).rpartition(" ")[2]) for each in given])
 
 
 async def take_away(connection: Connection, run_id: UUID, claim: Claim) -> str | None:

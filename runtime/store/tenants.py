@@ -21,7 +21,12 @@ FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
   SELECT person_id, array_agg(group_name) AS groups FROM group_members WHERE tenant_id = $1 GROUP BY person_id
 ) m USING (person_id) WHERE t.tenant_id = $1"""
 _DIGEST = "SELECT directory_digest FROM tenants WHERE tenant_id = $1"
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
+# Whoever holds the lock, and has vanished, is gone when its transaction has said nothing for too long: this waits for
+# that, and then a little for others that wait as well. It holds for the locks that follow in the transaction too.
+_PATIENCE = """set_config('lock_timeout', (1000 * extract(epoch FROM
+  current_setting('idle_in_transaction_session_timeout')::interval + current_setting('lock_timeout')::interval)
+  )::int::text, true)"""
+_LOCK = f"SELECT {_PATIENCE}, pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
 _LISTED = """
 SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digests, created_at
 FROM tenants ORDER BY tenant_id"""

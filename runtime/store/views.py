@@ -29,6 +29,7 @@ from runtime.engine.run import Definition, Family, Run, RunView
 from runtime.engine.states import STEP, RunState, StepState
 from runtime.engine.told import KEPT, Diverged, Told, names, read_line
 from runtime.engine.windows import NeedsItems
+from runtime.store.aside import aside
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)
@@ -154,7 +155,8 @@ async def view_of(
     if view is not None:
         return view
     definition, head = _places(row)
-    run = _folded(row, definition, head, await graphs(connection, definition))
+    known, lines = await graphs(connection, definition), head.count if row["state"] is None else 0
+    run = await aside(lines, lambda: _folded(row, definition, head, known), connection)
     return _view(row, definition, head, run if whole else run.rest())
 
 
@@ -247,6 +249,7 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
             "run.started_at": run.opened_at,
         },
         now=row["now"],
+        last_at=datetime.fromisoformat(stored["last_at"]) if stored["last_at"] else None,
         deadline_at=datetime.fromisoformat(stored["deadline_at"]) if stored["deadline_at"] else None,
         **_of_tenant(row),
         parent=UUID(stored["parent_run_id"]) if stored["parent_run_id"] else None,

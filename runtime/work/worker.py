@@ -119,6 +119,8 @@ class Worker:
         except Exception as error:
             report("claim failed; retrying", error)
             await asyncio.sleep(PAUSE_SECONDS)
+            if isinstance(error, asyncpg.LockNotAvailableError):
+                self._look_again()  # what is ready stays ready, and nobody will say so again
             return []
         if records:
             self._look_again()

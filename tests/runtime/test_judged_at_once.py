@@ -147,11 +147,11 @@ async def test_one_of_a_run_that_is_being_canceled_is_left_to_its_end(runtime: A
             await cancel_run(connection, runtime.definitions, "acme", run_id, runtime.actor, "enough")
         await runtime.policy(DENY)
         events = await runtime.events(run_id)
-        assert not await review_question(runtime.database, runtime.definitions, question)
+        assert not (await review_question(runtime.database, runtime.definitions, question)).voided
         await runtime.sweep()
         assert (await runtime.events(run_id), await statuses(runtime)) == (events, ["requested"])
         gate.opened.set()
         await runtime.until(lambda: runtime.books.runs(status="canceled"))
     assert await statuses(runtime) == ["canceled"]
     assert {command.kind for command in await runtime.books.commands()} == {"card", "bundle"}
-    assert not await review_question(runtime.database, runtime.definitions, question), "it is over"
+    assert not (await review_question(runtime.database, runtime.definitions, question)).voided, "it is over"

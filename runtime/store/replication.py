@@ -1,0 +1,67 @@
+"""Says if what is acknowledged is on another machine as well, as far as this login may see.
+
+With an asynchronous standby, a failover loses what was acknowledged last: starts, votes, and the record of effects that
+have happened, which are then made again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from core.db import Connection
+
+# A login without pg_monitor sees that there are standbys, and not of which kind they are: their columns are null.
+_FOUND = """
+SELECT current_setting('synchronous_standby_names') AS named, current_setting('synchronous_commit') AS waits,
+  (SELECT count(*) FROM pg_stat_replication) AS standbys,
+  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
+  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL) AS hidden,
+  (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active) AS gone"""
+_BEHIND = """
+SELECT max(last_at) - clock_timestamp() AS behind FROM runs
+WHERE tenant_id = $1 AND finished_at IS NULL AND last_at > clock_timestamp() + interval '1 s'"""
+
+
+class Kind(StrEnum):
+    """The kinds of replication."""
+
+    SYNCHRONOUS = "synchronous"
+    ASYNCHRONOUS = "asynchronous"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class Replication(Struct, frozen=True):
+    """The kind, and why it is that."""
+
+    kind: Kind
+    why: str
+
+
+async def of(connection: Connection) -> Replication:
+    """The replication of the database that this connection leads to."""
+    row = await connection.fetchrow(_FOUND)
+    assert row is not None
+    return judged(row["named"], row["waits"], row["standbys"], row["synchronous"], row["hidden"], row["gone"])
+
+
+def judged(named: str, waits: str, standbys: int, synchronous: int, hidden: int, gone: int) -> Replication:
+    """The kind of replication by the server's settings and by the standbys that are connected."""
+    setting = f"synchronous_standby_names = {named!r}, synchronous_commit = {waits}"
+    if named and waits not in ("off", "local"):
+        # PostgreSQL acknowledges nothing before a standby of these names has it, connected or not.
+        connected = f"{synchronous} of {standbys} standbys are" if not hidden else f"of {standbys} standbys some are"
+        return Replication(Kind.SYNCHRONOUS, f"{setting}; {connected} synchronous")
+    if standbys:
+        return Replication(Kind.ASYNCHRONOUS, f"{standbys} standbys, and {setting}")
+    if gone:
+        return Replication(Kind.UNKNOWN, f"{gone} standbys have a slot and are not connected, and {setting}")
+    return Replication(Kind.NONE, "no standby is connected")
+
+
+async def behind(connection: Connection, tenant: str) -> float:
+    """The seconds by which the database's clock is behind the newest line of an open run; 0 if it is not."""
+    found = await connection.fetchval(_BEHIND, tenant)
+    return 0.0 if found is None else float(found.total_seconds())
