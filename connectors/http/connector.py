@@ -8,6 +8,7 @@ from msgspec import Struct
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
 from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
 from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.readback import compare, same_json, sentence
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
@@ -141,7 +142,29 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
     }
     if not answer.truncated and "json" in answer.headers.get("content-type", ""):
         output["json"] = _json(answer)
-    return Done(output, answer.headers.get("location"))
+    wanted = call.input.get("expect_json")
+    if not isinstance(wanted, dict):
+        return Done(output, answer.headers.get("location"))
+    back = compare(wanted, _found(wanted, output.get("json")), same_json)
+    if back.altered and not _has_effect(call):
+        return Refused("unexpected_answer", sentence(back.altered, said="The answer is not as expected"))
+    return Done(output | back.to_json(), answer.headers.get("location"), altered=back.altered)
+
+
+def _found(wanted: JsonObject, body: Json) -> JsonObject:
+    """What an answer holds at the wanted places, which are names or JSON Pointers. Absent ones are left out."""
+    found: JsonObject = {}
+    for name in wanted:
+        here: list[Json] = [body]
+        for part in name.split("/")[1:] if name.startswith("/") else [name]:
+            key, at = part.replace("~1", "/").replace("~0", "~"), here.pop() if here else None
+            if isinstance(at, dict) and key in at:
+                here.append(at[key])
+            elif isinstance(at, list) and key.isascii() and key.isdigit() and int(key) < len(at):
+                here.append(at[int(key)])
+        if here:
+            found[name] = here[0]
+    return found
 
 
 def _text(answer: Answer) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -32,7 +32,8 @@ from connectors.port import (
     Refused,
     Usage,
 )
-from core.canonical import INTEGER_MAX, clean, unfit
+from connectors.readback import ASKED, FOUND, shown
+from core.canonical import INTEGER_MAX, JsonObject, clean, unfit
 from core.clock import Patience
 from core.errors import CountersealError
 from core.ids import new_nonce
@@ -102,9 +103,16 @@ def _kept(done: Done) -> Done | Unfit:
         log.error("usage dropped: an audit line cannot hold it", usage=clean(usage))
         usage = None
     external_id = None if done.external_id is None else clean(done.external_id, EXTERNAL_ID_CHARACTERS_MAX)
-    kept = replace(done, external_id=external_id, usage=usage)
+    altered: JsonObject = {clean(name, CODE_CHARACTERS_MAX): _both(each) for name, each in done.altered.items()}
+    kept = replace(done, external_id=external_id, usage=usage, altered=altered)
     problem = unfit(done.output, "The output") or (None if type(done.output) is dict else "The output is no object.")
     return kept if problem is None else Unfit(replace(kept, output={}), problem)
+
+
+def _both(value: Any) -> JsonObject:
+    """What was asked for and what was found, in storable form."""
+    both = value if isinstance(value, dict) else {}
+    return {name: shown(both.get(name)) for name in (ASKED, FOUND)}
 
 
 def _begun(parked: Parked) -> Parked:

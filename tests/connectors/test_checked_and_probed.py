@@ -11,11 +11,12 @@ from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
+from connectors.port import Before, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
 from tests.connectors.conftest import KEY
+from tests.support.calls import Call
 
 ID = "a" * 32
 At = Callable[..., Any]
@@ -28,11 +29,11 @@ def at(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> At:
     def make(system: str) -> Any:
         basic, oauth = BasicAuth("bot", "pw"), ClientCredentials("cid", "secret")
         built: dict[str, Callable[[], Any]] = {
-            "servicenow": lambda: ServiceNowConnector(ServiceNowSettings(wire.url, basic), catalog),
-            "oauth": lambda: ServiceNowConnector(ServiceNowSettings(wire.url, oauth), catalog),
+            "servicenow": lambda: ServiceNowConnector(ServiceNowSettings(wire.url, basic)),
+            "oauth": lambda: ServiceNowConnector(ServiceNowSettings(wire.url, oauth)),
             "slack": lambda: SlackConnector(SlackSettings("xoxb", f"{wire.url}/api/")),
             "model": lambda: ModelConnector(ModelSettings(f"{wire.url}/v1", "sk")),
-            "bpmn": lambda: BpmnConnector(BpmnSettings(f"{wire.url}/rest"), catalog),
+            "bpmn": lambda: BpmnConnector(BpmnSettings(f"{wire.url}/rest")),
         }
         return closing(built[system]())
 

@@ -22,7 +22,6 @@ from connectors.model.tools import ARGUMENT_BYTES_MAX, CALLS_MAX, misuse, tool_c
 from connectors.port import (
     NOT_CONFIGURED,
     Before,
-    Call,
     Completion,
     Connectors,
     Done,
@@ -44,6 +43,7 @@ from connectors.transform.connector import TransformConnector
 from core.canonical import JsonObject
 from core.errors import ConfigurationError, InputError, TransportError
 from tests.connectors.conftest import KEY
+from tests.support.calls import Call
 
 CANNOT_TELL, APPLIED, NOT_APPLIED = ProbeVerdict.CANNOT_TELL, ProbeVerdict.APPLIED, ProbeVerdict.NOT_APPLIED
 
@@ -894,12 +894,17 @@ def test_an_outcome_holds_what_was_read_back() -> None:
     facts = {"sys_id": "s", "number": "N", "sys_mod_count": "5"}
     assert _done(record, fields) == Done({**facts, "fields": fields, "altered": []}, "s@5", fields)
     altered: JsonObject = {"priority": "1", "gone": "x"}
-    assert _done(record, altered) == Done({**facts, "fields": fields, "altered": ["priority", "gone"]}, "s@5", fields)
+    assert _done(record, altered) == Done(
+        {**facts, "fields": fields, "altered": ["priority"], "unreadable": ["gone"]},
+        "s@5",
+        fields,
+        altered={"priority": {"asked": "1", "found": "2"}},
+    )
     assert _done({"sys_id": "s"}, {}) == Done({"sys_id": "s", "fields": {}, "altered": []}, None, {})
     unread = Done({"sys_id": "s", "sys_mod_count": "", "fields": {}, "altered": []}, "s@", {})
     assert _done({"sys_id": "s", "sys_mod_count": ""}, {}) == unread
     assert _done({"priority": None}, {"priority": None, "state": None}) == Done(
-        {"fields": {"priority": None}, "altered": []}, None, {"priority": None}
+        {"fields": {"priority": None}, "altered": [], "unreadable": ["state"]}, None, {"priority": None}
     )
     assert _done({"sys_mod_count": "5"}, {}) == Done({"sys_mod_count": "5", "fields": {}, "altered": []}, None, {})
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from connectors.port import Call, Done, NotSent, Probe, ProbeVerdict, Refused
+from connectors.port import Done, NotSent, Probe, ProbeVerdict, Refused
 from connectors.records.connector import RecordsConnector
 from core.errors import ConsistencyError, TransportError
+from tests.support.calls import Call, packaged
 
 
 def call(operation: str) -> Call:
@@ -37,7 +39,9 @@ async def test_a_tenant_is_asked_for_its_own_records(function: str) -> None:
 @pytest.mark.parametrize("function", ["put", "delete", "other"])
 async def test_it_writes_nothing(function: str) -> None:
     asked: list[Any] = []
-    refused = await RecordsConnector(reading({}, asked)).perform(call(f"records.{function}"))
+    operation = packaged().get("records.put").model_copy(update={"handler": f"records:{function}"})
+    sent = replace(call(f"records.{function}"), declared=operation)
+    refused = await RecordsConnector(reading({}, asked)).perform(sent)
     assert refused == Refused("unknown_handler", f"records.{function} is no reading of records")
     assert asked == []
 

@@ -19,7 +19,7 @@ from connectors.http import connector as http_connector
 from connectors.http.addresses import AllowedHost, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model import connector as model_connector
-from connectors.port import Call, Connectors, Done, NotSent, Refused, Usage
+from connectors.port import Connectors, Done, NotSent, Refused, Usage
 from connectors.prices import has_price
 from connectors.proposal import action_digest, build_action, render, writes_of
 from connectors.slack.connector import SlackConnector, SlackSettings, opaque
@@ -29,6 +29,7 @@ from core.errors import DefinitionError
 from tests.connectors.test_declared_texts import own
 from tests.connectors.test_operations import declaration
 from tests.connectors.test_proposed_actions import READ, VALUES, declared
+from tests.support.calls import Call
 
 pytestmark = pytest.mark.req("V-2")
 

@@ -39,11 +39,11 @@ async def test_a_target_is_named_by_address_and_account_and_without_a_secret(
         "https://acme.example as named": ServiceNowSettings("https://acme.example", oauth, "named"),
     }
     for named, settings in of_now.items():
-        assert closing(ServiceNowConnector(settings, catalog)).target == named
+        assert closing(ServiceNowConnector(settings)).target == named
     engine = "https://bpm.example:8443/engine-rest"
-    assert closing(BpmnConnector(BpmnSettings(f"{engine}/"), catalog)).target == engine
+    assert closing(BpmnConnector(BpmnSettings(f"{engine}/"))).target == engine
     with_user = BpmnSettings(engine, username="u", password="secret")
-    assert closing(BpmnConnector(with_user, catalog)).target == f"{engine} as u"
+    assert closing(BpmnConnector(with_user)).target == f"{engine} as u"
     assert closing(SlackConnector(SlackSettings("xoxb-secret"))).target == "https://slack.com/api"
     assert closing(ModelConnector(ModelSettings("https://m.example/v1/", "secret"))).target == "https://m.example/v1"
     assert closing(HttpConnector(HttpSettings(HOSTS))).target == ""

@@ -14,12 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
+from connectors.port import Before, Done, InDoubt, NotSent, ProbeVerdict, Refused
 from connectors.proposal import build_action, rebuilt_action
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.link import Link
 from connectors.sql.statements import IDENTITY
 from core.errors import DefinitionError, InputError
+from tests.support.calls import Call
 from tests.support.databases import Databases
 
 EXAMPLE = (Path(__file__).resolve().parents[2] / "examples" / "customers" / "operations" / "customers.yaml").read_text()
@@ -113,7 +114,8 @@ async def sql(outside: str, postgres_url: str, declared: Catalog) -> AsyncIterat
 
 def call(declared: Catalog, name: str, before: Before | None = None, key: str = KEY, **values: Any) -> Call:
     action = build_action(declared.get(f"crm.customer.{name}"), values)
-    return Call(action.operation, action.input, key, 5.0, before)
+    operation = declared.get(f"crm.customer.{name}")
+    return Call(action.operation, action.input, key, 5.0, before, declared=operation)
 
 
 async def customer(database: Any, number: int) -> Any:
@@ -131,7 +133,7 @@ async def test_a_row_is_read_changed_and_restored(sql: SqlConnector, declared: C
     assert isinstance(before, Before)
     assert before.values == {"status": "new", "limit eur": "12.50", "tags": [], "seen": None}
     action = build_action(update, values, before)
-    done = await sql.perform(Call(action.operation, action.input, KEY, 5.0, before))
+    done = await sql.perform(Call(action.operation, action.input, KEY, 5.0, before, declared=update))
     assert isinstance(done, Done)
     assert done.after is not None
     assert done.after["limit eur"] == "99.00"

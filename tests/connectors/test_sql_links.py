@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.catalog import Source, catalog_of
-from connectors.port import Call, Done, InDoubt, NotSent, Refused
+from connectors.port import Done, InDoubt, NotSent, Refused
 from connectors.sql import statements
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.link import CONNECTIONS_MAX
@@ -29,6 +29,7 @@ from tests.connectors.test_sql_transcripts import (
     declared,
     wrote,
 )
+from tests.support.calls import Call
 
 __all__ = ["at"]
 pytestmark = pytest.mark.req("V-2")
@@ -318,7 +319,9 @@ async def test_a_handler_that_the_connector_does_not_have_is_refused(monkeypatch
     catalog = catalog_of([Source("crm.yaml", json.dumps({"operations": [upsert]}))])
     connector = SqlConnector(SqlSettings("postgresql://bot@db.example/crm", ours), catalog)
     values: Any = {**TABLE, "id": 7, "fields": {}}
-    found = await connector.perform(Call("sql.customer.upsert", values, "k", 1.0))
+    found = await connector.perform(
+        Call("sql.customer.upsert", values, "k", 1.0, declared=catalog.get("sql.customer.upsert"))
+    )
     assert found == Refused("unknown_handler", "the connector sql has no function 'upsert'")
     assert connection.heard == []
 

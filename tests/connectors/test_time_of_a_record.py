@@ -15,9 +15,10 @@ from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.exchange import Answer
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused
+from connectors.port import Before, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
+from tests.support.calls import Call
 from tests.support.exchanged import Outside
 
 pytestmark = pytest.mark.req("Q-18")
@@ -33,7 +34,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Outside:
 @pytest.fixture
 def servicenow(catalog: Catalog, closing: Callable[[Any], Any]) -> ServiceNowConnector:
     settings = ServiceNowSettings("http://s.example", BasicAuth("bot", "pw"))
-    built: ServiceNowConnector = closing(ServiceNowConnector(settings, catalog))
+    built: ServiceNowConnector = closing(ServiceNowConnector(settings))
     return built
 
 
@@ -98,19 +99,20 @@ async def test_what_is_read_before_and_after_a_write_is_only_read(
 @pytest.mark.parametrize(
     ("given", "limit", "offset"),
     [
-        ({}, "100", "0"),
+        ({"limit": 250}, "250", "0"),
         ({"limit": 100, "offset": 0}, "100", "0"),
         ({"limit": 101, "offset": 3}, "101", "3"),
-        ({"limit": 1}, "1", "0"),
+        ({"limit": 2}, "2", "0"),
     ],
 )
 async def test_a_page_of_records_is_asked_for_as_it_was_given_and_counts_itself(
     outside: Outside, servicenow: ServiceNowConnector, given: dict[str, Any], limit: str, offset: str
 ) -> None:
-    outside.answers = [{"result": [RECORD, RECORD]}]
+    rows = [RECORD, {**RECORD, "sys_id": "b" * 32}]
+    outside.answers = [{"result": rows}]
     values = {"query": "a=b", **given}
     done = await servicenow.perform(Call("servicenow.incident.query", values, "0" * 64, 45.0))
-    assert done == Done({"records": [RECORD, RECORD], "count": 2})
+    assert done == Done({"records": rows, "count": 2, "truncated": given["limit"] == 2})
     [(_, path, _, seconds)] = outside.asked
     assert path == f"{TABLE}?{RAW}&sysparm_query=a%3Db&sysparm_limit={limit}&sysparm_offset={offset}"
     assert seconds == 45.0
@@ -170,7 +172,7 @@ async def test_a_token_is_asked_for_with_a_scope_only_if_one_is_set(
     outside: Outside, catalog: Catalog, closing: Callable[[Any], Any], scope: Any, more: str
 ) -> None:
     settings = ServiceNowSettings("http://s.example", ClientCredentials("cid", "secret", scope))
-    connector = closing(ServiceNowConnector(settings, catalog))
+    connector = closing(ServiceNowConnector(settings))
     outside.answers = [{"access_token": "t", "expires_in": 99}, {"result": RECORD}]
     get = Call("servicenow.incident.get", {"sys_id": ID}, "0" * 64, 9.0)
     # The wait for a token is measured by the loop's own clock, which is not the one of this test.
@@ -186,7 +188,7 @@ async def test_only_a_token_that_is_not_known_is_fetched_anew(
 ) -> None:
     """Another token lets nobody in who is known and may not do it."""
     settings = ServiceNowSettings("http://s.example", ClientCredentials("cid", "secret"))
-    connector = closing(ServiceNowConnector(settings, catalog))
+    connector = closing(ServiceNowConnector(settings))
     refused = Answer(status, httpx.Headers(), b"{}", False)
     token = {"access_token": "t", "expires_in": 1800}
     outside.answers = [token, refused, token, refused]
@@ -207,7 +209,7 @@ async def test_an_account_is_logged_in_by_its_own_name_whatever_records_call_it(
         return httpx.Response(200, json={"result": []})
 
     settings = ServiceNowSettings("http://s.example", BasicAuth("login", "pw"), "Integration User")
-    connector = closing(ServiceNowConnector(settings, catalog))
+    connector = closing(ServiceNowConnector(settings))
     connector._client._client._transport = httpx.MockTransport(answer)
     assert await connector.check() == (True, "reachable and authorised as Integration User")
     assert heard == ["Basic bG9naW46cHc="]
@@ -219,7 +221,7 @@ async def test_a_token_that_is_not_given_now_says_when(
 ) -> None:
     """A write that has no token has not been sent."""
     settings = ServiceNowSettings("http://s.example", ClientCredentials("cid", "secret"))
-    connector = closing(ServiceNowConnector(settings, catalog))
+    connector = closing(ServiceNowConnector(settings))
     update = Call("servicenow.incident.update", {"sys_id": ID, "fields": {"state": "2"}}, "0" * 64, 9.0)
     outside.passed = asyncio.get_running_loop().time()
     for failure in (NotSent("away", again), InDoubt("away")):
@@ -237,7 +239,7 @@ async def test_a_check_takes_ten_seconds_at_most(
     outside: Outside, catalog: Catalog, servicenow: ServiceNowConnector, closing: Callable[[Any], Any]
 ) -> None:
     connector = closing(ModelConnector(ModelSettings("http://m.example/v1/", "sk")))
-    bpmn = closing(BpmnConnector(BpmnSettings("http://e.example/r"), catalog))
+    bpmn = closing(BpmnConnector(BpmnSettings("http://e.example/r")))
     outside.answers = [{"count": 0}, {"result": []}, {"data": []}]
     for one in (bpmn, servicenow, connector):
         assert (await one.check())[0]

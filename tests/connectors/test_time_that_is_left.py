@@ -13,8 +13,9 @@ from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.exchange import BODY_BYTES_MAX, Answer
-from connectors.port import Call, Completion, Done, InDoubt, NotSent, Parked, Refused
+from connectors.port import Completion, Done, InDoubt, NotSent, Parked, Refused
 from core.errors import ConfigurationError, TransportError
+from tests.support.calls import Call
 from tests.support.exchanged import Outside
 
 pytestmark = pytest.mark.req("Q-18")
@@ -32,7 +33,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Outside:
 
 @pytest.fixture
 def bpmn(catalog: Catalog, closing: Callable[[Any], Any]) -> BpmnConnector:
-    built: BpmnConnector = closing(BpmnConnector(BpmnSettings("http://e.example/r", worker_id="we"), catalog))
+    built: BpmnConnector = closing(BpmnConnector(BpmnSettings("http://e.example/r", worker_id="we")))
     return built
 
 
@@ -171,8 +172,8 @@ async def test_a_function_that_the_connector_does_not_have_is_refused(
 ) -> None:
     start = catalog.get("bpmn.process.start")
     own = start.model_copy(update={"name": "bpmn.own.verb", "handler": f"bpmn:{verb}"})
-    connector = closing(BpmnConnector(BpmnSettings("http://e.example/r"), Catalog({"bpmn.own.verb": own})))
-    found = await connector.perform(Call("bpmn.own.verb", {"process": "p"}, "0" * 64, 9.0, None, "k"))
+    connector = closing(BpmnConnector(BpmnSettings("http://e.example/r")))
+    found = await connector.perform(Call("bpmn.own.verb", {"process": "p"}, "0" * 64, 9.0, None, "k", declared=own))
     assert found == Refused("unknown_handler", f"the BPMN connector has no function {verb!r}")
     assert outside.asked == []
 
@@ -220,7 +221,7 @@ async def test_an_engine_is_asked_as_its_user_and_a_half_of_an_account_is_none(
     """An empty password is one, and an address that is empty is no address."""
     if told is ConfigurationError:
         with pytest.raises(ConfigurationError):
-            BpmnConnector(BpmnSettings("http://e.example/r", **more), catalog)
+            BpmnConnector(BpmnSettings("http://e.example/r", **more))
         return
     heard: list[Any] = []
 
@@ -228,7 +229,7 @@ async def test_an_engine_is_asked_as_its_user_and_a_half_of_an_account_is_none(
         heard.append(request.headers.get("authorization"))
         return httpx.Response(200, json={"count": 1})
 
-    connector = closing(BpmnConnector(BpmnSettings("http://e.example/r", **more), catalog))
+    connector = closing(BpmnConnector(BpmnSettings("http://e.example/r", **more)))
     connector._client._client._transport = httpx.MockTransport(answer)
     assert (await connector.check())[0]
     assert heard == [told]

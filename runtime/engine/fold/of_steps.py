@@ -202,9 +202,8 @@ def held(run: Run, told: Told, event: e.ActionHeld) -> None:
 def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
     match event.resolution:
         case Resolution.APPLIED:
-            _move_receipt(
-                run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, output=event.output, resolution=event.how
-            )
+            came = {"output": event.output, "resolution": event.how, "error": event.unusable}
+            _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
         case Resolution.FAILED:
             _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
         case Resolution.NOT_APPLIED:
