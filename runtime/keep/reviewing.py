@@ -28,7 +28,7 @@ async def review_question(database: Database, definitions: Definitions, approval
         if asked is None or answer is None or answer.status != ApprovalStatus.REQUESTED or view.run.canceling:
             return False
         workflow = await definitions.of_run(connection, view.definition)
-        policy = await definitions.policies(connection, view.tenant_id, view.policies)
+        policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
         people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
         view = replace(view, directory=people)
         transition, step = Transition(view, workflow.graph), view.run.steps[asked.step_key]
