@@ -12,7 +12,7 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from connectors.bpmn.client import NOT_FOUND, OWN_PREFIX, BpmnSettings, EngineClient, items, plain, typed, value_of
-from connectors.exchange import deadline_in, public_address, seconds_to
+from connectors.exchange import Unread, deadline_in, public_address, seconds_to
 from connectors.port import (
     Call,
     Completion,
@@ -30,6 +30,7 @@ from connectors.port import (
 from connectors.readback import compare
 from core.canonical import Json, JsonObject
 from core.errors import InputError, TransportError
+from core.unkept import marker
 
 CORRELATION_VARIABLE = f"{OWN_PREFIX}correlation_key"
 CALLBACK_VARIABLE = f"{OWN_PREFIX}callback_url"
@@ -209,6 +210,8 @@ class BpmnConnector(NothingBefore):
             return Refused("invalid_variable", str(error))
         body["resultEnabled"] = True
         answer = await self._client.send("POST", "/message", body, timeout_seconds=call.timeout_seconds)
+        if isinstance(answer, Unread):
+            return Done({"process_instance_id": answer.marker})
         if isinstance(answer, Failure):
             return answer
         result = items(answer[0]) if isinstance(answer, list) and answer else {}
@@ -290,4 +293,5 @@ def _completion(task: JsonObject) -> Completion | None:
     try:
         return Completion(task_id, key, output=plain(variables))
     except InputError as fault:
-        return Completion(task_id, key, error={"code": "unreadable_output", "message": f"the process's {fault}"})
+        # The process has ended: what cannot be read of its variables is named in its place.
+        return Completion(task_id, key, output={"variables": marker(variables, f"The process's {fault}")})

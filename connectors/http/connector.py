@@ -12,6 +12,7 @@ from connectors.readback import compare, same_json, sentence
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
+from core.unkept import marker
 
 ADDRESSES_MAX = 4
 MESSAGE_LENGTH = 300
@@ -167,18 +168,22 @@ def _found(wanted: JsonObject, body: Json) -> JsonObject:
     return found
 
 
-def _text(answer: Answer) -> str | None:
-    """The body as text; None if it is not storable text. A truncated body may lose its last character."""
+def _text(answer: Answer) -> Json:
+    """The body as text, or a marker if it is no text that can be kept. A truncated body may lose its last character."""
     try:
         text = answer.body.decode("utf-8", "ignore" if answer.truncated else "strict")
     except UnicodeDecodeError:
-        return None
-    return None if "\x00" in text else text
+        return _unkept(answer, "It is not UTF-8.")
+    return _unkept(answer, "It holds the character U+0000.") if "\x00" in text else text
 
 
 def _json(answer: Answer) -> Json:
-    """The body as JSON; None if it is not JSON, too deep or ambiguous (the output's ``body`` still has the text)."""
+    """The body as JSON, or a marker if it is none, too deep or ambiguous (the output's ``body`` still has the text)."""
     try:
         return parse(answer.body, bytes_max=len(answer.body))
-    except InputError:
-        return None
+    except InputError as error:
+        return _unkept(answer, f"The {error}")
+
+
+def _unkept(answer: Answer, why: str) -> JsonObject:
+    return marker(answer.body.decode("utf-8", "backslashreplace"), why)
