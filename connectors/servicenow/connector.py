@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from connectors.exchange import deadline_in, public_address, seconds_to
+from connectors.exchange import Unread, deadline_in, public_address, seconds_to
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields, writes_of
@@ -108,6 +108,9 @@ class ServiceNowConnector:
         sys_id = str(call.input["sys_id"])
         deadline = deadline_in(call.timeout_seconds)
         record = await self._client.patch(_table(call), sys_id, body, timeout_seconds=call.timeout_seconds)
+        if isinstance(record, Unread):  # it says yes, and its record holds what nobody can keep: read what was written
+            back = await self._read(call, {*fields, *FACTS})
+            record = back if isinstance(back, dict) else record
         if not isinstance(record, dict):
             return record
         return await self._settled(call, record, fields, seconds_to(deadline))
