@@ -102,7 +102,7 @@ async def test_a_policy_is_stored_once_and_never_with_another_text(
         assert len(connection.told) == 1
     else:
         assert await storing is result
-        assert connection.told[1] == (documents._PUBLISH_POLICY, "acme", "d", "p", 4, " text\n", "ann")
+        assert connection.told[1] == (documents._PUBLISH_POLICY, "acme", "d", "p", 4, " text\n", "ann", None)
     assert connection.told[0] == (documents._SAME_POLICY_VERSION, "acme", "p", 4)
 
 

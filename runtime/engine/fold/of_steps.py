@@ -202,7 +202,8 @@ def held(run: Run, told: Told, event: e.ActionHeld) -> None:
 def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
     match event.resolution:
         case Resolution.APPLIED:
-            came = {"output": event.output, "resolution": event.how, "error": event.unusable}
+            came: dict[str, Any] = {"output": event.output, "resolution": event.how}
+            came |= {} if event.unusable is None else {"error": event.unusable}
             _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
         case Resolution.FAILED:
             _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
