@@ -33,7 +33,7 @@ BODIES = {
 
 
 def told(found: Any) -> dict[str, Any]:
-    """What a marker says, which is a reason, a size and a digest."""
+    """The words of a marker: a reason, a size and a digest."""
     assert found is not None
     said: dict[str, Any] = found[NOT_KEPT]
     assert said.keys() == {"reason", "bytes", "sha256"}

@@ -1,4 +1,4 @@
-"""What a target holds after a write is compared with what was asked of it, whatever it answers (promise 3)."""
+"""Writes are compared: what a target holds afterwards with what was asked of it, whatever it answers (promise 3)."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def done(office: Any, crm: Any, which: str) -> bool:
-    """Whether exactly what the run began with has happened."""
+    """Tell if exactly what the run began with has happened."""
     if which == "servicenow":
         return office.record("incident", ID)["priority"] == "1"
     if which == "sql":

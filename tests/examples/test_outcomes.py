@@ -1,4 +1,4 @@
-"""How an action ended is what card, receipt, run and evidence show: a yes is compared, and lists end loudly."""
+"""Ends of actions, as card, receipt, run and evidence show them: a yes is compared, and lists end loudly."""
 
 from __future__ import annotations
 
