@@ -123,7 +123,7 @@ def _words(value: Json) -> str:
 
 
 def sentence(altered: JsonObject, hidden: Iterable[str] = (), said: str = "It was done, but altered") -> str:
-    """What was asked and what was found, in words. The values of ``hidden`` fields are not told."""
+    """The difference in words: what was asked, what was found. The values of ``hidden`` fields are not told."""
     secret, told = frozenset(hidden), []
     for name, each in altered.items():
         both: Any = each

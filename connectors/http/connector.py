@@ -153,7 +153,7 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
 
 
 def _found(wanted: JsonObject, body: Json) -> JsonObject:
-    """The values that an answer holds at the wanted places, which are names or JSON Pointers. Absent ones are left out."""
+    """Values of an answer at the wanted places, which are names or JSON Pointers. Absent ones are left out."""
     found: JsonObject = {}
     for name in wanted:
         here: list[Json] = [body]

@@ -117,7 +117,7 @@ def _kept(done: Done, *, happened: bool) -> Done | Unfit:
 
 
 def _both(value: Any) -> JsonObject:
-    """What was asked for and what was found, in storable form."""
+    """The asked and the found value, in storable form."""
     both = value if isinstance(value, dict) else {}
     return {name: shown(both.get(name)) for name in (ASKED, FOUND)}
 
