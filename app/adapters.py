@@ -81,7 +81,7 @@ def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_rea
         "http": HttpConnector(HttpSettings(settings.http_hosts)),
     }
     if settings.servicenow_url is not None:
-        found["servicenow"] = ServiceNowConnector(_servicenow(settings, settings.servicenow_url), catalog)
+        found["servicenow"] = ServiceNowConnector(_servicenow(settings, settings.servicenow_url))
     if settings.slack_bot_token is not None:
         token = settings.slack_bot_token.get_secret_value()
         found["slack"] = SlackConnector(SlackSettings(token, settings.slack_api_url))
@@ -92,7 +92,7 @@ def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_rea
         password = settings.bpmn_password.get_secret_value() if settings.bpmn_password is not None else None
         topic, worker, back = settings.bpmn_topic, settings.bpmn_worker_id, settings.bpmn_callback_url
         bpmn = BpmnSettings(settings.bpmn_url, settings.bpmn_username, password, back, topic=topic, worker_id=worker)
-        found["bpmn"] = BpmnConnector(bpmn, catalog)
+        found["bpmn"] = BpmnConnector(bpmn)
     if settings.sql_url is not None:
         sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
         found["sql"] = SqlConnector(sql, catalog)

@@ -25,6 +25,7 @@ class CardState(StrEnum):
     RECORDED = "recorded"
     EXECUTING = "executing"
     APPLIED = "applied"
+    ALTERED = "altered"
     FAILED = "failed"
     IN_DOUBT = "in_doubt"
     REJECTED = "rejected"

@@ -22,6 +22,7 @@ from connectors.port import Failure, InDoubt, NotSent, Refused
 from core.bounded_json import parse, parse_object
 from core.canonical import Json, JsonObject
 from core.errors import ConfigurationError, InputError
+from core.unkept import marker
 
 ATTEMPTS = 3
 RETRY_AFTER_SECONDS_MAX = 2.0
@@ -93,6 +94,15 @@ class Answer(Struct, frozen=True):
         return ": ".join(str(word) for word in told if word)
 
 
+class Unread(InDoubt, frozen=True):
+    """A yes that cannot be read: a 2xx answer that says that it is JSON, and is none that can be kept.
+
+    ``marker`` names it. For most calls it is a doubt, because the connector needs what the answer holds.
+    """
+
+    marker: JsonObject
+
+
 Reply: TypeAlias = Answer | NotSent | InDoubt
 Read = TypeVar("Read")
 
@@ -109,13 +119,20 @@ def json_of(
     if not reply.ok:
         return refusal(reply)
     if reply.truncated:
-        return InDoubt(f"{system}'s answer is longer than {bytes_max} bytes; ask for less")
+        return _unread(reply, f"{system}'s answer is longer than {bytes_max} bytes; ask for less")
     if reply.status == httpx.codes.NO_CONTENT:
         return None
     try:
         return parse(reply.body, bytes_max=bytes_max, where=f"{system}'s answer")
     except InputError as error:
-        return InDoubt(str(error))
+        return _unread(reply, str(error))
+
+
+def _unread(answer: Answer, why: str) -> InDoubt:
+    """The doubt about a 2xx answer that cannot be read. A page that is not JSON may not even come from the system."""
+    if "json" not in answer.headers.get("content-type", ""):
+        return InDoubt(why)
+    return Unread(why, marker(answer.body.decode("utf-8", "backslashreplace"), why))
 
 
 def harmless(reply: Read | Failure) -> Read | Refused | NotSent:

@@ -14,8 +14,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
+from connectors.operation import Operation
 from core.canonical import JsonObject
-from core.errors import ConfigurationError
+from core.errors import ConfigurationError, ConsistencyError
 
 PROBE_AGAIN_SECONDS = 15.0
 _MARGIN_SECONDS = 1.0
@@ -51,6 +52,8 @@ class Call(Struct, frozen=True):
     ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
     ``correlation_key`` is set for a durable operation: its completion is signaled to that key. It is the same for every
     attempt, so two starts with it are one process (V-9). ``tenant`` is the tenant whose records are read.
+    ``declared`` is the operation as it was frozen with the run: a connector acts by it, and by no file of its process
+    (V-4).
     """
 
     operation: str
@@ -60,6 +63,14 @@ class Call(Struct, frozen=True):
     before: Before | None = None
     correlation_key: str | None = None
     tenant: str = ""
+    declared: Operation | None = None
+
+    @property
+    def declaration(self) -> Operation:
+        """The declaration to act by. ``ConsistencyError`` if the call came without one: then nothing is sent."""
+        if self.declared is None:
+            raise ConsistencyError(f"The call of {self.operation} came without the run's declaration.")
+        return self.declared
 
 
 class Usage(Struct, frozen=True):
@@ -76,13 +87,15 @@ class Done(Struct, frozen=True):
     """The effect happened (or the operation has none), with its result.
 
     ``external_id`` is the target system's own id of the effect, if it has one. ``after`` holds the changed fields as
-    the target reports them afterwards, if it does.
+    the target reports them afterwards, if it does. ``altered`` holds each field that reads back otherwise than it was
+    asked for, with ``asked`` and ``found``: the effect happened, and the step fails.
     """
 
     output: JsonObject
     external_id: str | None = None
     after: JsonObject | None = None
     usage: Usage | None = None
+    altered: JsonObject = field(default_factory=dict)
 
 
 class Refused(Struct, frozen=True):

@@ -58,7 +58,14 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         summary=summary if len(summary) <= SUMMARY_LENGTH_MAX else summary[: SUMMARY_LENGTH_MAX - 1] + "…",
         reverse=reverse,
         connector=operation.connector,
+        unreadable=_unreadable(operation, values, before),
     )
+
+
+def _unreadable(operation: Operation, values: JsonObject, before: Before | None) -> tuple[str, ...]:
+    """The fields that were asked for before the write and are not in what the target showed."""
+    asked = diff_fields(operation, values) if before is not None else ()
+    return tuple(name for name in asked if before is not None and name not in before.values)
 
 
 def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None) -> Action:

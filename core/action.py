@@ -27,12 +27,16 @@ class SideEffects(StrEnum):
     HUMAN_PROCESS = "human_process"
 
 
-class Change(Struct, frozen=True, forbid_unknown_fields=True):
-    """One field that an action would change: the value that was read (None if unknown) and the proposed value."""
+class Change(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One field that an action would change: the value that was read (None if unknown) and the proposed value.
+
+    ``unreadable``: the target did not show the value, so nobody knows what would be overwritten.
+    """
 
     field: str
     before: Any  # JSON
     after: Any
+    unreadable: bool = False
 
 
 class Action(Struct, frozen=True):
@@ -44,7 +48,8 @@ class Action(Struct, frozen=True):
     pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read; None if nothing
     can (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
-    it; "" means the first part of the operation's name.
+    it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
+    the target did not show: absent is not null.
     """
 
     operation: str
@@ -61,13 +66,14 @@ class Action(Struct, frozen=True):
     system: str = ""
     shaped: tuple[str, ...] = ()
     connector: str = ""
+    unreadable: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """The fields whose proposed value differs from the value read; all fields if nothing was read."""
         before = self.before or {}
         return tuple(
-            Change(field, before.get(field), after)
+            Change(field, before.get(field), after, field in self.unreadable)
             for field, after in self.fields.items()
-            if self.before is None or before.get(field) != after
+            if self.before is None or field not in before or before[field] != after
         )

@@ -93,6 +93,45 @@ def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection
         raise ExpressionError(f"the loop variable {shadowed[0]!r} hides a declared one", remedy="Rename it.")
 
 
+# Calls that read one member of a value: by an index, and if there is one.
+_MEMBER_CALLS = frozenset({"_[_]", "_[?_]", "_?._"})
+
+
+def reads_of(expr: bytes) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what an expression reads: a variable, and the members on the way to what is used of it."""
+    chain = _chain(expr)
+    if chain is not None:
+        yield chain
+        return
+    for kind, body in fields_of(expr):
+        if not isinstance(body, bytes):
+            continue
+        numbers = {SELECT: (1,), CALL: (1, 3), LIST: (1,), COMPREHENSION: (2, 4, 5, 6, 7)}.get(kind, ())
+        for part in [part for number in numbers for part in messages_of(body, number)]:
+            yield from reads_of(part)
+        for entry in messages_of(body, 2) if kind == STRUCT else ():
+            for part in [part for number in (3, 4) for part in messages_of(entry, number)]:
+                yield from reads_of(part)
+
+
+def _chain(expr: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """The variable and its members, if the expression is nothing but a path."""
+    for kind, body in fields_of(expr):
+        if not isinstance(body, bytes):
+            continue
+        if kind == IDENT:
+            return next(texts_of(body, 1), ""), ()
+        if kind == SELECT:
+            above = _chain(first_of(body, 1))
+            return None if above is None else (above[0], (*above[1], next(texts_of(body, 2), "")))
+        if kind == CALL and next(texts_of(body, 2), "") in _MEMBER_CALLS:
+            operand, *index = messages_of(body, 3)
+            names = [text for one in index for constant in messages_of(one, CONSTANT) for text in texts_of(constant, 6)]
+            above = _chain(operand)
+            return (above[0], (*above[1], names[0])) if above is not None and len(names) == 1 else None
+    return None
+
+
 def _walk(expr: bytes, syntax: Syntax, *, in_loop: bool) -> int:
     """Add a node and its children to ``syntax``. Returns its depth in comprehensions."""
     syntax.nodes += 1

@@ -12,7 +12,7 @@ An expression has no clock, no randomness and no I/O.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
@@ -22,12 +22,13 @@ from typing import Any, cast
 from cel_expr_python import cel
 
 from core.canonical import DEPTH_MAX, Json
-from core.cel_ast import Limits, lint, read_syntax, root_of
+from core.cel_ast import Limits, lint, read_syntax, reads_of, root_of
 from core.cel_engine import NO_VALUE, check_pattern, check_type, extensions, result_type
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
 from core.errors import ExpressionError
+from core.unkept import NOT_KEPT, first_marker, is_marker, said_of
 
 _T = cel.Type
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -66,12 +67,14 @@ _kept = lru_cache(_EXPRESSIONS_MAX)(call)
 class Bound:
     """Checked values for any number of expressions of one environment.
 
-    ``activation`` is the engine's own form of the values, made at the first evaluation.
+    ``activation`` is the engine's own form of the values, made at the first evaluation. ``unkept``: a value holds the
+    marker of something that was not kept.
     """
 
     environment: Environment
     values: Mapping[str, object]
     activation: Any = None
+    unkept: bool = False
 
 
 class Environment:
@@ -120,6 +123,7 @@ class Environment:
         check_type(result_type(program), want)
         expression = Expression(self, source, want, frozenset(syntax.names & self.variables.keys()), program)
         expression.calls = written(source, syntax.calls)
+        expression.read(reads_of(root_of(serialized)))
         try:
             expression.value(self._nothing)  # makes the engine build the program now
         except ExpressionError:
@@ -136,15 +140,16 @@ class Environment:
         if names is not None and not names:
             return self._nothing
         checked: dict[str, object] = {}
+        markers: list[object] = []
         for name in self.variables if names is None else names:
             try:
                 value, kind = values[name], self.variables[name]
-                checked[name] = value if type(value) is _SURE.get(kind) else _fit(value, kind)
+                checked[name] = value if type(value) is _SURE.get(kind) else _fit(value, kind, markers)
             except KeyError:
                 continue
             except Unfit as unfit:
                 raise ExpressionError(f"{unfit} where {kind} is declared", where=name) from None
-        return Bound(self, checked)
+        return Bound(self, checked, unkept=bool(markers))
 
     def join(self, sources: Sequence[str]) -> Any:
         """One engine program that returns the list of the sources' values; None if it is too deep for the engine."""
@@ -172,7 +177,18 @@ class Expression:
     ``reads`` is the expression itself if it is one plain path, and otherwise the same variables.
     """
 
-    __slots__ = ("_members", "_program", "_variable", "calls", "environment", "reads", "references", "source", "want")
+    __slots__ = (
+        "_members",
+        "_paths",
+        "_program",
+        "_variable",
+        "calls",
+        "environment",
+        "reads",
+        "references",
+        "source",
+        "want",
+    )
     calls: frozenset[str]
 
     def __init__(
@@ -181,6 +197,7 @@ class Expression:
         self.environment = environment
         self.source, self.want, self.references = source, want, references
         self._program = program
+        self._paths: tuple[tuple[str, tuple[str, ...]], ...] = ()
         self._variable = next(iter(references)) if len(references) == 1 and is_variable_name(source) else None
         self.reads = (source,) if self._variable else tuple(sorted(references))
         self._members = source.removeprefix(f"{self._variable}").split(".")[1:] if self._variable else []
@@ -190,6 +207,8 @@ class Expression:
         # An activation of another environment would bypass this one's type checks.
         if bound.environment is not self.environment:
             raise ExpressionError(f"{quote(self.source)} was given values of another environment")
+        if bound.unkept:
+            self._refuse_unkept(bound)
         # A plain path (``steps.create.output.id``) needs no engine, if the engine would give the same value.
         value: Any = None if self._variable is None else bound.values.get(self._variable)
         for member in self._members:
@@ -213,6 +232,22 @@ class Expression:
         if self.want is not None and not IS[self.want](value):
             raise ExpressionError(f"{quote(self.source)} gives {kind_of(value)}, not {self.want}")
         return cast(Json, value)
+
+    def read(self, paths: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+        """Remember what it reads: each variable, and the members on the way to what is used of it."""
+        self._paths = tuple(dict.fromkeys(path for path in paths if path[0] in self.references))
+
+    def _refuse_unkept(self, bound: Bound) -> None:
+        """Raise if it reads something that was not kept: a missing value must not pass for another one."""
+        for variable, members in self._paths:
+            place: Any = bound.values.get(variable)
+            for member in members:
+                if is_marker(place) or not isinstance(place, dict):
+                    break
+                place = place.get(member)
+            if (found := first_marker(place)) is not None:
+                where = ".".join((variable, *members))
+                raise ExpressionError(f"{quote(where)} {said_of(found)}")
 
     def test(self, values: Mapping[str, object]) -> bool:
         """True or False; any other result is an ``ExpressionError``."""
@@ -259,8 +294,10 @@ class ConditionSet:
         return alone
 
 
-def _fit(value: object, kind: str, depth: int = 0) -> object:
+def _fit(value: object, kind: str, markers: list[object], depth: int = 0) -> object:
     """A value as the engine takes it for a variable of this type; ``Unfit`` if it does not fit.
+
+    Markers of what was not kept are added to ``markers``.
 
     The engine converts recursively in native code: too much depth would crash the process, so we refuse it here.
     """
@@ -277,6 +314,8 @@ def _fit(value: object, kind: str, depth: int = 0) -> object:
     items: Collection[object] = ()
     if isinstance(value, dict):
         items = value.values()
+        if NOT_KEPT in value:
+            markers.append(value)
         if not all(isinstance(key, str) for key in value):
             raise Unfit("has a key that is not a string")
     elif isinstance(value, list):
@@ -287,5 +326,5 @@ def _fit(value: object, kind: str, depth: int = 0) -> object:
         raise Unfit(f"is nested deeper than {DEPTH_MAX} levels")
     for item in items:
         if type(item) is not str:
-            _fit(item, kind, depth + 1)
+            _fit(item, kind, markers, depth + 1)
     return value

@@ -34,7 +34,10 @@ _BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state", 
 
 
 class ReceiptHistory(Struct):
-    """One receipt by its events. ``digest`` is the last ``receipt_digest``; ``late`` are facts of its late answers."""
+    """One receipt by its events. ``digest`` is the last ``receipt_digest``; ``late`` are facts of its late answers.
+
+    ``altered`` are the names of the fields that the target held otherwise than asked.
+    """
 
     action: str
     operation: str
@@ -42,6 +45,7 @@ class ReceiptHistory(Struct):
     attempt: int
     digest: object = None
     late: list[dict[str, Any]] = field(default_factory=list)
+    altered: object = None
 
 
 class ApprovalHistory(Struct):
@@ -61,6 +65,10 @@ class ApprovalHistory(Struct):
 
 def _is_named(policy: object) -> bool:
     return type(policy) is dict and type(policy.get("digest")) is str
+
+
+def _names(value: object) -> str:
+    return ", ".join(str(name)[:100] for name in value[:20]) if isinstance(value, list) else "?"
 
 
 # The facts of an intent that a bundle lists.
@@ -117,6 +125,11 @@ class History(Struct):
             self._intend(event)
         elif kind in _SETTLES or kind in _OF_DOUBT or kind is EventType.ACTION_LATE:
             self._settle(kind, event)
+
+    def altered(self) -> list[str]:
+        """The actions that were done otherwise than asked, each with the fields that differ."""
+        every = self.receipts.values()
+        return [f"{one.operation}: {_names(one.altered)}" for one in every if one.altered]
 
     def late_answers(self) -> list[tuple[str, str | None]]:
         """The late answers of workers without a lease, each with its contradiction to the receipt, or None."""
@@ -218,6 +231,7 @@ class History(Struct):
             self.unauthorised.append(f"{where}: an outcome is recorded for an action that was never intended")
             return
         receipt.digest = data.get("receipt_digest")
+        receipt.altered = data.get("altered", receipt.altered)
         in_doubt = receipt.status is ReceiptStatus.IN_DOUBT
         if kind is EventType.ACTION_LATE:
             self.after_the_end += self.run_status is not None

@@ -18,6 +18,9 @@ from core.machine import Machine
 from evidence.chain import timestamp
 from evidence.commitments import blind, commit_fields, commit_paths
 
+# The code of the error of an effect that happened otherwise than asked; its ``fields`` are the names that differ.
+ALTERED = "altered"
+
 
 class ReceiptStatus(StrEnum):
     """The known progress of the effect."""
@@ -145,6 +148,8 @@ class Receipt(Struct, frozen=True):
                 "fields": [*sorted(restores)],
                 "committed": commit_fields(run_key, f"/receipt/{self.receipt_id}/reverse", restores),
             }
+        if self.status == ReceiptStatus.SUCCEEDED and self.error is not None and self.error.get("code") == ALTERED:
+            shown["altered"] = self.error["fields"]
         if self.late:
             shown["late"] = [{name: late[name] for name in late if name not in _LATE_VALUES} for late in self.late]
         return shown

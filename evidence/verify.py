@@ -152,6 +152,7 @@ class _Run(Struct):
         self._check("statement", lambda: cross.predicate(predicate, report))
         for name, check in cross.checks(report):
             self._check(name, check)
+        self._altered(cross.history.altered())
         self._late(cross.history.late_answers())
         if back := report.clock_steps_back:
             self._add("clock", f"{back} events are dated before the event above them", Status.WARNING)
@@ -228,6 +229,11 @@ class _Run(Struct):
         if answers:
             detail = "; ".join(odds) or f"{len(answers)}; none contradicts its receipt"
             self._add("late answers", detail, Status.WARNING if odds else Status.OK)
+
+    def _altered(self, told: list[str]) -> None:
+        """Add the effects that were done otherwise than asked, if there are some."""
+        if told:
+            self._add("altered effects", f"{len(told)} done, but not as asked: {'; '.join(told[:5])}", Status.WARNING)
 
     def _complete(self, report: ChainReport, after: int) -> None:
         if report.final:

@@ -102,7 +102,9 @@ def build_facts(
         "action.reversible": action.reversible,
         "action.side_effects": str(action.side_effects),
         "action.changed": [
-            field for field, after in action.fields.items() if before is None or before.get(field) != after
+            field
+            for field, after in action.fields.items()
+            if before is None or field not in before or before[field] != after
         ],
         "action.present": list(action.fields),
         "action.system": action.system,

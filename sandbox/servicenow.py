@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandbox.faults import FaultMiddleware, FaultTable
-from sandbox.servicenow_access import DEFAULT_ACL, INTEGRATION_USER, Access, Accounts, AclRule, RateRule
+from sandbox.servicenow_access import DEFAULT_ACL, INTEGRATION_USER, Access, Accounts, AclRule, FieldRule, RateRule
 from sandbox.servicenow_control import control_routes
 from sandbox.servicenow_page import page_routes
 from sandbox.servicenow_query import QueryError, select
@@ -36,7 +36,8 @@ _DEFAULT_LIMIT: Final = 10_000
 class ServiceNowConfig:
     """Settings. ``webhook_url`` empty: no webhooks. ``reference_links``: references are {"link", "value"} unless the
     request has ``sysparm_exclude_reference_link=true``, as in the real system; False always gives the bare sys_id.
-    ``webhook_backoff``: seconds before each retry."""
+    ``webhook_backoff``: seconds before each retry. ``list_max``: no list has more rows, whatever is asked for; nothing
+    in the answer says so but ``X-Total-Count``."""
 
     port: int = 0
     webhook_url: str = ""
@@ -46,6 +47,8 @@ class ServiceNowConfig:
     integration_user: str = INTEGRATION_USER
     accounts: Accounts = field(default_factory=Accounts)
     acl: tuple[AclRule, ...] = DEFAULT_ACL
+    fields: tuple[FieldRule, ...] = ()
+    list_max: int = _DEFAULT_LIMIT
     rate: RateRule | None = None
     reference_links: bool = True
     clock: Callable[[], float] = time.time
@@ -80,7 +83,11 @@ class ServiceNow:
         self.url = ""
         self.state = ServiceNowState(clock=self.config.clock)
         self.faults = FaultTable(_fault_body, only=r"^/(api|oauth_token\.do)")
-        self.access = Access(self.config.accounts, self.config.acl, self.config.rate, self.config.clock)
+        self.access = Access(
+            self.config.accounts, self.config.acl, self.config.rate, self.config.clock, self.config.fields
+        )
+        self.list_max = self.config.list_max
+        self.hides: Callable[[Mapping[str, str]], bool] = lambda _: False  # rows that a rule on records hides
         self.webhooks = Webhooks(
             self.config.webhook_url,
             self.config.webhook_secret,
@@ -158,7 +165,10 @@ class ServiceNow:
         except QueryError as error:
             raise TableError(400, "Invalid query", str(error)) from error
         offset, limit = _count(request, "sysparm_offset", 0), _count(request, "sysparm_limit", _DEFAULT_LIMIT)
-        page = [self._shown(request, row) for row in found[offset : offset + limit]]
+        if "ORDERBY" not in request.query_params.get("sysparm_query", "") and offset:
+            found.reverse()  # without an order, no two pages need to have the same one
+        shown = found[offset : offset + min(limit, self.list_max)]
+        page = [self._shown(request, row, user) for row in shown if not self.hides(row)]
         return JSONResponse({"result": page}, headers={"X-Total-Count": str(len(found))})
 
     def _insert(self, request: Request, user: str, body: bytes) -> Response:
@@ -168,10 +178,10 @@ class ServiceNow:
             raise TableError(403, "Operation Failed", "ACL Exception Insert Failed due to security constraints")
         record = self.state.insert(table, fields, user)
         location = f"{request.base_url}api/now/table/{table}/{record['sys_id']}"
-        return JSONResponse({"result": self._shown(request, record)}, 201, headers={"Location": location})
+        return JSONResponse({"result": self._shown(request, record, user)}, 201, headers={"Location": location})
 
     def _get(self, request: Request, user: str, _body: bytes) -> Response:
-        return JSONResponse({"result": self._shown(request, self._found(request, user))})
+        return JSONResponse({"result": self._shown(request, self._found(request, user), user)})
 
     def _update(self, request: Request, user: str, body: bytes) -> Response:
         table = request.path_params["table"]
@@ -179,7 +189,11 @@ class ServiceNow:
         record = self._found(request, user)
         if not self.access.allows(user, table, "write"):
             raise TableError(403, "Operation Failed", "ACL Exception Update Failed due to security constraints")
-        return JSONResponse({"result": self._shown(request, self.state.update(table, record["sys_id"], fields, user))})
+        protected = self.access.denied(user, table, "write")
+        kept = {name: value for name, value in fields.items() if name not in protected}
+        return JSONResponse(
+            {"result": self._shown(request, self.state.update(table, record["sys_id"], kept, user), user)}
+        )
 
     def _delete(self, request: Request, user: str, _body: bytes) -> Response:
         table = request.path_params["table"]
@@ -196,11 +210,12 @@ class ServiceNow:
             raise TableError(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval")
         return record
 
-    def _shown(self, request: Request, record: Mapping[str, str]) -> dict[str, object]:
+    def _shown(self, request: Request, record: Mapping[str, str], user: str) -> dict[str, object]:
         wanted = [name.strip() for name in request.query_params.get("sysparm_fields", "").split(",") if name.strip()]
         mode = request.query_params.get("sysparm_display_value", "false")
         links = self.config.reference_links and request.query_params.get("sysparm_exclude_reference_link") != "true"
-        names = [name for name in wanted if name in record] if wanted else list(record)
+        hidden = self.access.denied(user, request.path_params["table"], "read")
+        names = [name for name in (wanted or record) if name in record and name not in hidden]
         return {name: self._value(request, name, record[name], mode, links=links) for name in names}
 
     def _value(self, request: Request, name: str, value: str, mode: str, *, links: bool) -> object:

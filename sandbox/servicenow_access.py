@@ -24,6 +24,17 @@ class AclRule:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldRule:
+    """Denies ``user`` one field, silently as in the real system: a hidden field is absent from answers that say 200,
+    and a write of a protected one is dropped by a write that answers 200."""
+
+    table: str
+    field: str
+    operation: str  # read | write
+    user: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
 class RateRule:
     """At most ``limit`` requests per user in each window of ``seconds`` (ServiceNow's own rules count by the hour)."""
 
@@ -62,10 +73,16 @@ class Access:
     """Tokens and counters. Holds no records."""
 
     def __init__(
-        self, accounts: Accounts, acl: tuple[AclRule, ...], rate: RateRule | None, clock: Callable[[], float]
+        self,
+        accounts: Accounts,
+        acl: tuple[AclRule, ...],
+        rate: RateRule | None,
+        clock: Callable[[], float],
+        fields: tuple[FieldRule, ...] = (),
     ) -> None:
         self.accounts = accounts
         self.acl = acl
+        self.fields = fields
         self.rate = rate
         self._clock = clock
         self._tokens: dict[str, tuple[str, float]] = {}
@@ -101,6 +118,14 @@ class Access:
     def allows(self, user: str, table: str, operation: str) -> bool:
         return not any(
             rule.table == table and rule.operation == operation and rule.user in ("*", user) for rule in self.acl
+        )
+
+    def denied(self, user: str, table: str, operation: str) -> frozenset[str]:
+        """The fields that this user may not read or write."""
+        return frozenset(
+            rule.field
+            for rule in self.fields
+            if rule.table == table and rule.operation == operation and rule.user in ("*", user)
         )
 
     def count(self, user: str) -> tuple[bool, dict[str, str]]:

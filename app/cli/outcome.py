@@ -19,6 +19,7 @@ import typer
 from core.errors import CountersealError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Row = TypeVar("Row")
 Rows: TypeAlias = Sequence[Mapping[str, Any]]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -114,6 +115,13 @@ def print_one(value: object, words: str, *, as_json: bool) -> None:
         print_json(value)
     else:
         typer.echo(words)
+
+
+def first_of(found: Sequence[Row], limit: int) -> list[Row]:
+    """The first ``limit`` of these rows. If one more was found, standard error says that the list is truncated."""
+    if len(found) > limit:
+        typer.echo(f"counterseal: truncated: true; {limit} are shown, and there are more. Give --limit.", err=True)
+    return [*found[:limit]]
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str, as_json: bool = False) -> None:

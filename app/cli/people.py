@@ -11,7 +11,18 @@ import typer
 from msgspec import structs
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
+from app.cli.outcome import (
+    Commands,
+    Exit,
+    Json,
+    first_of,
+    print_fields,
+    print_json,
+    print_one,
+    print_part,
+    print_rows,
+    printable,
+)
 from app.cli.telling import proposed_by, source_rows
 from approvals.model import ApprovalStatus
 from core import bounded_json
@@ -33,7 +44,7 @@ TaskId = Annotated[UUID, typer.Argument(help="The task's id.", parser=context.id
 @approval.command("list")
 async def approval_list(
     status: Annotated[str, typer.Option(help="requested, approved, rejected, …, or all.")] = ApprovalStatus.REQUESTED,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List the approvals that wait for people, or those with another status, newest first."""
@@ -43,8 +54,8 @@ async def approval_list(
     context.check_word(status, [*ApprovalStatus, "all"], "status")
     wanted = None if status == "all" else status
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        found = await approvals.approvals_page(connection, faces.settings.tenant, limit, status=wanted)
-    rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in found]
+        found = await approvals.approvals_page(connection, faces.settings.tenant, limit + 1, status=wanted)
+    rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in first_of(found, limit)]
     columns = ("approval_id", "title", "kind", "tier", "requester", "status", "outcome", "expires_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
 
@@ -148,7 +159,7 @@ async def _vote(approval_id: UUID, choice: str, reason: str, as_person: str | No
 async def task_list(
     state: Annotated[str, typer.Option(help="open, completed, expired, canceled, or all.")] = "open",
     group: Annotated[str | None, typer.Option(help="Only tasks of this group.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List tasks."""
@@ -160,8 +171,8 @@ async def task_list(
     context.check_word(state, [*TaskState, "all"], "state")
     wanted = None if state == "all" else TaskState(state)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        found = await tasks.page(connection, faces.settings.tenant, limit, FIRST_ID, state=wanted, group=group)
-    rows = [task_summary(task) for task in found]
+        found = await tasks.page(connection, faces.settings.tenant, limit + 1, FIRST_ID, state=wanted, group=group)
+    rows = [task_summary(task) for task in first_of(found, limit)]
     columns = ("task_id", "title", "group", "state", "reference", "due_at")
     print_rows(rows, columns, as_json=as_json, empty="There are no such tasks.")
 

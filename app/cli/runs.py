@@ -13,12 +13,24 @@ import orjson
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_one, print_part, print_rows, printable
+from app.cli.outcome import (
+    Commands,
+    Exit,
+    Json,
+    first_of,
+    print_fields,
+    print_json,
+    print_one,
+    print_part,
+    print_rows,
+    printable,
+)
 from app.cli.telling import story_lines
 from core import bounded_json
 from core.changes import changes
 from core.errors import InputError
 from core.ids import new_id
+from evidence.receipts import ALTERED
 from runtime.engine.states import RunState, StepState
 
 _APPROVAL = ("approval_id", "step_key", "kind", "status", "choice", "reason")
@@ -74,7 +86,7 @@ async def listed(
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
     reference: Annotated[str | None, typer.Option(help="Only runs with this business reference.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
@@ -84,7 +96,8 @@ async def listed(
         context.check_word(status, list(RunState), "status")
     wanted = read_models.RunFilter(status, workflow, reference)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit)
+        rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit + 1)
+    rows = first_of(rows, limit)
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
     columns = ("run_id", "reference", "workflow", "status", "created_at", "finished_at")
@@ -135,11 +148,17 @@ async def show(
     steps = [*map(_step, shown["steps"])]
     print_part("steps", steps, "step_key", "operation", "status", "attempt", "next_try", "last_error")
     columns = ("step_key", "operation", "target", "status", "attempt", "attempted", "reversible", "resolution")
-    receipts = [{**receipt, "attempted": receipt["request"]["summary"]} for receipt in shown["receipts"]]
+    receipts = [{**one, "attempted": one["request"]["summary"], "status": _outcome(one)} for one in shown["receipts"]]
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
     _print_agents(shown["agents"])
     print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
+
+
+def _outcome(receipt: dict[str, Any]) -> str:
+    """The receipt's status; an effect that happened otherwise than asked says so."""
+    altered = (receipt["error"] or {}).get("code") == ALTERED
+    return f"{receipt['status']}, {ALTERED}" if altered else str(receipt["status"])
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +186,6 @@ async def _show(run_id: UUID) -> dict[str, Any]:
     from runtime.store import approvals as questions
     from runtime.store import read_models
 
-    many = 1000
     async with context.faces() as faces:
         tenant = faces.settings.tenant
         seen = await faces.looking.at(tenant, run_id)
@@ -175,15 +193,15 @@ async def _show(run_id: UUID) -> dict[str, Any]:
         async with faces.database.transaction(tenant) as connection:
             row = await read_models.run(connection, tenant, run_id)
             held = await pausing.of_run(connection, tenant, run_id)
-            approvals = await questions.approvals_page(connection, tenant, many, run_id=run_id)
+            approvals = await questions.approvals_page(connection, tenant, context.INT4_MAX, run_id=run_id)
     assert row is not None, "a run that was seen stays"
     return {
         "run": {**row, **run_state(row, seen), "late": seen.late, "paused": [asdict(one) for one in held]},
-        "steps": [dict(item) for item in seen.steps[:many]],
-        "receipts": [{**item, "request": attempted(item)} for item in seen.receipts[:many]],
+        "steps": [dict(item) for item in seen.steps],
+        "receipts": [{**item, "request": attempted(item)} for item in seen.receipts],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
         "agents": [*seen.agents],
-        "timeline": [_event(seq, line) for seq, line in enumerate(lines[:many])],
+        "timeline": [_event(seq, line) for seq, line in enumerate(lines)],
     }
 
 

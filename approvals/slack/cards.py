@@ -30,7 +30,7 @@ from approvals.slack.blocks import (
 )
 from approvals.slack.sources import agent_lines, source_lines
 from approvals.tally import current_votes
-from core.action import Risk
+from core.action import Change, Risk
 from core.canonical import Json
 
 REVIEW = "counterseal.review"
@@ -48,6 +48,7 @@ HEADINGS = {
     CardState.RECORDED: "Decision recorded",
     CardState.EXECUTING: "Approved, being carried out",
     CardState.APPLIED: "Done",
+    CardState.ALTERED: "Done, but altered",
     CardState.FAILED: "Failed",
     CardState.IN_DOUBT: "In doubt",
     CardState.REJECTED: "Rejected",
@@ -191,7 +192,7 @@ def decision_lines(content: CardContent) -> list[str]:
         *entry("*Request*", content.title),
         *(entry("*Summary*", content.summary) if content.summary != content.title else []),
         *agent_lines(content),
-        *_section("*Changes*", (_values(c.field, before=c.before, after=c.after) for c in content.changes)),
+        *_section("*Changes*", map(_change, content.changes)),
         *_section("*Where it comes from*", source_lines(content)),
         *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
@@ -239,9 +240,18 @@ def reversal_lines(content: CardContent) -> list[str]:
     return entry("*Can be undone:*", content.reverse) if content.reverse else ["*Can be undone*"]
 
 
+def _change(change: Change) -> list[str]:
+    """A field before and after. A value that the target did not show is said to be unreadable: it is not empty."""
+    before = ("before", "", "_not readable_") if change.unreadable else ("before", *literal(change.before))
+    return _told(change.field, [before, ("after", *literal(change.after))])
+
+
 def _values(field: str, **values: Json) -> list[str]:
-    """A field with its labeled values, in order: the value before, then the value after."""
-    read = [(label, *literal(value)) for label, value in values.items()]
+    """A field with its labeled values, in order."""
+    return _told(field, [(label, *literal(value)) for label, value in values.items()])
+
+
+def _told(field: str, read: list[tuple[str, str, str]]) -> list[str]:
     shown = [" ".join([*([code(text)] if text else []), *([note] if note else [])]) for _, text, note in read]
     line = f"• {code(field)} {' → '.join(shown)}"
     if len(line) <= 400 and not any("\n" in text for _, text, _ in read):

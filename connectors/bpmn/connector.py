@@ -12,8 +12,7 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from connectors.bpmn.client import NOT_FOUND, OWN_PREFIX, BpmnSettings, EngineClient, items, plain, typed, value_of
-from connectors.catalog import Catalog
-from connectors.exchange import deadline_in, public_address, seconds_to
+from connectors.exchange import Unread, deadline_in, public_address, seconds_to
 from connectors.port import (
     Call,
     Completion,
@@ -28,8 +27,10 @@ from connectors.port import (
     ProbeVerdict,
     Refused,
 )
+from connectors.readback import compare
 from core.canonical import Json, JsonObject
 from core.errors import InputError, TransportError
+from core.unkept import marker
 
 CORRELATION_VARIABLE = f"{OWN_PREFIX}correlation_key"
 CALLBACK_VARIABLE = f"{OWN_PREFIX}callback_url"
@@ -50,9 +51,8 @@ _Process: TypeAlias = tuple[str, str]
 class BpmnConnector(NothingBefore):
     """One engine: a ``DurableConnector``, and the ``CompletionSource`` of its external tasks."""
 
-    def __init__(self, settings: BpmnSettings, catalog: Catalog) -> None:
+    def __init__(self, settings: BpmnSettings) -> None:
         self._settings = settings
-        self._catalog = catalog
         self._client = EngineClient(settings)
 
     @property
@@ -62,7 +62,7 @@ class BpmnConnector(NothingBefore):
 
     async def perform(self, call: Call) -> Outcome:
         """Start a process, unless it exists already, or correlate a message, as the operation's handler says."""
-        function = self._catalog.get(call.operation).function
+        function = call.declaration.function
         if function == "start":
             return await self._start(call)
         if function == "correlate":
@@ -71,7 +71,7 @@ class BpmnConnector(NothingBefore):
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Look for the process by its business key. The engine keeps no record of messages, so those cannot be told."""
-        if self._catalog.get(call.operation).function != "start":
+        if call.declaration.function != "start":
             return Probe(ProbeVerdict.CANNOT_TELL, "the engine has no record of messages that could be asked for")
         found = await self._find(call, deadline_in(call.timeout_seconds))
         if isinstance(found, Refused | NotSent):
@@ -194,7 +194,11 @@ class BpmnConnector(NothingBefore):
         started = items(answer).get("id")
         if not isinstance(started, str):
             return InDoubt("the BPMN engine answered the start of a process without its id")
-        return Parked(started)
+        # A process under another key would never report to this wait, and is none that was asked for.
+        back = compare({"business_key": key}, _named(answer, business_key="businessKey"))
+        return (
+            Done({"process_instance_id": started}, started, altered=back.altered) if back.altered else Parked(started)
+        )
 
     async def _correlate(self, call: Call) -> Outcome:
         """Correlate by ``POST /message``: https://docs.camunda.org/manual/7.21/reference/rest/message/post-message/"""
@@ -206,6 +210,8 @@ class BpmnConnector(NothingBefore):
             return Refused("invalid_variable", str(error))
         body["resultEnabled"] = True
         answer = await self._client.send("POST", "/message", body, timeout_seconds=call.timeout_seconds)
+        if isinstance(answer, Unread):
+            return Done({"process_instance_id": answer.marker})
         if isinstance(answer, Failure):
             return answer
         result = items(answer[0]) if isinstance(answer, list) and answer else {}
@@ -213,7 +219,12 @@ class BpmnConnector(NothingBefore):
         instance_id = waiting.get("processInstanceId") or started.get("id")
         if not isinstance(instance_id, str):
             return InDoubt("the BPMN engine did not say which process the message was correlated with")
-        return Done({"process_instance_id": instance_id}, instance_id)
+        asked: JsonObject = {
+            name: call.input[name] for name in ("business_key", "process_instance_id") if name in call.input
+        }
+        found = _named(started, business_key="businessKey") | {"process_instance_id": instance_id}
+        back = compare(asked, found)
+        return Done({"process_instance_id": instance_id}, instance_id, altered=back.altered)
 
     def _own_variables(self, key: str) -> JsonObject:
         own: JsonObject = {CORRELATION_VARIABLE: key}
@@ -258,6 +269,12 @@ class BpmnConnector(NothingBefore):
         ]
 
 
+def _named(answer: Json, **names: str) -> JsonObject:
+    """The members of an answer under our names; those that are missing or null are left out."""
+    found = items(answer)
+    return {ours: found[theirs] for ours, theirs in names.items() if found.get(theirs) is not None}
+
+
 def _completion(task: JsonObject) -> Completion | None:
     """The completion that one external task reports; None if it belongs to no wait.
 
@@ -276,4 +293,5 @@ def _completion(task: JsonObject) -> Completion | None:
     try:
         return Completion(task_id, key, output=plain(variables))
     except InputError as fault:
-        return Completion(task_id, key, error={"code": "unreadable_output", "message": f"the process's {fault}"})
+        # The process has ended: what cannot be read of its variables is named in its place.
+        return Completion(task_id, key, output={"variables": marker(variables, f"The process's {fault}")})

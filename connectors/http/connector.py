@@ -8,9 +8,11 @@ from msgspec import Struct
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
 from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
 from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.readback import compare, same_json, sentence
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
+from core.unkept import marker
 
 ADDRESSES_MAX = 4
 MESSAGE_LENGTH = 300
@@ -141,21 +143,47 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
     }
     if not answer.truncated and "json" in answer.headers.get("content-type", ""):
         output["json"] = _json(answer)
-    return Done(output, answer.headers.get("location"))
+    wanted = call.input.get("expect_json")
+    if not isinstance(wanted, dict):
+        return Done(output, answer.headers.get("location"))
+    back = compare(wanted, _found(wanted, output.get("json")), same_json)
+    if back.altered and not _has_effect(call):
+        return Refused("unexpected_answer", sentence(back.altered, said="The answer is not as expected"))
+    return Done(output | back.to_json(), answer.headers.get("location"), altered=back.altered)
 
 
-def _text(answer: Answer) -> str | None:
-    """The body as text; None if it is not storable text. A truncated body may lose its last character."""
+def _found(wanted: JsonObject, body: Json) -> JsonObject:
+    """Values of an answer at the wanted places, which are names or JSON Pointers. Absent ones are left out."""
+    found: JsonObject = {}
+    for name in wanted:
+        here: list[Json] = [body]
+        for part in name.split("/")[1:] if name.startswith("/") else [name]:
+            key, at = part.replace("~1", "/").replace("~0", "~"), here.pop() if here else None
+            if isinstance(at, dict) and key in at:
+                here.append(at[key])
+            elif isinstance(at, list) and key.isascii() and key.isdigit() and int(key) < len(at):
+                here.append(at[int(key)])
+        if here:
+            found[name] = here[0]
+    return found
+
+
+def _text(answer: Answer) -> Json:
+    """The body as text, or a marker if it is no text that can be kept. A truncated body may lose its last character."""
     try:
         text = answer.body.decode("utf-8", "ignore" if answer.truncated else "strict")
     except UnicodeDecodeError:
-        return None
-    return None if "\x00" in text else text
+        return _unkept(answer, "It is not UTF-8.")
+    return _unkept(answer, "It holds the character U+0000.") if "\x00" in text else text
 
 
 def _json(answer: Answer) -> Json:
-    """The body as JSON; None if it is not JSON, too deep or ambiguous (the output's ``body`` still has the text)."""
+    """The body as JSON, or a marker if it is none, too deep or ambiguous (the output's ``body`` still has the text)."""
     try:
         return parse(answer.body, bytes_max=len(answer.body))
-    except InputError:
-        return None
+    except InputError as error:
+        return _unkept(answer, f"The {error}")
+
+
+def _unkept(answer: Answer, why: str) -> JsonObject:
+    return marker(answer.body.decode("utf-8", "backslashreplace"), why)

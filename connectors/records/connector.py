@@ -21,7 +21,7 @@ class RecordsConnector(NothingBefore):
 
     async def perform(self, call: Call) -> Outcome:
         """Get or query."""
-        function = call.operation.rpartition(".")[2]
+        function = call.declaration.function
         if function not in ("get", "query"):
             return Refused("unknown_handler", f"{call.operation} is no reading of records")
         try:

@@ -20,6 +20,7 @@ from core.canonical import JsonObject
 
 TOKEN_MARGIN_SECONDS = 30.0
 _CODES = {400: "invalid", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "not_allowed", 409: "conflict"}
+_WORDS = {"sysparm_display_value": "true", "sysparm_exclude_reference_link": "true"}
 _RAW = {"sysparm_display_value": "false", "sysparm_exclude_reference_link": "true"}
 
 
@@ -64,6 +65,13 @@ class ServiceNowSettings(Struct, frozen=True):
         return self.integration_user or (self.auth.client_id if isinstance(self.auth, ClientCredentials) else "")
 
 
+class Page(Struct, frozen=True):
+    """Records of one answer. ``total`` counts all that the query selects, also those that our user may not see."""
+
+    rows: list[JsonObject]
+    total: int | None
+
+
 class TableClient:
     """Reads and writes records. Safe for concurrent use; one token is shared and refreshed once on 401."""
 
@@ -88,19 +96,37 @@ class TableClient:
         params = _RAW | ({"sysparm_fields": ",".join(fields)} if fields else {})
         return harmless(_record(await self._call("GET", _path(table, sys_id), params, None, timeout_seconds)))
 
+    async def words(
+        self, table: str, sys_id: str, fields: tuple[str, ...], *, timeout_seconds: float
+    ) -> JsonObject | Refused | NotSent:
+        """Fields of one record as people read them: the names of references and of choices."""
+        params = _WORDS | {"sysparm_fields": ",".join(fields)}
+        reply = await self._call("GET", _path(table, sys_id), params, None, timeout_seconds)
+        return harmless(_record(reply, "display_value"))
+
     async def query(
         self, table: str, query: str, fields: tuple[str, ...], *, limit: int, offset: int = 0, timeout_seconds: float
     ) -> list[JsonObject] | Refused | NotSent:
         """At most ``limit`` records that an encoded query selects."""
+        page = await self.page(table, query, fields, limit=limit, offset=offset, timeout_seconds=timeout_seconds)
+        return page.rows if isinstance(page, Page) else page
+
+    async def page(
+        self, table: str, query: str, fields: tuple[str, ...], *, limit: int, offset: int = 0, timeout_seconds: float
+    ) -> Page | Refused | NotSent:
+        """A page of the records that an encoded query selects, and how many there are if the instance tells."""
         params = _RAW | {"sysparm_query": query, "sysparm_limit": str(limit), "sysparm_offset": str(offset)}
         params |= {"sysparm_fields": ",".join(fields)} if fields else {}
-        body = harmless(_object(await self._call("GET", _path(table), params, None, timeout_seconds)))
+        reply = await self._call("GET", _path(table), params, None, timeout_seconds)
+        body = harmless(_object(reply))
         if not isinstance(body, dict):
             return body
         rows = body.get("result")
         if not isinstance(rows, list):
             return NotSent("ServiceNow answered without a result list")
-        return [_flat(row) for row in rows if isinstance(row, dict)]
+        count = reply.headers.get("X-Total-Count", "") if isinstance(reply, Answer) else ""
+        total = int(count) if count.isascii() and count.isdigit() else None
+        return Page([_flat(row) for row in rows if isinstance(row, dict)], total)
 
     async def patch(
         self, table: str, sys_id: str, values: JsonObject, *, timeout_seconds: float
@@ -179,17 +205,17 @@ def _object(reply: Reply | Refused) -> JsonObject | Failure:
     return InDoubt("ServiceNow's answer is not a JSON object")
 
 
-def _record(reply: Reply | Refused) -> JsonObject | Failure:
+def _record(reply: Reply | Refused, of: str = "value") -> JsonObject | Failure:
     body = _object(reply)
     if not isinstance(body, dict):
         return body
     record = body.get("result")
-    return _flat(record) if isinstance(record, dict) else InDoubt("ServiceNow answered without a record")
+    return _flat(record, of) if isinstance(record, dict) else InDoubt("ServiceNow answered without a record")
 
 
-def _flat(record: JsonObject) -> JsonObject:
+def _flat(record: JsonObject, of: str = "value") -> JsonObject:
     """The record with plain references: some instances ignore sysparm_exclude_reference_link and send {link, value}."""
-    return {name: value.get("value") if isinstance(value, dict) else value for name, value in record.items()}
+    return {name: value.get(of) if isinstance(value, dict) else value for name, value in record.items()}
 
 
 def _refusal(answer: Answer) -> Refused:

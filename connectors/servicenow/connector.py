@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from connectors.catalog import Catalog
-from connectors.exchange import public_address
+from connectors.exchange import Unread, deadline_in, public_address, seconds_to
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields, writes_of
+from connectors.readback import compare, same_text
 from connectors.servicenow.client import ServiceNowSettings, TableClient
+from connectors.servicenow.listing import Listing
 from core.canonical import Json, JsonObject
 
 # The facts about a record that a person or a probe needs besides the fields of the diff.
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
-JOURNALS = frozenset({"work_notes", "comments"})
-QUERY_LIMIT = 100
+JOURNALS = frozenset({"work_notes", "comments", "comments_and_work_notes", "approval_history"})
 VERSION = "sys_mod_count"
 
 
 class ServiceNowConnector:
     """One instance. The table is the input's ``table`` or else the middle part of the operation's name."""
 
-    def __init__(self, settings: ServiceNowSettings, catalog: Catalog) -> None:
+    def __init__(self, settings: ServiceNowSettings) -> None:
         self._settings = settings
-        self._catalog = catalog
         self._client = TableClient(settings)
 
     @property
@@ -34,7 +33,7 @@ class ServiceNowConnector:
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Read the fields that the diff names, and ``sys_mod_count`` as the version. Absent fields are left out."""
-        fields = diff_fields(self._catalog.get(call.operation), call.input)
+        fields = diff_fields(call.declaration, call.input)
         record = await self._read(call, {*fields, *FACTS})
         if not isinstance(record, dict):
             return record
@@ -44,7 +43,7 @@ class ServiceNowConnector:
 
     async def perform(self, call: Call) -> Outcome:
         """Get, query or update, as the operation's handler says."""
-        operation = self._catalog.get(call.operation)
+        operation = call.declaration
         if operation.function == "get":
             record = await self._read(call, set(_names(call.input.get("fields"))))
             return Done(record) if isinstance(record, dict) else record
@@ -56,7 +55,7 @@ class ServiceNowConnector:
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Read the record, and the journal if the call wrote to it, and judge; see ``_judge``."""
-        operation = self._catalog.get(call.operation)
+        operation = call.declaration
         if not operation.has_effect:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
         written = writes_of(operation, call.input)
@@ -91,19 +90,15 @@ class ServiceNowConnector:
         return await self._client.get(_table(call), sys_id, names, timeout_seconds=call.timeout_seconds)
 
     async def _query(self, call: Call) -> Outcome:
-        limit, offset = call.input.get("limit"), call.input.get("offset")
-        rows = await self._client.query(
+        fields, limit, offset = (call.input.get(name) for name in ("fields", "limit", "offset"))
+        return await Listing(
+            self._client,
             _table(call),
             str(call.input["query"]),
-            _names(call.input.get("fields")),
-            limit=limit if isinstance(limit, int) else QUERY_LIMIT,
-            offset=offset if isinstance(offset, int) else 0,
-            timeout_seconds=call.timeout_seconds,
-        )
-        if not isinstance(rows, list):
-            return rows
-        records: list[Json] = [*rows]
-        return Done({"records": records, "count": len(records)})
+            _names(fields),
+            limit if isinstance(limit, int) else None,
+            offset if isinstance(offset, int) else 0,
+        ).read(call.timeout_seconds)
 
     async def _update(self, call: Call, operation: Operation) -> Outcome:
         written = writes_of(operation, call.input)
@@ -111,8 +106,27 @@ class ServiceNowConnector:
         mark = marker(call.idempotency_key)
         body: JsonObject = {name: value if name in fields else f"{value}\n{mark}" for name, value in written.items()}
         sys_id = str(call.input["sys_id"])
+        deadline = deadline_in(call.timeout_seconds)
         record = await self._client.patch(_table(call), sys_id, body, timeout_seconds=call.timeout_seconds)
-        return _done(record, fields) if isinstance(record, dict) else record
+        if isinstance(record, Unread):  # it says yes, and its record holds what nobody can keep: read what was written
+            back = await self._read(call, {*fields, *FACTS})
+            record = back if isinstance(back, dict) else record
+        if not isinstance(record, dict):
+            return record
+        return await self._settled(call, record, fields, seconds_to(deadline))
+
+    async def _settled(self, call: Call, record: JsonObject, fields: JsonObject, seconds: float) -> Done:
+        """The outcome of a write. Fields that differ are read once more with the words that people see for them.
+
+        ServiceNow resolves a name that was given for a reference or a choice. If it cannot be asked, its answer to the
+        write counts. A crash here leaves the action in doubt, which the next lease resolves by a probe.
+        """
+        done = _done(record, fields)
+        if not done.altered:
+            return done
+        names, sys_id = tuple(sorted(done.altered)), str(call.input["sys_id"])
+        words = await self._client.words(_table(call), sys_id, names, timeout_seconds=seconds)
+        return _done(record, fields, words if isinstance(words, dict) else {})
 
     async def _marked_entries(self, call: Call) -> list[JsonObject] | Refused | NotSent:
         query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
@@ -142,14 +156,18 @@ def _names(value: Json) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
 
-def _done(record: JsonObject, intended: JsonObject) -> Done:
-    """The outcome, from the record read back: a business rule may have altered our values, or an ACL dropped them."""
+def _done(record: JsonObject, intended: JsonObject, words: JsonObject | None = None) -> Done:
+    """The outcome, from the record read back: a business rule may have altered our values, or an ACL dropped them.
+
+    ``words`` are the display values of fields that were named by them.
+    """
     after: JsonObject = {name: record[name] for name in intended if name in record}
-    altered: list[Json] = [name for name, value in intended.items() if after.get(name) != value]
+    named = {name: value for name, value in (words or {}).items() if value and same_text(intended.get(name), value)}
+    back = compare({name: value for name, value in intended.items() if name not in named}, after, same_text)
     facts = {name: record[name] for name in ("sys_id", "number", VERSION) if name in record}
     version = record.get(VERSION)
     external_id = f"{record['sys_id']}@{version}" if "sys_id" in record and version is not None else None
-    return Done({**facts, "fields": after, "altered": altered}, external_id, after)
+    return Done({**facts, "fields": after, **back.to_json()}, external_id, after, altered=back.altered)
 
 
 def _judge(
@@ -175,7 +193,8 @@ def _judge(
     if not _is_count(version) or not _is_count(now):
         return _cannot_tell(f"{VERSION} was {version!r} and is {now!r}, which cannot be compared")
     count, count_now = int(version or ""), int(now)
-    differing = sorted(name for name, value in intended.items() if record.get(name) != value)
+    hidden = [name for name in intended if name not in record]
+    differing = sorted({*done.altered, *hidden})
     if count_now == count:
         if marked is None and intended and not differing:
             return Probe(ProbeVerdict.APPLIED, "the fields held the intended values before, and hold them now", done)

@@ -7,6 +7,7 @@ the workspace can read metadata, so the key is opaque.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -20,7 +21,10 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from connectors.exchange import public_address, retry_after_seconds
 from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.readback import ASKED, FOUND, compare, same_message
+from core.canonical import JsonObject
 
+_CHANNEL = re.compile(r"[CG][A-Z0-9]{6,}")
 EVENT_TYPE = "counterseal_action"
 PAGE_SIZE = 200
 PAGES_MAX = 10
@@ -68,7 +72,7 @@ class SlackConnector(NothingBefore):
         ts, channel = answer.get("ts"), answer.get("channel", call.input.get("channel"))
         if not isinstance(ts, str):
             return InDoubt("Slack answered ok without the message's ts")
-        return Done({"channel": str(channel), "ts": ts}, ts)
+        return _posted(call, answer.get("message"), str(channel), ts)
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Look for our key in the channel, or in the thread, back to a little before the intent."""
@@ -82,7 +86,7 @@ class SlackConnector(NothingBefore):
             found = next((message for message in messages if _bears(message, call.idempotency_key)), None)
             if found:
                 ts = str(found.get("ts"))
-                done = Done({"channel": str(call.input["channel"]), "ts": ts}, ts)
+                done = _posted(call, found, str(call.input["channel"]), ts)
                 return Probe(ProbeVerdict.APPLIED, f"the message {ts} bears this action's key", done)
             cursor = str((page.get("response_metadata") or {}).get("next_cursor") or "")
             newest_first = "thread_ts" not in call.input
@@ -128,6 +132,21 @@ class SlackConnector(NothingBefore):
             return InDoubt("Slack did not answer in time")
         except Exception as error:  # the SDK raises arbitrary errors for an unexpected body
             return InDoubt(f"the exchange with Slack broke: {type(error).__name__}: {error}")
+
+
+def _posted(call: Call, message: object, channel: str, ts: str) -> Done:
+    """The outcome of a post, whose message is compared with what was asked, as far as Slack shows it.
+
+    A channel may be named by its name, and a message to a person goes to a channel of its own: only two ids of channels
+    can differ.
+    """
+    shown = message if isinstance(message, dict) else {}
+    asked: JsonObject = {name: call.input[name] for name in ("text", "thread_ts") if name in call.input}
+    back = compare(asked, {name: shown[name] for name in asked if name in shown}, same_message)
+    place = str(call.input.get("channel"))
+    if channel != place and _CHANNEL.fullmatch(channel) and _CHANNEL.fullmatch(place):
+        back.altered["channel"] = {ASKED: place, FOUND: channel}
+    return Done({"channel": channel, "ts": ts, **(back.to_json() if back.altered else {})}, ts, altered=back.altered)
 
 
 def opaque(idempotency_key: str) -> str:

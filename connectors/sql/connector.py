@@ -16,14 +16,15 @@ from connectors.catalog import Catalog
 from connectors.operation import Operation
 from connectors.port import Before, Call, Done, Failure, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields
+from connectors.readback import compare
 from connectors.sql import statements
 from connectors.sql.link import Link, Stopped, values_of
 from connectors.sql.table import faults_in
 from connectors.tables import FIELDS, HANDLERS, LIMIT, ROWS_MAX, SELECT, TableParams, params_of
-from core.canonical import Json, JsonObject
+from core.canonical import VALUE_BYTES_MAX, Json, JsonObject
 from core.db import Connection
 
-ROWS_DEFAULT = 100
+BYTES_MAX = VALUE_BYTES_MAX - 16 * 1024
 _MARGIN_SECONDS = 5.0
 
 
@@ -49,7 +50,7 @@ class SqlConnector:
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Read the columns that the diff names, and the row's version."""
-        operation = self._catalog.get(call.operation)
+        operation = call.declaration
         columns = diff_fields(operation, call.input)
 
         async def read(connection: Connection) -> Before | Refused:
@@ -62,7 +63,7 @@ class SqlConnector:
 
     async def perform(self, call: Call) -> Outcome:
         """Select, insert, update or delete, as the operation's handler says."""
-        operation = self._catalog.get(call.operation)
+        operation = call.declaration
         if operation.handler not in HANDLERS:
             return Refused("unknown_handler", f"the connector sql has no function {operation.function!r}")
         writes = operation.handler != SELECT
@@ -75,7 +76,7 @@ class SqlConnector:
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Look for the call's key if the declaration names a table for keys; otherwise compare the row's version."""
-        operation = self._catalog.get(call.operation)
+        operation = call.declaration
         if not operation.has_effect:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
         # The earlier call may run for its lock timeout and then for its statement timeout before it is rolled back.
@@ -140,13 +141,19 @@ class SqlConnector:
 
     async def _select(self, connection: Connection, params: TableParams, _: Operation, call: Call) -> Done:
         asked = call.input.get(LIMIT)
-        limit = min(asked, ROWS_MAX) if isinstance(asked, int) else ROWS_DEFAULT
+        limit = min(asked, ROWS_MAX) if isinstance(asked, int) else ROWS_MAX
         given = {name: value for name, value in call.input.items() if name not in {*TableParams.model_fields, LIMIT}}
         equal = sorted(name for name, value in given.items() if value is not None)
         text = statements.select(params.table, params.key, params.columns, equal, sorted(given.keys() - {*equal}))
         rows = await connection.fetch(text, orjson.dumps(given).decode(), limit + 1)
-        records: list[Json] = [values_of(row[0]) for row in rows[:limit]]
-        return Done({"rows": records, "count": len(records), "truncated": len(rows) > limit})
+        records: list[Json] = []
+        size = 0
+        for row in rows[:limit]:
+            size += len(row[0].encode())
+            if records and size > BYTES_MAX:  # more than one output can hold
+                break
+            records.append(values_of(row[0]))
+        return Done({"rows": records, "count": len(records), "truncated": len(rows) > len(records)})
 
     async def _write(
         self, connection: Connection, params: TableParams, operation: Operation, call: Call
@@ -163,8 +170,8 @@ class SqlConnector:
         done = await _changed(connection, params, operation, call)
         if memory is not None:
             keep = statements.KEEP.format(table=statements.quoted(memory))
-            kept = orjson.dumps({"output": done.output, "after": done.after}).decode()
-            await connection.execute(keep, call.idempotency_key, kept)
+            kept = {"output": done.output, "after": done.after} | ({"altered": done.altered} if done.altered else {})
+            await connection.execute(keep, call.idempotency_key, orjson.dumps(kept).decode())
         return done
 
 
@@ -215,10 +222,18 @@ async def _changed(connection: Connection, params: TableParams, operation: Opera
     row = rows[0]
     after, intended = values_of(row["row"]), values_of(row["intended"])
     key: JsonObject = {name: after[name] for name in params.key}
-    altered: list[Json] = [name for name, value in intended.items() if after.get(name) != value]
+    # A key that is given as null is one that the database makes.
+    asked = {name: value for name, value in intended.items() if value is not None or name not in params.key}
+    back = compare(asked, after, _same)
     shown_after: JsonObject = {name: after[name] for name in intended if name not in key}
-    output: JsonObject = {"key": key, "version": row["version"], "fields": shown_after, "altered": altered}
-    return Done(output, after=shown_after)
+    output: JsonObject = {"key": key, "version": row["version"], "fields": shown_after, **back.to_json()}
+    return Done(output, after=shown_after, altered=back.altered)
+
+
+def _same(asked: Json, found: Json) -> bool:
+    """True if the column holds what was asked, in its own type; a text may lose the spaces around it."""
+    texts = isinstance(asked, str) and isinstance(found, str) and str(asked).strip() == str(found).strip()
+    return texts or (type(asked) is type(found) and asked == found)
 
 
 async def _recalled(connection: Connection, memory: str, call: Call) -> Done | None:
@@ -228,8 +243,12 @@ async def _recalled(connection: Connection, memory: str, call: Call) -> Done | N
         return None
     kept = values_of(row).get("result")
     said = kept if isinstance(kept, dict) else {}
-    output, after = said.get("output"), said.get("after")
-    return Done(output if isinstance(output, dict) else {}, after=after if isinstance(after, dict) else None)
+    output, after, altered = said.get("output"), said.get("after"), said.get("altered")
+    return Done(
+        output if isinstance(output, dict) else {},
+        after=after if isinstance(after, dict) else None,
+        altered=altered if isinstance(altered, dict) else {},
+    )
 
 
 def _judged(call: Call, row: tuple[JsonObject, str | None] | None, left: float) -> Probe:

@@ -48,3 +48,5 @@ ALTER TABLE runs ADD COLUMN last_at timestamptz;
 UPDATE runs SET last_at = now() WHERE finished_at IS NULL;
 GRANT SELECT (last_at) ON runs TO counterseal_faces;
 GRANT UPDATE (last_at) ON runs TO counterseal_engine;
+-- A policy keeps the installation's own declarations that it was compiled against; null: it was published before that.
+ALTER TABLE policies ADD COLUMN operations jsonb;

@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog
-from core.canonical import sha256_hex
+from connectors.operation import Operation
+from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, DatabaseClock, within
 from core.errors import CountersealError, NotFoundError
 from core.identity import NOBODY, Directory
@@ -60,16 +61,25 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     return found
 
 
+def _readable(text: str, file: str, facts: dict[str, OperationFacts]) -> Policy | BrokenPolicy:
+    """A published policy by these declarations; broken if they do not fit it any more."""
+    try:
+        return load_policy(text, file, facts)
+    except CountersealError as error:
+        return BrokenPolicy(sha256_hex(text.encode()), str(error), scope_of(text, file, facts))
+
+
 class Definitions:
     """Compiles and caches what the database holds. One per process."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._facts = operation_facts(catalog)
+        self._facts_of: _Recent[frozenset[tuple[str, str]], dict[str, OperationFacts]] = _Recent()
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
         self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
-        self._policies: _Recent[str, Policy | BrokenPolicy] = _Recent()
-        self._sets: _Recent[tuple[str, ...], PolicySet] = _Recent()
+        self._policies: _Recent[tuple[str, frozenset[tuple[str, str]]], Policy | BrokenPolicy] = _Recent()
+        self._sets: _Recent[tuple[str, tuple[str, ...]], PolicySet] = _Recent()
         self._directories: _Recent[str, Directory] = _Recent()
         # The workflow that a name meant when a run was last started with it, and the database's time then. The
         # statement that opens the next run checks if it still means that.
@@ -139,31 +149,60 @@ class Definitions:
         async with within(connection, tenant):
             return self._directories.put(tenant, await tenants.directory(connection, tenant))
 
-    async def policies(self, connection: Connection, tenant: str, digests: Sequence[str]) -> PolicySet:
-        """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed)."""
-        key = tuple(digests)
-        if not key:
+    async def policies(
+        self, connection: Connection, tenant: str, digests: Sequence[str], workflow: Workflow | None = None
+    ) -> PolicySet:
+        """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed).
+
+        With ``workflow`` they are compiled for its runs: against the declarations that were frozen with it and with
+        each policy, whatever this process's own files declare (V-4).
+        """
+        if not digests:
             return NO_POLICIES
+        key = ("" if workflow is None else workflow.definition_digest, tuple(digests))
         if (known := self._sets.known(key)) is not None:
             return known
-        found = PolicySet([await self._policy(connection, tenant, digest) for digest in key])
+        every = [await self._policy(connection, tenant, digest, workflow) for digest in digests]
         # A set with a policy that is missing or altered is not cached: it is looked up anew each time.
-        return self._sets.put(key, found) if all(digest in self._policies for digest in key) else found
+        found = PolicySet(policy for policy, _ in every)
+        return self._sets.put(key, found) if all(kept for _, kept in every) else found
 
-    async def _policy(self, connection: Connection, tenant: str, digest: str) -> Policy | BrokenPolicy:
-        if (known := self._policies.known(digest)) is not None:
-            return known
+    async def _policy(
+        self, connection: Connection, tenant: str, digest: str, workflow: Workflow | None
+    ) -> tuple[Policy | BrokenPolicy, bool]:
+        """The policy, and whether it may be kept."""
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:
-            return BrokenPolicy(digest, "It is not in the database.")
-        name, version, source = stored
-        if sha256_hex(source.encode()) != digest:
-            return BrokenPolicy(digest, "Its text is not the one that was published.")
-        return self._policies.put(digest, self.readable_policy(source, f"{name}@{version}"))
-
-    def readable_policy(self, text: str, file: str) -> Policy | BrokenPolicy:
-        """A published policy, by the declarations of this release; broken if these do not fit it any more."""
+            return BrokenPolicy(digest, "It is not in the database."), False
+        if sha256_hex(stored.source.encode()) != digest:
+            return BrokenPolicy(digest, "Its text is not the one that was published."), False
+        file = f"{stored.name}@{stored.version}"
         try:
-            return self.compile_policy(text, file)
+            operations = self._known_to(stored, workflow, file)
         except CountersealError as error:
-            return BrokenPolicy(sha256_hex(text.encode()), str(error), scope_of(text, file, self._facts))
+            return BrokenPolicy(digest, str(error), scope_of(stored.source, file, self._facts)), True
+        digests = frozenset((name, operation.digest) for name, operation in operations.items())
+        if (known := self._policies.known((digest, digests))) is not None:
+            return known, True
+        facts = self._facts_of.known(digests) or self._facts_of.put(
+            digests, operation_facts(Catalog(operations, self.catalog.packaged))
+        )
+        return self._policies.put((digest, digests), _readable(stored.source, file, facts)), True
+
+    def _known_to(self, stored: documents.StoredPolicy, workflow: Workflow | None, file: str) -> dict[str, Operation]:
+        """The declarations by which a policy judges: packaged ones, those frozen with it, those of the run's workflow.
+
+        Without a workflow (a face tells what would be), this process's own files say what is declared now. So they do
+        for a policy that was published before declarations were frozen with it.
+        """
+        every = self.catalog.operations
+        own = {name: one for name, one in every.items() if name not in self.catalog.packaged}
+        known = {name: one for name, one in every.items() if name in self.catalog.packaged}
+        known |= own if stored.operations is None else thaw_operations(stored.operations, file).operations
+        return known | (own if workflow is None else dict(workflow.operations))
+
+    @property
+    def own_operations(self) -> JsonObject:
+        """The installation's own declarations as JSON, to be stored with a policy."""
+        every = sorted(self.catalog.operations.items())
+        return {name: one.model_dump(mode="json") for name, one in every if name not in self.catalog.packaged}

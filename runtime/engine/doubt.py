@@ -13,14 +13,15 @@ from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, Choice
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import Probe, ProbeVerdict
+from connectors.port import Done, Probe, ProbeVerdict
 from connectors.proposal import rebuilt_action
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.terms import Terms
 from evidence.receipts import ReceiptStatus, Resolution
 from policy.evaluate import Decision
 from policy.model import Ruling
 from runtime.engine import ask, refusals
+from runtime.engine.altered import error_of
 from runtime.engine.ask import Question
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
@@ -75,12 +76,21 @@ def applied(
     step: StepRow,
     operation: Operation,
     receipt: ReceiptRow,
-    output: Json,
+    done: Done,
     how: str,
     nonce: Nonce,
 ) -> None:
-    """Resolve the doubt: the action had happened. The step goes on with what the target reports."""
-    tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, how, output))
+    """Resolve the doubt: the action had happened. The step goes on with what the target reports.
+
+    If the target holds something else than was asked for, the step fails: it was done, but altered.
+    """
+    output, told = done.output, (receipt.receipt_id, Resolution.APPLIED, how, done.output)
+    if done.altered:
+        error = error_of(operation, call_of(operation, receipt), done).to_json()
+        tell_of(transition, receipt, ActionDoubtResolved(*told, error, [*done.altered]))
+        transition.fail(step, error)
+        return
+    tell_of(transition, receipt, ActionDoubtResolved(*told))
     if operation.kind is Kind.DURABLE:
         # Only its beginning had happened; its end is still to come.
         park_outside(transition, step, operation, nonce)
@@ -157,7 +167,9 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
     answered = given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest
     if answered and given is not None and given.choice is Choice.HAPPENED:
         _consume(p)
-        applied(transition, p.step, p.operation, receipt, {}, f"a person said it happened: {given.reason}", p.nonce)
+        applied(
+            transition, p.step, p.operation, receipt, Done({}), f"a person said it happened: {given.reason}", p.nonce
+        )
         return Over()
     canceling, elsewhere = transition.view.run.canceling is not None, moved(transition, p.operation, receipt)
     if elsewhere and not canceling:
@@ -192,9 +204,8 @@ def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)
-            output = probe.done.output if probe.done else {}
             how = f"probe: applied. {probe.evidence}"
-            applied(p.transition, p.step, p.operation, receipt, output, how, p.nonce)
+            applied(p.transition, p.step, p.operation, receipt, probe.done or Done({}), how, p.nonce)
             return Over()
         case ProbeVerdict.NOT_APPLIED:
             return _again(p, receipt, f"probe: not applied. {probe.evidence}", absent=True)

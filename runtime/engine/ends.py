@@ -15,7 +15,8 @@ from msgspec import Struct
 from approvals.content import CardState
 from approvals.model import ApprovalKind, ApprovalStatus
 from core.canonical import JsonObject
-from evidence.receipts import ReceiptStatus
+from evidence.receipts import ALTERED, ReceiptStatus
+from runtime.engine.altered import unread
 from runtime.engine.commit import ApprovalMove, ApprovalRow, ReceiptRow, StepRow
 from runtime.engine.errors import DENIED
 from runtime.engine.run import Run
@@ -101,7 +102,9 @@ def _asked_later(run: Run, asked: ApprovalRow) -> bool:
 def _performed(run: Run, receipt: ReceiptRow, step: StepRow | None) -> End:
     """An action that was let out, by its receipt; what goes on outside ends with its step."""
     state, error = _PERFORMED[ReceiptStatus(receipt.status)], receipt.error or {}
-    words = str(receipt.resolution or error.get("message") or "")
+    words = str(receipt.resolution or error.get("message") or unread(receipt.output))
+    if state is CardState.APPLIED and error.get("code") == ALTERED:
+        return End(CardState.ALTERED, ALTERED, words)
     if state is CardState.APPLIED and step is not None and _goes_on_outside(run, step):
         if step.status is StepState.WAITING:
             return End(CardState.EXECUTING, BEGUN, "It was begun outside, and its end is still to come.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct, field
 
+from connectors.readback import sentence
 from core.canonical import Json, JsonObject
+from evidence.receipts import ALTERED
 
 
 class ErrorClass(StrEnum):
@@ -42,6 +44,12 @@ class StepError(Struct, frozen=True):
     code: str | None
     message: str
     more: Mapping[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def altered(cls, altered: JsonObject, hidden: Iterable[str] = ()) -> StepError:
+        """The error of an effect that happened otherwise than asked; it is never sent again."""
+        names: list[Json] = [*altered]
+        return cls(ErrorClass.CONSISTENCY, ALTERED, sentence(altered, hidden), {**SENT, "fields": names})
 
     def to_json(self) -> JsonObject:
         """The error as steps and events carry it; without a code if it has none."""

@@ -217,7 +217,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
             p.transition.fail(step, problem.to_json())
             return Over()
     sent = key if previous is None or not ended else _new_life(key, previous)
-    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, of_tenant)
+    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, of_tenant, p.operation)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     own = previous is not None and is_own(p.transition, step, previous)

@@ -41,7 +41,7 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     key = action.get(CORRELATION) or correlation_of(receipt.run_id, receipt.step_key)
     key = key if operation.kind is Kind.DURABLE else None
     sent = action.get(SENT_KEY) or receipt.idempotency_key
-    return Call(operation.name, action["input"], sent, seconds, before, key)
+    return Call(operation.name, action["input"], sent, seconds, before, key, declared=operation)
 
 
 def system_of(receipt: ReceiptRow) -> str:

@@ -19,7 +19,7 @@ from connectors.parts import KeyScope
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from connectors.proposal import action_digest, build_action, idempotency_key
 from core.action import Action
-from core.canonical import JsonObject, unfit
+from core.canonical import Json, JsonObject, unfit
 from core.errors import CountersealError, ExpressionError, InputError
 from evidence.receipts import ReceiptStatus
 from policy.model import Ruling
@@ -27,6 +27,7 @@ from policy.sets import PolicySet
 from runtime.engine import ask, doubt, waits
 from runtime.engine.agent_origins import chat_first
 from runtime.engine.agent_turns import OWN, own_values, turn
+from runtime.engine.altered import error_of
 from runtime.engine.asking import ask_approval
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.contributors import whole
@@ -145,13 +146,14 @@ def _propose(p: Proposal) -> Next:
         return Over()
     if p.operation.stays_inside:
         seconds = p.operation.timeouts.perform.total_seconds()
-        return Perform(p.step, p.operation, Call(p.operation.name, inputs, key, seconds), None)
+        return Perform(p.step, p.operation, Call(p.operation.name, inputs, key, seconds, declared=p.operation), None)
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
-        call = Call(p.operation.name, action.input, key, p.operation.timeouts.perform.total_seconds())
+        seconds = p.operation.timeouts.perform.total_seconds()
+        call = Call(p.operation.name, action.input, key, seconds, declared=p.operation)
         return ReadBefore(p.step, p.operation, call, known)
     try:
         return _decide(p, action, key)
@@ -209,6 +211,10 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
     used = None if isinstance(said, Parked | InDoubt) else said.usage
     usage = None if used is None else asdict(used)
     match outcome:
+        case Done() if outcome.altered:
+            altered = error_of(work.operation, work.call, outcome)
+            _receipt_succeeded(transition, work, outcome, altered, usage)
+            transition.fail(work.step, altered.to_json(), usage)
         case Done():
             _receipt_succeeded(transition, work, outcome, None, usage)
             finish(transition, work.step, outcome.output, usage)
@@ -239,7 +245,8 @@ def _receipt_succeeded(
 ) -> None:
     """Tell that the effect happened, even if its output is unusable. Steps that share the effect get ``error``."""
     if work.receipt is not None:
-        told = (done.output, done.external_id, usage, None if error is None else error.to_json())
+        shown: list[Json] | None = [*done.altered] or None
+        told = (done.output, done.external_id, usage, None if error is None else error.to_json(), shown)
         tell_of(transition, work.receipt, ActionSucceeded(work.receipt.receipt_id, *told))
 
 

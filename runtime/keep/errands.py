@@ -26,6 +26,7 @@ from core.clock import repeat, unless
 from core.db import Connection, Database
 from core.errors import ConsistencyError, CountersealError, InputError
 from core.outage import report
+from core.unkept import storable
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.engine import lives, states
@@ -235,6 +236,10 @@ class Completing(Struct, frozen=True):
         try:
             await signaling.signal(signal)
         except InputError as fault:
+            # What goes on outside has ended: what cannot be kept of its output is named, and the step goes on.
+            if completion.output is not None and (kept := storable(completion.output)) != completion.output:
+                await signaling.signal(replace(signal, output=kept))
+                return True
             # Retrying cannot fix this payload, so end the wait with the error ``UNUSABLE``.
             error = StepError(ErrorClass.TRANSPORT, UNUSABLE, clean(str(fault)))
             await signaling.signal(replace(signal, output=None, error=error.to_json()))

@@ -102,7 +102,7 @@ async def _judged(
     if asked is None or answer is None or answer.status != ApprovalStatus.REQUESTED or view.run.canceling:
         return Reviewed(False, lines)
     workflow = await definitions.of_run(connection, view.definition)
-    policy = await definitions.policies(connection, view.tenant_id, view.policies)
+    policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
     transition = Transition(replace(view, directory=people), workflow.graph)
     step = view.run.steps[asked.step_key]

@@ -74,7 +74,7 @@ async def publish_policy(
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
     if not dry_run:
-        stored = await documents.store_policy(connection, tenant, policy, text, actor.id)
+        stored = await documents.store_policy(connection, tenant, policy, text, actor.id, definitions.own_operations)
         if stored:
             await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
         if stage:

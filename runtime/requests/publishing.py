@@ -139,9 +139,8 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:
             continue
-        name, version, text = stored
         try:
-            found = deciders.of_policy(text, f"{name}@{version}", groups)
+            found = deciders.of_policy(stored.source, f"{stored.name}@{stored.version}", groups)
         except InputError:
             continue  # a policy that cannot be read allows nothing, and is reported elsewhere
         said += [*map(str, found.problems), *found.warnings]

@@ -33,7 +33,7 @@ async def again(connection: Connection, definitions: Definitions, book: Book) ->
     opened, row = book.opened, book.row
     named = (book.run_id, row["workflow"], row["workflow_version"], opened.reference, opened.requested_by)
     judged = {evaluated(each.event) for each in book.told if isinstance(each.event, DecisionMade)}
-    policies = {one: await definitions.policies(connection, row["tenant_id"], one) for one in judged}
+    policies = {one: await definitions.policies(connection, row["tenant_id"], one, editions[-1]) for one in judged}
     constants = constants_of(opened.inputs or {}, *named, book.told[0].at)
     return Replay(
         first=unopened(book.run_id, row["run_key"], graphs[0]),

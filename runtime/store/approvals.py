@@ -23,7 +23,8 @@ from core.db import Connection, within
 from core.errors import NotFoundError
 from core.identity import Contributor
 from core.terms import Terms
-from evidence.receipts import ReceiptStatus
+from evidence.receipts import ALTERED, ReceiptStatus
+from runtime.engine.altered import unread
 from runtime.engine.commit import ApprovalRow
 from runtime.engine.contributors import barred_from, told_of
 from runtime.engine.ends import End
@@ -329,7 +330,10 @@ def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[C
         return _ENDS[status], stored.reason or ""
     if receipt is None:
         return CardState(stored.outcome or CardState.RECORDED), stored.reason or ""
-    detail = receipt.get("resolution") or (receipt.get("error") or {}).get("message") or ""
+    error = receipt.get("error") or {}
+    if receipt["status"] == ReceiptStatus.SUCCEEDED and error.get("code") == ALTERED:
+        return CardState.ALTERED, error.get("message") or ""
+    detail = receipt.get("resolution") or error.get("message") or unread(receipt.get("output"))
     return _AFTER_APPROVAL[receipt["status"]], detail
 
 

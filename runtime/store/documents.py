@@ -99,7 +99,8 @@ INSERT INTO workflows (tenant_id, name, version, digest, source, operations, pub
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version"""
 
 _PUBLISH_POLICY = """
-INSERT INTO policies (tenant_id, digest, name, version, source, published_by) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO policies (tenant_id, digest, name, version, source, published_by, operations)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest"""
 
 _SAME_POLICY_VERSION = "SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3"
@@ -122,7 +123,7 @@ SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name 
 _PROPOSED = """
 SELECT e.type, e.line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = ANY ($2) ORDER BY e.seq DESC"""
-_POLICY = "SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = $2"
+_POLICY = "SELECT name, version, source, operations FROM policies WHERE tenant_id = $1 AND digest = $2"
 
 
 async def newest_workflows(
@@ -222,15 +223,20 @@ async def publish_workflow(
     )
 
 
-async def store_policy(connection: Connection, tenant: str, policy: Policy, source: str, by: str) -> bool:
-    """Store a policy with its text; False if it was there. ``ConsistencyError`` for another text of its version."""
+async def store_policy(
+    connection: Connection, tenant: str, policy: Policy, source: str, by: str, operations: JsonObject | None = None
+) -> bool:
+    """Store a policy with its text; False if it was there. ``ConsistencyError`` for another text of its version.
+
+    ``operations`` are the installation's own declarations that it was compiled against (V-4).
+    """
     name, version, digest = policy.name, policy.version, policy.digest
     if await connection.fetchval(_SAME_POLICY_VERSION, tenant, name, version) not in (None, digest):
         raise ConsistencyError(
             f"Policy {name} version {version} is published with another text, and versions never change.",
             remedy=f"Give this text a new number, such as version: {version + 1}.",
         )
-    return await connection.fetchrow(_PUBLISH_POLICY, tenant, digest, name, version, source, by) is not None
+    return await connection.fetchrow(_PUBLISH_POLICY, tenant, digest, name, version, source, by, operations) is not None
 
 
 async def put_in_force(connection: Connection, tenant: str, digests: Sequence[str]) -> bool:
@@ -293,7 +299,16 @@ async def directory_since(connection: Connection, tenant: str) -> datetime | Non
     return None if line is None else datetime.fromisoformat(orjson.loads(line)["ts"])
 
 
-async def policy(connection: Connection, tenant: str, digest: str) -> tuple[str, int, str] | None:
-    """Name, version and exact text of a policy."""
+class StoredPolicy(Struct, frozen=True):
+    """One version of a policy: its exact text, and the own declarations that it was compiled against."""
+
+    name: str
+    version: int
+    source: str
+    operations: JsonObject | None = None
+
+
+async def policy(connection: Connection, tenant: str, digest: str) -> StoredPolicy | None:
+    """The policy with this digest; None if there is none."""
     row = await connection.fetchrow(_POLICY, tenant, digest)
-    return None if row is None else (row["name"], row["version"], row["source"])
+    return None if row is None else StoredPolicy(row["name"], row["version"], row["source"], row["operations"])

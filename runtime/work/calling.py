@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -32,11 +32,13 @@ from connectors.port import (
     Refused,
     Usage,
 )
-from core.canonical import INTEGER_MAX, clean, unfit
+from connectors.readback import ASKED, FOUND, shown
+from core.canonical import INTEGER_MAX, JsonObject, clean, unfit
 from core.clock import Patience
 from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_away, report
+from core.unkept import storable
 from evidence.chain import Actor
 from evidence.events import EventType
 from policy.sets import PolicySet
@@ -89,29 +91,42 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
         return _cannot_tell(clean(asked.message))
     delay = _delay(asked.retry_after_seconds)
     probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
-    kept = _kept(asked.done) if asked.done is not None else None
-    if not isinstance(kept, Unfit):
-        return replace(probe, done=kept)
-    return replace(probe, done=kept.done, evidence=clean(f"{probe.evidence} {kept.problem}"))
+    kept = _kept(asked.done, happened=True) if asked.done is not None else None
+    assert not isinstance(kept, Unfit), "an effect that happened is done"
+    return replace(probe, done=kept)
 
 
-def _kept(done: Done) -> Done | Unfit:
-    """The part of the result that can be stored. The external id is always kept."""
+def _kept(done: Done, *, happened: bool) -> Done | Unfit:
+    """The part of the result that can be stored. The external id is always kept.
+
+    An effect that ``happened`` is done, whatever its answer holds: markers name what cannot be kept. What was only read
+    can be read again, so a result that cannot be stored fails the step.
+    """
     usage = done.usage
     if usage is not None and not _countable(usage):
         log.error("usage dropped: an audit line cannot hold it", usage=clean(usage))
         usage = None
     external_id = None if done.external_id is None else clean(done.external_id, EXTERNAL_ID_CHARACTERS_MAX)
-    kept = replace(done, external_id=external_id, usage=usage)
+    altered: JsonObject = {clean(name, CODE_CHARACTERS_MAX): _both(each) for name, each in done.altered.items()}
+    kept = replace(done, external_id=external_id, usage=usage, altered=altered)
     problem = unfit(done.output, "The output") or (None if type(done.output) is dict else "The output is no object.")
-    return kept if problem is None else Unfit(replace(kept, output={}), problem)
+    if problem is None:
+        return kept
+    log.warning("a part of an answer cannot be kept", problem=problem)
+    return replace(kept, output=storable(done.output)) if happened else Unfit(replace(kept, output={}), problem)
+
+
+def _both(value: Any) -> JsonObject:
+    """The asked and the found value, in storable form."""
+    both = value if isinstance(value, dict) else {}
+    return {name: shown(both.get(name)) for name in (ASKED, FOUND)}
 
 
 def _begun(parked: Parked) -> Parked:
     """The storable part of what a durable operation reports of its start. The rest is dropped: it has begun anyway."""
-    kept = _kept(Done(parked.output, parked.external_id))
-    done = kept.done if isinstance(kept, Unfit) else kept
-    return Parked(done.external_id, done.output)
+    kept = _kept(Done(parked.output, parked.external_id), happened=True)
+    assert isinstance(kept, Done), "an effect that happened is done"
+    return Parked(kept.external_id, kept.output)
 
 
 def _countable(usage: Usage) -> bool:
@@ -203,7 +218,7 @@ class Calling:
         self._answered = clock.now()
         match outcome:
             case Done():
-                return _kept(outcome)
+                return _kept(outcome, happened=work.operation.has_effect)
             case Parked():
                 return _begun(outcome)
             case _:

@@ -128,7 +128,7 @@ class Recent(OrderedDict[UUID, Met]):
 async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
     """Join a run with what it is decided by. ``asked`` is the monotonic time at which its book was asked for."""
     workflow = await definitions.of_run(connection, view.definition)
-    policy = await definitions.policies(connection, view.tenant_id, view.policies)
+    policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
     if people is not view.directory:
         view = replace(view, directory=people)

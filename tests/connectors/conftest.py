@@ -29,7 +29,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from connectors.catalog import Catalog, load_catalog
 from connectors.exchange import tls
-from connectors.port import Before, Call
+from connectors.port import Before
+from tests.support.calls import Call
 from tests.support.connectors_sql import database, declared, outside, sql
 from tests.support.connectors_stage import KEY
 
@@ -201,7 +202,7 @@ class FakeServiceNow:
             found = [entry for entry in self.journal if wanted in entry["value"] and not self.hide_journal]
             return JSONResponse({"result": found})
         limit = int(request.query_params.get("sysparm_limit", "10000"))
-        terms = [term.split("=", 1) for term in query.split("^") if term]
+        terms = [term.split("=", 1) for term in query.split("^") if term and not term.startswith("ORDERBY")]
         match = all(self.record.get(name) == value for name, value in terms)
         offset = int(request.query_params.get("sysparm_offset", "0"))
         return JSONResponse({"result": [self.record][offset : offset + limit] if match else []})

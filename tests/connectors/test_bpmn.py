@@ -22,7 +22,6 @@ from connectors.catalog import Catalog, catalog_of
 from connectors.catalog import Source as Declarations
 from connectors.operation import Kind
 from connectors.port import (
-    Call,
     CompletionSource,
     Done,
     DurableConnector,
@@ -41,6 +40,7 @@ from sandbox.bpmn_config import BpmnConfig
 from sandbox.bpmn_state import Instance
 from sandbox.faults import Effect, Fault, FaultKind
 from sandbox.server import LoopbackServer
+from tests.support.calls import Call
 
 START = "bpmn.process.start"
 CORRELATE = "bpmn.message.correlate"
@@ -90,7 +90,7 @@ Build = Callable[..., BpmnConnector]
 @pytest.fixture
 def build(catalog: Catalog, closing: Callable[[Any], Any], engine: FakeEngine) -> Build:
     def make(**changes: Any) -> BpmnConnector:
-        connector: BpmnConnector = closing(BpmnConnector(replace(engine.settings, **changes), catalog))
+        connector: BpmnConnector = closing(BpmnConnector(replace(engine.settings, **changes)))
         return connector
 
     return make
@@ -342,7 +342,7 @@ async def test_settings_that_cannot_work_are_said(
     engine: FakeEngine, catalog: Catalog, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        BpmnConnector(replace(engine.settings, **changes), catalog)
+        BpmnConnector(replace(engine.settings, **changes))
 
 
 # Probing
@@ -624,9 +624,9 @@ async def test_nothing_is_read_before_and_unknown_functions_are_refused(engine: 
         "name": "bpmn.process.pause", "handler": "bpmn:pause", "side_effects": "none", "risk": "low", "summary": "x",
         "target": "x", "input_schema": {"type": "object"}, "output_schema": {"type": "object"},
     }  # fmt: skip
-    catalog = catalog_of([Declarations("extra.yaml", json.dumps({"operations": [declared]}))])
-    connector = closing(BpmnConnector(engine.settings, catalog))
-    call = Call("bpmn.process.pause", {}, "0" * 64, 5.0)
+    extra = catalog_of([Declarations("extra.yaml", json.dumps({"operations": [declared]}))])
+    connector = closing(BpmnConnector(engine.settings))
+    call = Call("bpmn.process.pause", {}, "0" * 64, 5.0, declared=extra.get("bpmn.process.pause"))
     outcome = await connector.perform(call)
     assert isinstance(outcome, Refused)
     assert outcome.code == "unknown_handler"

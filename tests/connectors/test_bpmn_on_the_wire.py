@@ -11,9 +11,10 @@ from connectors.bpmn import connector as connector_module
 from connectors.bpmn.client import INTEGER_MAX, MESSAGE_LENGTH, TEXT_LENGTH_MAX, BpmnSettings, items, plain, typed
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
-from connectors.port import Call, Completion, Done, Parked, Probe, ProbeVerdict, Refused
+from connectors.port import Completion, Done, Parked, Probe, ProbeVerdict, Refused
 from core import bounded_json
 from core.errors import InputError, TransportError
+from tests.support.calls import Call
 
 OURS = {"processDefinitionKey": "onboard", "rootProcessInstances": "true"}
 RUNNING = ("GET", "/r/process-instance", {"businessKey": "k/1"} | OURS, "")
@@ -25,7 +26,7 @@ GONE = {"type": "RestException", "message": "no such process"}
 @pytest.fixture
 def at(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> Callable[..., BpmnConnector]:
     def make(**more: Any) -> BpmnConnector:
-        connector: BpmnConnector = closing(BpmnConnector(BpmnSettings(f"{wire.url}/r", **more), catalog))
+        connector: BpmnConnector = closing(BpmnConnector(BpmnSettings(f"{wire.url}/r", **more)))
         return connector
 
     return make

@@ -20,11 +20,12 @@ from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused, Usage
+from connectors.port import Before, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused, Usage
 from connectors.servicenow import client
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from connectors.slack.connector import SlackConnector, SlackSettings
+from tests.support.calls import Call
 from tests.support.connectors_stage import KEY
 
 MakeCall = Callable[..., Call]
@@ -44,7 +45,7 @@ RECORD = {"sys_id": ID, "number": "INC1", "sys_mod_count": "5", "sys_updated_by"
 def now(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> Callable[..., ServiceNowConnector]:
     def make(auth: Any = None, username: str | None = None) -> ServiceNowConnector:
         settings = ServiceNowSettings(wire.url, auth or BasicAuth("svc.counterseal", "pw"), username)
-        connector: ServiceNowConnector = closing(ServiceNowConnector(settings, catalog))
+        connector: ServiceNowConnector = closing(ServiceNowConnector(settings))
         return connector
 
     return make
@@ -62,7 +63,12 @@ def now(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> Callable[
         (
             "servicenow.incident.query",
             {"query": "priority=1"},
-            ("GET", TABLE, RAW | {"sysparm_query": "priority=1", "sysparm_limit": "100", "sysparm_offset": "0"}, ""),
+            (
+                "GET",
+                TABLE,
+                RAW | {"sysparm_query": "priority=1^ORDERBYsys_id", "sysparm_limit": "250", "sysparm_offset": "0"},
+                "",
+            ),
         ),
         (
             "servicenow.record.query",
@@ -99,17 +105,19 @@ async def test_what_servicenow_is_asked(
 async def test_what_servicenow_answers_is_read_whole(now: Any, make_call: MakeCall, wire: Any) -> None:
     """A reference comes as an object from instances that ignore that it is not wanted."""
     linked = RECORD | {"assigned_to": {"link": "https://x/1", "value": "b" * 32}}
-    wire.say({"result": linked}, {"result": [linked, "no record"]}, {"result": linked})
+    again = ({"result": []}, {"result": linked}, {"result": {"priority": "1 - Critical"}})
+    wire.say({"result": linked}, {"result": [linked, "no record"]}, *again)
     read = await now().perform(make_call("servicenow.incident.get", {"sys_id": ID}))
     flat = RECORD | {"assigned_to": "b" * 32}
     assert read == Done(flat)
     listed = await now().perform(make_call("servicenow.incident.query", {"query": ""}))
-    assert listed == Done({"records": [flat], "count": 1})
+    assert listed == Done({"records": [flat], "count": 1, "truncated": False})
     fields = {"priority": "2", "assigned_to": "b" * 32, "hidden": "x"}
     written = await now().perform(make_call(UPDATE, {"sys_id": ID, "fields": fields}))
     after = {"priority": "1", "assigned_to": "b" * 32}
     facts = {"sys_id": ID, "number": "INC1", "sys_mod_count": "5"}
-    assert written == Done({**facts, "fields": after, "altered": ["priority", "hidden"]}, f"{ID}@5", after)
+    told = {**facts, "fields": after, "altered": ["priority"], "unreadable": ["hidden"]}
+    assert written == Done(told, f"{ID}@5", after, altered={"priority": {"asked": "2", "found": "1"}})
 
 
 @pytest.mark.parametrize(("status", "good"), [(200, True), (299, True), (300, False), (399, False)])
@@ -161,8 +169,10 @@ async def test_journals_are_marked_and_read_back_by_their_mark_alone(
         }
     )
     settings = ServiceNowSettings(wire.url, BasicAuth("svc.counterseal", "pw"))
-    connector = closing(ServiceNowConnector(settings, Catalog({declared.name: declared})))
-    call = replace(make_call(UPDATE, {"sys_id": ID, "fields": values}, Before({}, "4")), operation=declared.name)
+    connector = closing(ServiceNowConnector(settings))
+    call = replace(
+        make_call(UPDATE, {"sys_id": ID, "fields": values}, Before({}, "4")), operation=declared.name, declared=declared
+    )
     plain = {name: value for name, value in values.items() if name not in marked}
     wire.say({"result": {**RECORD, **values}}, {"result": {**RECORD, **plain}}, {"result": [{"value": f"a\n{MARK}"}]})
     done = await connector.perform(call)

@@ -72,7 +72,7 @@ def test_an_action_is_built_whole() -> None:
     ("before", "changes"),
     [
         (None, [("a", None, None), ("b", None, 1), ("c", None, "")]),
-        ({}, [("b", None, 1), ("c", None, "")]),
+        ({}, [("a", None, None), ("b", None, 1), ("c", None, "")]),
         ({"a": None, "b": 1, "c": ""}, []),
         ({"a": "", "b": "1", "c": None, "d": 5}, [("a", "", None), ("b", "1", 1), ("c", None, "")]),
     ],

@@ -10,7 +10,7 @@ from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import Call, Connector, Connectors, Done, ProbeVerdict
+from connectors.port import Connector, Connectors, Done, ProbeVerdict
 from connectors.records.connector import RecordsConnector
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
@@ -18,6 +18,7 @@ from connectors.slack.connector import SlackConnector, SlackSettings
 from connectors.transform.connector import TransformConnector
 from core.canonical import JsonObject
 from core.errors import ConfigurationError
+from tests.support.calls import Call
 
 MakeCall = Callable[..., Call]
 
@@ -40,11 +41,11 @@ class Watched(TransformConnector):
 
 async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> None:
     by_name: dict[str, Connector] = {
-        "servicenow": ServiceNowConnector(ServiceNowSettings("https://a.example", BasicAuth("u", "p")), catalog),
+        "servicenow": ServiceNowConnector(ServiceNowSettings("https://a.example", BasicAuth("u", "p"))),
         "slack": SlackConnector(SlackSettings("xoxb-test")),
         "http": HttpConnector(HttpSettings()),
         "model": ModelConnector(ModelSettings("https://a.example/v1", "k")),
-        "bpmn": BpmnConnector(BpmnSettings("https://a.example/engine-rest"), catalog),
+        "bpmn": BpmnConnector(BpmnSettings("https://a.example/engine-rest")),
         "transform": TransformConnector(),
         "records": RecordsConnector(_nothing),
     }
@@ -78,17 +79,17 @@ async def test_transform_hands_back_its_value(make_call: MakeCall) -> None:
 
 async def test_a_target_is_an_address_and_an_account_without_a_secret(catalog: Catalog) -> None:
     address = "https://somebody:s3cret@dev1.service-now.com:8443/"
-    servicenow = ServiceNowConnector(ServiceNowSettings(address, BasicAuth("bot", "s3cret")), catalog)
+    servicenow = ServiceNowConnector(ServiceNowSettings(address, BasicAuth("bot", "s3cret")))
     oauth = ServiceNowSettings("https://dev1.service-now.com", ClientCredentials("client", "s3cret"))
     named = ServiceNowSettings("https://dev1.service-now.com", ClientCredentials("client", "s3cret"), "bot")
     connectors: dict[str, Any] = {
         "https://dev1.service-now.com:8443 as bot": servicenow,
-        "https://dev1.service-now.com as client": ServiceNowConnector(oauth, catalog),
-        "https://dev1.service-now.com as bot": ServiceNowConnector(named, catalog),
+        "https://dev1.service-now.com as client": ServiceNowConnector(oauth),
+        "https://dev1.service-now.com as bot": ServiceNowConnector(named),
         "https://slack.com/api": SlackConnector(SlackSettings("xoxb-s3cret")),
         "https://api.openai.com/v1": ModelConnector(ModelSettings("https://api.openai.com/v1/", "s3cret", "openai")),
         "https://bpm.example/engine-rest as ben": BpmnConnector(
-            BpmnSettings("https://bpm.example/engine-rest", "ben", "s3cret"), catalog
+            BpmnSettings("https://bpm.example/engine-rest", "ben", "s3cret")
         ),
     }
     for target, connector in connectors.items():

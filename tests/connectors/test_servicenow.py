@@ -8,11 +8,12 @@ import pytest
 
 from connectors.catalog import Catalog
 from connectors.exchange import Answer, deadline_in, json_of
-from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
+from connectors.port import Before, Done, InDoubt, NotSent, ProbeVerdict, Refused
 from connectors.servicenow import client
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
 from core.errors import ConfigurationError
+from tests.support.calls import Call
 
 ID = "a" * 32
 UPDATE = "servicenow.incident.update"
@@ -27,7 +28,7 @@ Build = Callable[..., ServiceNowConnector]
 def build(catalog: Catalog, closing: Callable[[Any], Any], servicenow: Any) -> Build:
     def make(auth: Any = BASIC, url: str | None = None, username: str | None = None) -> ServiceNowConnector:
         settings = ServiceNowSettings(url or servicenow.url, auth, username)
-        connector: ServiceNowConnector = closing(ServiceNowConnector(settings, catalog))
+        connector: ServiceNowConnector = closing(ServiceNowConnector(settings))
         return connector
 
     return make
@@ -54,7 +55,7 @@ async def test_query_lists_records_of_any_table(build: Build, make_call: MakeCal
     assert isinstance(outcome, Done)
     assert outcome.output["count"] == 1
     none = await build().perform(make_call("servicenow.record.query", {"table": "incident", "query": "priority=9"}))
-    assert none == Done({"records": [], "count": 0})
+    assert none == Done({"records": [], "count": 0, "truncated": False})
 
 
 @pytest.mark.parametrize(("more", "count"), [({}, 1), ({"limit": 1}, 1), ({"offset": 0}, 1), ({"offset": 1}, 0)])
@@ -226,7 +227,7 @@ def test_secrets_are_not_printed() -> None:
 
 def test_an_address_that_is_none_is_a_configuration_error(catalog: Catalog) -> None:
     with pytest.raises(ConfigurationError, match="COUNTERSEAL_SERVICENOW_URL"):
-        ServiceNowConnector(ServiceNowSettings("example.service-now.com", BASIC), catalog)
+        ServiceNowConnector(ServiceNowSettings("example.service-now.com", BASIC))
 
 
 # Probes. Each starts from the pre-read of the action, then something happens, then the target is asked.

@@ -9,20 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.port import Before, Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
+from connectors.port import Before, Done, InDoubt, NotSent, ProbeVerdict, Refused
 from connectors.proposal import build_action, rebuilt_action
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.link import Link
 from core.errors import DefinitionError, InputError
-from tests.support.connectors_sql import (
-    EXAMPLE,
-    KEY,
-    call,
-    customer,
-    document,
-    loaded,
-    told,
-)
+from tests.support.calls import Call
+from tests.support.connectors_sql import EXAMPLE, KEY, call, customer, document, loaded, told
 
 
 @pytest.mark.req("V-2")
@@ -36,7 +29,7 @@ async def test_a_row_is_read_changed_and_restored(sql: SqlConnector, declared: C
     assert isinstance(before, Before)
     assert before.values == {"status": "new", "limit eur": "12.50", "tags": [], "seen": None}
     action = build_action(update, values, before)
-    done = await sql.perform(Call(action.operation, action.input, KEY, 5.0, before))
+    done = await sql.perform(Call(action.operation, action.input, KEY, 5.0, before, declared=update))
     assert isinstance(done, Done)
     assert done.after is not None
     assert done.after["limit eur"] == "99.00"

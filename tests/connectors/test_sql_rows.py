@@ -12,7 +12,7 @@ import pytest
 
 from connectors.catalog import Catalog
 from connectors.port import Before, Done, NotSent
-from connectors.sql.connector import ROWS_DEFAULT, SqlConnector, SqlSettings
+from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.link import Link, values_of
 from core.canonical import INTEGER_MAX
 from tests.support.connectors_sql import call, customer, document, loaded, told
@@ -53,7 +53,7 @@ async def test_rows_come_in_the_order_of_the_whole_key(paired: Any, database: An
     """There are 208 rows; they were written from the last to the first."""
     connector, catalog = paired
     every = [{"id": n, "part": part} for n in range(1, 105) for part in ("a", "b")]
-    for asked, count in (({}, ROWS_DEFAULT), ({"limit": 3}, 3), ({"limit": 207}, 207), ({"limit": 208}, 208)):
+    for asked, count in (({}, 208), ({"limit": 3}, 3), ({"limit": 207}, 207), ({"limit": 208}, 208)):
         found = await connector.perform(call(catalog, "select", **asked))
         assert found == Done({"rows": every[:count], "count": count, "truncated": count < 208})
 

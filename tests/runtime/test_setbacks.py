@@ -15,7 +15,9 @@ from connectors.port import InDoubt, NotSent, Refused
 from core.db import Connection
 from core.errors import InputError, TransportError
 from core.outage import is_passing
+from core.unkept import NOT_KEPT, first_marker
 from runtime.keep.dispatcher import Delivered, Dispatcher, Later
+from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
 from runtime.requests.triggers import start_from_servicenow
 from runtime.requests.voting import VoteRequest, Voting
@@ -78,23 +80,56 @@ async def failed_clearly(runtime: Any, run_id: Any, code: str, word: str = "") -
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-async def test_an_output_that_cannot_be_kept_fails_its_step_and_not_its_receipt(runtime: Any, name: str) -> None:
+async def test_an_effect_whose_output_cannot_be_kept_is_done_and_says_what_is_missing(runtime: Any, name: str) -> None:
     odd(runtime, UNUSABLE[name])
     run_id = await runtime.go(EFFECT)
-    await failed_clearly(runtime, run_id, "unusable_output")
+    assert await runtime.status(run_id) == "succeeded"
     assert len(runtime.outside.effects) == 1
     receipt = await runtime.books.receipt()
     assert (receipt.status, receipt.external_id) == ("succeeded", "e1")
+    seen = await Looking(runtime.faces, runtime.definitions).at("acme", run_id)
+    found = first_marker([dict(one)["output"] for one in seen.receipts])
+    assert found is not None
+    assert found[NOT_KEPT].keys() == {"reason", "bytes", "sha256"}
+    await runtime.history(run_id)
+    await runtime.at_rest()
 
 
-async def test_who_shares_an_effect_without_a_usable_output_is_told_so(runtime: Any) -> None:
+READS = """
+workflow: effect
+version: 1
+reference: ${{ run.id }}
+channels: {seen: {}}
+steps:
+  - {id: a, do: probe.effect.apply, with: {name: a, value: x}}
+  - {id: b, set: {seen: "${{ %s }}"}}
+"""
+
+
+@pytest.mark.parametrize("how", ["body", "body.size() > 3", "rows.map(r, r.text)", "", "rows[1].text == 'x'"])
+async def test_a_step_that_reads_what_was_not_kept_fails_and_says_so(runtime: Any, how: str) -> None:
+    odd(runtime, {"body": "x" * 300_000, "rows": [{"text": "a"}, {"text": "b\x00"}], "status": 200})
+    run_id = await runtime.go(READS % f"steps.a.output.{how}".rstrip("."))
+    error = await failed_clearly(runtime, run_id, "expression", "was not kept")
+    assert "SHA-256" in error["message"]
+    assert (await runtime.books.receipt()).status == "succeeded"
+
+
+async def test_what_was_kept_beside_it_can_be_read(runtime: Any) -> None:
+    odd(runtime, {"body": "x" * 300_000, "status": 200, "headers": {"etag": "7", "x": "a\x00"}})
+    run_id = await runtime.go(READS % "[steps.a.output.status, steps.a.output.headers.etag]")
+    assert await runtime.status(run_id) == "succeeded"
+    assert (await runtime.state(run_id))["channels"]["seen"] == [200, "7"]
+
+
+async def test_who_shares_an_effect_has_the_same_of_its_output(runtime: Any) -> None:
     text = EFFECT.replace("probe.effect.apply", "probe.ticket.open").replace("run.id", "trigger.number")
     odd(runtime, UNUSABLE["U+0000"])
     run_id = await runtime.go(text, {"number": "INC1"})
-    await failed_clearly(runtime, run_id, "unusable_output", "U+0000")
+    assert await runtime.status(run_id) == "succeeded"
     second = (await runtime.start("effect", {"number": "INC1"}, ref="2")).run_id
     await runtime.worker().work_off()
-    await failed_clearly(runtime, second, "unusable_output", "U+0000")
+    assert await runtime.status(second) == "succeeded"
     assert len(runtime.outside.effects) == 1
 
 

@@ -146,7 +146,7 @@ async def test_past_policies_and_directories_are_the_tenant_s_in_their_order(run
         assert since is not None
         assert since.day == 4
         assert await documents.policy(connection, "acme", "c") is None
-        assert await documents.policy(connection, "acme", "a") == ("p", 2, "text a")
+        assert await documents.policy(connection, "acme", "a") == documents.StoredPolicy("p", 2, "text a")
 
 
 @pytest.mark.req("X-2")

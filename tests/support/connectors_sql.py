@@ -108,8 +108,9 @@ async def sql(outside: str, postgres_url: str, declared: Catalog) -> AsyncIterat
 
 
 def call(declared: Catalog, name: str, before: Before | None = None, key: str = KEY, **values: Any) -> Call:
-    action = build_action(declared.get(f"crm.customer.{name}"), values)
-    return Call(action.operation, action.input, key, 5.0, before)
+    operation = declared.get(f"crm.customer.{name}")
+    action = build_action(operation, values)
+    return Call(action.operation, action.input, key, 5.0, before, declared=operation)
 
 
 async def customer(database: Any, number: int) -> Any:

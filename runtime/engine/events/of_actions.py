@@ -71,7 +71,10 @@ class ActionIntended(Struct, frozen=True):
 
 
 class ActionSucceeded(Struct, frozen=True):
-    """The effect happened. ``unusable`` says why its output cannot be used, for the steps that share the effect."""
+    """The effect happened. ``unusable`` says why its output cannot be used, for the steps that share the effect.
+
+    ``altered`` names the fields that read back otherwise than asked; ``unusable`` then has what was asked and found.
+    """
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
     receipt: UUID
@@ -79,6 +82,7 @@ class ActionSucceeded(Struct, frozen=True):
     external_id: Private[str | None] = None
     usage: Private[JsonObject | None] = None
     unusable: Private[JsonObject | None] = None
+    altered: list[Json] | None = None
 
 
 class ActionFailed(Struct, frozen=True):
@@ -108,13 +112,18 @@ class ActionHeld(Struct, frozen=True):
 
 
 class ActionDoubtResolved(Struct, frozen=True):
-    """The doubt is over; ``how`` says by what. ``not_applied`` is followed by a new intent."""
+    """The doubt is over; ``how`` says by what. ``not_applied`` is followed by a new intent.
+
+    ``altered`` and ``unusable`` are those of ``ActionSucceeded``.
+    """
 
     TYPE: ClassVar = EventType.ACTION_DOUBT_RESOLVED
     receipt: UUID
     resolution: Resolution
     how: Private[str] = ""
     output: Private[Json] = None
+    unusable: Private[JsonObject | None] = None
+    altered: list[Json] | None = None
 
 
 class ActionRecalled(Struct, frozen=True):

@@ -222,9 +222,9 @@ def held(run: Run, told: Told, event: e.ActionHeld) -> None:
 def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
     match event.resolution:
         case Resolution.APPLIED:
-            _move_receipt(
-                run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, output=event.output, resolution=event.how
-            )
+            came: dict[str, Any] = {"output": event.output, "resolution": event.how}
+            came |= {} if event.unusable is None else {"error": event.unusable}
+            _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
         case Resolution.FAILED:
             receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
             _failed_again(run, told, receipt.action.get("approval"), {"message": event.how})

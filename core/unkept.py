@@ -1,0 +1,89 @@
+"""Markers in the place of values that cannot be kept: too large, too deep, no JSON, or text that cannot be stored.
+
+An effect that has happened is recorded as done, whatever its answer holds. What cannot be kept of the answer is named
+where it would stand, with the reason, its size and a digest. An expression that reads such a place fails.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, TypeGuard
+
+from core.canonical import VALUE_BYTES_MAX, Json, JsonObject, canonical_bytes, unfit
+from core.errors import InputError
+
+NOT_KEPT = "$not_kept"
+REASON, SIZE, DIGEST = "reason", "bytes", "sha256"
+_LEVELS = 4
+
+
+def is_marker(value: object) -> TypeGuard[JsonObject]:
+    """True for the marker of a value that was not kept."""
+    return type(value) is dict and NOT_KEPT in value
+
+
+def marker(value: object, reason: str) -> JsonObject:
+    """The marker for this value. Size and digest are those of its JSON, or of what Python shows of it."""
+    try:
+        data = canonical_bytes(value)
+    except (InputError, AttributeError, TypeError, ValueError):
+        data = _bytes_of(value)
+    return {NOT_KEPT: {REASON: reason, SIZE: len(data), DIGEST: sha256(data).hexdigest()}}
+
+
+def storable(output: object, *, bytes_max: int = VALUE_BYTES_MAX) -> JsonObject:
+    """The output as an object that can be stored: itself, or with markers for the members that cannot be."""
+    if type(output) is dict and unfit(output, "It") is None:
+        return output
+    if type(output) is not dict:
+        return marker(output, unfit(output, "It") or "It is no object.")
+    kept = _members(output, _LEVELS)
+    while (problem := unfit(kept, "It", bytes_max=bytes_max)) is not None:
+        large = {name: value for name, value in kept.items() if not is_marker(value)}
+        if not large:
+            return marker(output, problem)
+        name = max(large, key=lambda each: len(canonical_bytes(large[each])))
+        kept[name] = marker(large[name], f"With it, the whole is too large. {problem}")
+    return kept
+
+
+def first_marker(value: object) -> JsonObject | None:
+    """A marker that is in this value; None if there is none. The value's depth is bounded, as of all stored values."""
+    if is_marker(value):
+        return value
+    items: Any = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for item in items if (found := first_marker(item)) is not None), None)
+
+
+def said_of(found: JsonObject) -> str:
+    """The marker in words."""
+    about: Any = found[NOT_KEPT]
+    told = about if isinstance(about, dict) else {}
+    return f"was not kept. {told.get(REASON)} (SHA-256 {str(told.get(DIGEST))[:16]}…)"
+
+
+def _members(value: dict[Any, Any], levels: int) -> JsonObject:
+    kept: JsonObject = {}
+    for name, item in value.items():
+        key = name if unfit(name, "It") is None and type(name) is str else ascii(name)[:200]
+        kept[key] = _kept(item, levels - 1) if key == name else marker(item, "Its name cannot be kept.")
+    return kept
+
+
+def _kept(item: Any, levels: int) -> Json:
+    problem = unfit(item, "It")
+    if problem is None:
+        kept: Json = item
+        return kept
+    if type(item) is dict and levels:
+        inner = _members(item, levels)
+        return inner if unfit(inner, "It") is None else marker(item, problem)
+    return marker(item, problem)
+
+
+def _bytes_of(value: object) -> bytes:
+    try:
+        return json.dumps(value, default=ascii).encode()
+    except (RecursionError, TypeError, ValueError):
+        return type(value).__name__.encode()
