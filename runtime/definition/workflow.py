@@ -180,7 +180,7 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
         newest, steps = len(steps), _added(steps, read_extension(mutation.source), mutation.gates)
     if len(steps) > STEPS_MAX:
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
-    compiler = _Compiler(document, Catalog(operations), newest)
+    compiler = _Compiler(document, Catalog(operations), newest, len(content.steps))
     root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
     read, channels = base.graph.read | compiler.read, remembering(compiler, content, base.graph.channels)
     graph = replace(
@@ -199,9 +199,13 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
 class _Compiler(GraphCompiler):
     """A compiler of an extended workflow. All faults are in what was added: the published text has none."""
 
-    def __init__(self, document: Document, catalog: Catalog, first: int) -> None:
+    def __init__(self, document: Document, catalog: Catalog, first: int, published: int) -> None:
         super().__init__(document, catalog)
-        self._first = first
+        self._first, self._published = first, published
+
+    def authored(self, path: Path) -> bool:
+        """True for a step of the published text."""
+        return not (len(path) > 1 and isinstance(path[1], int) and path[1] >= self._published)
 
     def problem(self, path: Path, message: str, remedy: str = "") -> None:
         """Raise the first fault, at its place in the extension."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import traceback
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,8 @@ from typing import TypeVar
 import structlog
 from msgspec.structs import replace
 
+from connectors.canonical import unsendable
+from connectors.masking import Secrets
 from connectors.port import (
     NOT_CONFIGURED,
     Before,
@@ -59,6 +62,8 @@ from runtime.work.lease import HeldStep, Holder, LostLease
 
 log = structlog.get_logger(__name__)
 
+# The code of a refusal because an input is not the canonical one that policy judges.
+NOT_CANONICAL = "not_canonical"
 DELAY_SECONDS_MAX = 24 * 3600.0
 CODE_CHARACTERS_MAX = 200
 EXTERNAL_ID_CHARACTERS_MAX = 1000
@@ -71,9 +76,13 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
     name = work.operation.connector
     if (connector := connectors.get(name)) is None:
         return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
-    read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
+    if (problem := unsendable(work.operation.handler, work.call.input)) is not None:
+        return Refused(NOT_CANONICAL, problem)
+    secrets = Secrets.of(work.operation, work.call.input)
+    read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds, secrets)
     if not isinstance(read, Before):
-        return _said(read)
+        return _said(secrets, read)
+    read = secrets.before(read)
     problem = unfit([read.values, read.version, read.facts], "What was read from the target")
     return read if problem is None else Refused(UNUSABLE, problem)
 
@@ -84,9 +93,11 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
     if (connector := connectors.get(name)) is None:
         return _cannot_tell(str(connectors.missing(name)))
     asking = connector.probe(work.call, seconds_since_intent=work.seconds_since_intent)
-    asked = await _bounded(asking, work.call.timeout_seconds)
+    secrets = Secrets.of(work.operation, work.call.input)
+    asked = await _bounded(asking, work.call.timeout_seconds, secrets)
     if isinstance(asked, InDoubt):
-        return _cannot_tell(clean(asked.message))
+        return _cannot_tell(clean(secrets.text(asked.message)))
+    asked = secrets.probe(asked)
     delay = _delay(asked.retry_after_seconds)
     probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
     kept = _kept(asked.done) if asked.done is not None else None
@@ -120,8 +131,9 @@ def _countable(usage: Usage) -> bool:
     return counts and all(type(text) is str and clean(text, CODE_CHARACTERS_MAX) == text for text in texts)
 
 
-def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
+def _said(secrets: Secrets, told: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
     """Make an outcome's texts storable. A refusal's code goes into the audit, so it must be short."""
+    outcome = secrets.outcome(told)
     match outcome:
         case Refused():
             return replace(outcome, code=clean(outcome.code, CODE_CHARACTERS_MAX), message=clean(outcome.message))
@@ -145,15 +157,15 @@ def _cannot_tell(message: str) -> Probe:
     return Probe(ProbeVerdict.CANNOT_TELL, message, retry_after_seconds=PROBE_AFTER.total_seconds())
 
 
-async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
-    """Await a connector with a deadline. If it overruns or raises, the call is in doubt."""
+async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets) -> Result | InDoubt:
+    """Await a connector with a deadline. If it overruns or raises, the call is in doubt. Secrets are not logged."""
     try:
         async with asyncio.timeout(seconds + GRACE.total_seconds()):
             return await call
     except TimeoutError:
         return InDoubt(f"No answer within {seconds:g} seconds.")
     except Exception as error:
-        log.exception("connector raised")
+        log.error("connector raised", exception=secrets.text(traceback.format_exc()))
         return InDoubt(f"The connector failed: {type(error).__name__}: {error}")
 
 
@@ -198,16 +210,20 @@ class Calling:
         name = work.operation.connector
         if (connector := connectors.get(name)) is None:
             return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
+        # The last look before it leaves: an action that was kept by an earlier release may not be canonical.
+        if (problem := unsendable(work.operation.handler, work.call.input)) is not None:
+            return Refused(NOT_CANONICAL, problem)
+        secrets = Secrets.of(work.operation, work.call.input)
         self._sent = clock.now()
-        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
+        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds, secrets)
         self._answered = clock.now()
-        match outcome:
-            case Done():
-                return _kept(outcome)
-            case Parked():
-                return _begun(outcome)
-            case _:
-                return _said(outcome)
+        match secrets.outcome(outcome):
+            case Done() as done:
+                return _kept(done)
+            case Parked() as parked:
+                return _begun(parked)
+            case other:
+                return _said(secrets, other)
 
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
         """Append what is known as ``action.late``; retry while PostgreSQL is away.
