@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from connectors.http.headers import canonical_headers
-from connectors.http.urls import canonical_url, check_method_parameters
+from connectors.headers import canonical_headers
+from connectors.urls import canonical_url, check_method_parameters
 from core.canonical import Json, JsonObject
 from core.errors import InputError
 
@@ -212,9 +212,9 @@ def _chat(values: JsonObject) -> None:
 def _notes(values: JsonObject) -> None:
     """A note is text: the mark of its action is put behind it."""
     fields = values.get("fields")
-    for name in ("work_notes", "comments") if isinstance(fields, dict) else ():
-        if name in fields:
-            _text(fields[name], f"fields.{name}")
+    for name, value in fields.items() if isinstance(fields, dict) else ():
+        if name in ("work_notes", "comments"):
+            _text(value, f"fields.{name}")
 
 
 _WHOLE: Mapping[str, Callable[[JsonObject], None]] = {

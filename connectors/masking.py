@@ -19,9 +19,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from connectors.disclosure import leaves
-from connectors.http.headers import is_secret
+from connectors.headers import is_secret
 from connectors.operation import Operation
-from connectors.port import Before, Done, InDoubt, NotSent, Parked, Probe, Refused
+from connectors.port import Done, Failure, InDoubt, NotSent, Outcome, Parked, Probe, Refused
 from core.canonical import Json, JsonObject
 
 MASK = "[secret]"
@@ -108,32 +108,30 @@ class Secrets(Struct, frozen=True, dict=True):
         assert isinstance(made, dict)
         return made
 
-    def outcome(
-        self, outcome: Done | Parked | Refused | NotSent | InDoubt
-    ) -> Done | Parked | Refused | NotSent | InDoubt:
+    def outcome(self, outcome: Outcome) -> Outcome:
         """The outcome of a call without its secrets. What is no outcome is left to whoever reads it."""
         match outcome:
             case Done() if self.values:
                 return self.done(outcome)
             case Parked(external_id=named, output=output) if self.values and isinstance(output, dict):
                 return Parked(None if named is None else self.text(named), self._object(output))
-            case Refused() if self.values:
-                return replace(outcome, code=self.text(outcome.code), message=self.text(outcome.message))
-            case NotSent() if self.values:
-                return replace(outcome, message=self.text(outcome.message))
-            case InDoubt(message=message) if self.values:
-                return InDoubt(self.text(message))
+            case Refused() | NotSent() | InDoubt():
+                return self.failure(outcome)
         return outcome
+
+    def failure(self, failure: Failure) -> Failure:
+        """The words of a failed call, without secrets."""
+        match failure:
+            case Refused() if self.values:
+                return replace(failure, code=self.text(failure.code), message=self.text(failure.message))
+            case NotSent() | InDoubt() if self.values:
+                return replace(failure, message=self.text(failure.message))
+        return failure
 
     def done(self, done: Done) -> Done:
         """What was done, without secrets."""
         named = done.external_id if not isinstance(done.external_id, str) else self.text(done.external_id)
         return replace(done, output=self.json(done.output), external_id=named, after=self.json(done.after))
-
-    def before(self, read: Before) -> Before:
-        """What was read before a write, without secrets."""
-        version = read.version if not isinstance(read.version, str) else self.text(read.version)
-        return Before(self._object(read.values), version, self._object(read.facts)) if self.values else read
 
     def probe(self, probe: Probe) -> Probe:
         """The answer of a probe, without secrets."""
@@ -149,6 +147,9 @@ class Secrets(Struct, frozen=True, dict=True):
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(_anycase(form) for form in self._forms))
+
+
+NO_SECRETS = Secrets()
 
 
 def _begun(form: str, text: str) -> int:

@@ -6,11 +6,11 @@ import httpx
 from msgspec import Struct
 
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
+from connectors.headers import canonical_headers
 from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
-from connectors.http.headers import canonical_headers
-from connectors.http.urls import canonical_url
 from connectors.masking import Secrets
 from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.urls import canonical_url
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError

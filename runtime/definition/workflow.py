@@ -21,6 +21,7 @@ from core.errors import DefinitionError, InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.leaves import Path, StepScope
+from runtime.definition.masking import evident
 from runtime.definition.model import (
     ChannelDocument,
     DocumentPart,
@@ -60,12 +61,17 @@ def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Ch
     return replace(declared, initial=bounded(declared, channel.initial))
 
 
-def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
-    """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy."""
+def load_workflow(text: str, file: str, catalog: Catalog, published: str | None = None) -> Workflow:
+    """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy.
+
+    ``published`` is the digest under which it was published: an earlier release took that of the text with its secrets.
+    """
     document = load_document(text, file)
     content = validate(document, WorkflowDocument)
     compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
     root = compiler.compile(content)
+    if text_digest != published:
+        text_digest = sha256_hex(evident(text, document.value, compiler.operations).encode())
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)

@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from connectors.canonical import unsendable
-from connectors.masking import Secrets
+from connectors.masking import NO_SECRETS, Secrets
 from connectors.port import (
     NOT_CONFIGURED,
     Before,
@@ -76,13 +76,9 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
     name = work.operation.connector
     if (connector := connectors.get(name)) is None:
         return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
-    if (problem := unsendable(work.operation.handler, work.call.input)) is not None:
-        return Refused(NOT_CANONICAL, problem)
-    secrets = Secrets.of(work.operation, work.call.input)
-    read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds, secrets)
+    read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
     if not isinstance(read, Before):
-        return _said(secrets, read)
-    read = secrets.before(read)
+        return _said(read)
     problem = unfit([read.values, read.version, read.facts], "What was read from the target")
     return read if problem is None else Refused(UNUSABLE, problem)
 
@@ -93,11 +89,9 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
     if (connector := connectors.get(name)) is None:
         return _cannot_tell(str(connectors.missing(name)))
     asking = connector.probe(work.call, seconds_since_intent=work.seconds_since_intent)
-    secrets = Secrets.of(work.operation, work.call.input)
-    asked = await _bounded(asking, work.call.timeout_seconds, secrets)
+    asked = await _bounded(asking, work.call.timeout_seconds)
     if isinstance(asked, InDoubt):
-        return _cannot_tell(clean(secrets.text(asked.message)))
-    asked = secrets.probe(asked)
+        return _cannot_tell(clean(asked.message))
     delay = _delay(asked.retry_after_seconds)
     probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
     kept = _kept(asked.done) if asked.done is not None else None
@@ -131,9 +125,8 @@ def _countable(usage: Usage) -> bool:
     return counts and all(type(text) is str and clean(text, CODE_CHARACTERS_MAX) == text for text in texts)
 
 
-def _said(secrets: Secrets, told: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
+def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
     """Make an outcome's texts storable. A refusal's code goes into the audit, so it must be short."""
-    outcome = secrets.outcome(told)
     match outcome:
         case Refused():
             return replace(outcome, code=clean(outcome.code, CODE_CHARACTERS_MAX), message=clean(outcome.message))
@@ -157,15 +150,19 @@ def _cannot_tell(message: str) -> Probe:
     return Probe(ProbeVerdict.CANNOT_TELL, message, retry_after_seconds=PROBE_AFTER.total_seconds())
 
 
-async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets) -> Result | InDoubt:
-    """Await a connector with a deadline. If it overruns or raises, the call is in doubt. Secrets are not logged."""
+async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets = NO_SECRETS) -> Result | InDoubt:
+    """Await a connector with a deadline. If it overruns or raises, the call is in doubt.
+
+    The log has where it was raised, and not the words of the error: these may repeat what was sent.
+    """
     try:
         async with asyncio.timeout(seconds + GRACE.total_seconds()):
             return await call
     except TimeoutError:
         return InDoubt(f"No answer within {seconds:g} seconds.")
     except Exception as error:
-        log.error("connector raised", exception=secrets.text(traceback.format_exc()))
+        where = "".join(traceback.format_tb(error.__traceback__))
+        log.error("connector raised", kind=type(error).__name__, where=secrets.text(where))
         return InDoubt(f"The connector failed: {type(error).__name__}: {error}")
 
 
@@ -223,7 +220,7 @@ class Calling:
             case Parked() as parked:
                 return _begun(parked)
             case other:
-                return _said(secrets, other)
+                return _said(other)
 
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
         """Append what is known as ``action.late``; retry while PostgreSQL is away.

@@ -21,7 +21,7 @@ from connectors.canonical import canonical
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.http.addresses import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
-from connectors.http.urls import canonical_url
+from connectors.urls import canonical_url
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.operation import Operation
 from connectors.port import Call
