@@ -184,10 +184,10 @@ def _of_headers(headers: Json) -> Iterator[str]:
         if not is_secret(name) or not isinstance(value, str):
             continue
         least = _MARKED_MIN if _CREDENTIAL.search(name) else _OTHER_MIN
-        yield from (one for one in _parts(name, value) if len(one) >= least)
+        yield from (one for one in parts_of(name, value) if len(one) >= least)
 
 
-def _parts(name: str, value: str) -> Iterator[str]:
+def parts_of(name: str, value: str) -> Iterator[str]:
     """The value of a header, and those parts of it that are secret by themselves."""
     yield value
     if (found := _SCHEME.match(value)) is not None:

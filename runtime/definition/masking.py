@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import Node, ScalarNode
 
 from connectors.headers import is_secret
-from connectors.masking import HEADERS, HTTP, hidden
+from connectors.masking import HEADERS, HTTP, hidden, parts_of
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
@@ -39,8 +39,9 @@ def evident(text: str, value: Json, operations: Mapping[str, Operation]) -> str:
     made = text
     for start, end in sorted(_places(YAML(typ="safe", pure=True).compose(text), frozenset(secrets)), reverse=True):
         made = f"{made[:start]}{_properties(made[start:end])}{_as_scalar(mark, made[start:end])}{made[end:]}"
-    for secret in sorted(secrets, key=len, reverse=True):
-        made = made.replace(secret, mark) if len(secret) >= _ELSEWHERE_MIN else made
+    parts = {part for secret in secrets for part in parts_of("authorization", secret)}
+    for part in sorted(parts, key=len, reverse=True):
+        made = made.replace(part, mark) if len(part) >= _ELSEWHERE_MIN else made
     return made
 
 
