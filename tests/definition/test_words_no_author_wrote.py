@@ -103,7 +103,7 @@ def rendered(workflow: Any, argument: str, text: str, name: str = "a") -> Any:
 
 def added(operation: str, inputs: dict[str, Any]) -> Any:
     base = compiled({"id": "first", "do": "transform.data.apply", "with": {"value": 1}})
-    source = {"steps": [step(operation, inputs)]}
+    source: dict[str, Any] = {"steps": [step(operation, inputs)]}
     return extended(base, [MutationRow(1, "who", source, {}, ())], CATALOG)
 
 
