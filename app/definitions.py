@@ -47,7 +47,8 @@ async def describe(
     """The named version in full; without a ``version`` the newest that is not retired, or else the newest.
 
     ``operations`` maps each operation that it calls to the SHA-256 of the declaration frozen with it (V-4). ``outline``
-    is None if this release cannot read the version; ``problem`` says why. ``NotFoundError`` names the versions there.
+    is None if this release cannot read the version; ``problem`` says why. ``source`` has a mark for each secret that
+    stands in the text. ``NotFoundError`` names the versions there.
     """
     known = await documents.known_versions(connection, tenant, name)
     if version is None:
@@ -60,7 +61,7 @@ async def describe(
         **asdict(found),
         "operations": {operation: digest(declared) for operation, declared in sorted(stored.operations.items())},
         "connectors": list(found.connectors),
-        "source": stored.source,
+        "source": definitions.evident(stored),
     }
     try:
         workflow = definitions.compiled(stored)

@@ -113,6 +113,11 @@ class Operation(Part):
         return self.side_effects is not SideEffects.NONE
 
     @cached_property
+    def has_secrets(self) -> bool:
+        """True if the declaration marks any input as secret."""
+        return b"x-secret" in canonical_bytes(self.input_schema)
+
+    @cached_property
     def stays_inside(self) -> bool:
         """True if a call reaches no outside system, so policy need not judge it."""
         return self.handler.partition(":")[0] in INSIDE and not self.has_effect

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from connectors.canonical import canonical
+from connectors.masking import hidden, shown
 from connectors.operation import Operation, Paths, text_parts
 from connectors.parts import KeyScope
 from connectors.port import Before
@@ -19,20 +23,36 @@ SYSTEM = "system"
 def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
     """The action of calling ``operation`` with this input; ``InputError`` names the JSON path of a wrong input.
 
+    Its input is the canonical form of this one, and has to fit the declaration as it was given and as it is sent.
     ``before`` is the pre-read of operations that declare ``diff``; without it a write counts as not reversible. A field
     that was not read before cannot be restored, so ``reverse`` leaves it out. ``reversible`` is True if every written
     field can be restored or is harmless (Q-4, Q-22).
     """
+    _check(operation, values)
+    made = canonical(operation.handler, {**values, **operation.params})
+    given = {name: made[name] for name in values}
+    if given != values:
+        _check(operation, given)
+    return kept_action(operation, made, before)
+
+
+def _check(operation: Operation, values: JsonObject) -> None:
     try:
         fits = operation.input_validator.is_valid(values)
     except ValueError as error:
         raise InputError(f"is not JSON: {error}", where="input") from None
     if not fits:
         raise misfit(operation.input_validator, values, where="input")
-    values = {**values, **operation.params}
+
+
+def kept_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
+    """The action with just this whole input, ``params`` included. It is not checked: it was when it was proposed.
+
+    What is secret in the input is masked in the target and in the summary.
+    """
     fields = writes_of(operation, values)
-    target = render(operation.target, values)
-    words: JsonObject = {**values, "target": target, "before": None, "facts": None}
+    target = render(operation.target, shown(operation, values))
+    words: JsonObject = {**hidden(operation, values), "target": target, "before": None, "facts": None}
     if before is not None:
         words |= {"before": before.values, "facts": before.facts}
     summary = render(operation.summary, words)
@@ -42,7 +62,8 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
     reverse: JsonObject | None = None
     if operation.reverse is not None and restorable:
         template = operation.reverse.input
-        reverse = {"operation": operation.reverse.operation, "input": fill(template, words | {"before": restorable})}
+        real: JsonObject = {**words, **values, "before": restorable}
+        reverse = {"operation": operation.reverse.operation, "input": fill(template, real)}
     harmless = operation.diff.harmless if operation.diff else ()
     undone = bool(fields) and all(name in restorable or name in harmless for name in fields)
     return Action(
@@ -69,9 +90,33 @@ def _unreadable(operation: Operation, values: JsonObject, before: Before | None)
 
 
 def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None) -> Action:
-    """Build an action again from its stored input, without ``params``: only the declaration may set those."""
+    """Build an action again from its stored input, as it was proposed. Only the declaration sets ``params``."""
     given = {name: value for name, value in kept.items() if name not in operation.params}
-    return build_action(operation, given, before)
+    return kept_action(operation, given | _fixed(operation, kept), before)
+
+
+def _fixed(operation: Operation, kept: JsonObject) -> JsonObject:
+    """The declaration's ``params`` as they were kept, or else, if they are others by now, in their canonical form."""
+    try:
+        made = canonical(operation.handler, operation.params)
+        same = made == canonical(operation.handler, {name: kept.get(name) for name in made})
+    except InputError:
+        return operation.params  # a declaration of an earlier release: its action was proposed with just these
+    return {name: kept[name] for name in made} if same else made
+
+
+def given_action(operation: Operation, values: JsonObject) -> Action:
+    """The action as its input was given, before it is made canonical. It is looked at, and never sent."""
+    _check(operation, values)
+    return kept_action(operation, {**values, **operation.params})
+
+
+def masked(operation: Operation, action: Action) -> Action:
+    """The action as people see it: without the values that its handler knows to be secret. It is never sent."""
+    told = shown(operation, action.input)
+    if told is action.input:
+        return action
+    return replace(action, input=told, fields=writes_of(operation, told))
 
 
 def action_digest(action: Action, asked: Json = None) -> str:

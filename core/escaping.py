@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from urllib.parse import quote
 
+from core.canonical import Json
 from core.errors import ExpressionError
 
 
@@ -33,6 +34,19 @@ _REFUSED: Mapping[Language, tuple[re.Pattern[str], str]] = {
     Language.ENCODED_QUERY: (re.compile(r"javascript\s*:", re.IGNORECASE), "a script that the instance would run"),
     Language.URL_PART: (re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?=[/?#]|\Z)", re.IGNORECASE), "a step to another path"),
 }
+
+
+# Objects of Slack's blocks that mention people, or name an address by other words, without a character of mrkdwn.
+_SPEAKING = frozenset({"rich_text", "markdown", "broadcast", "user", "usergroup", "link"})
+
+
+def check_structure(language: Language | None, value: Json) -> None:
+    """Raise ``ExpressionError`` if an object that no author wrote says what an escaped text could not."""
+    if language is not Language.MRKDWN or not isinstance(value, dict):
+        return
+    if value.get("type") in _SPEAKING or {"url", "text"} <= value.keys():
+        words = f"gives an object of type {value.get('type')!r}, which mentions people or hides an address"
+        raise ExpressionError(words, remedy="Write it in the workflow, and put values into its texts.")
 
 
 def escaped(language: Language, text: str) -> str:

@@ -5,6 +5,7 @@ are allowed. An expression's result is never rendered again: a value that contai
 
 If an input is a text of another language, values in it are escaped for that language; the author's own words are not.
 This includes a value that is the whole text, and every text in a list or map. ``${{ raw(…) }}`` disables escaping.
+Only the published workflow has an author: in steps that are added to a run, the words themselves are values, too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+from msgspec import Struct
+
 from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import ExpressionError, path_text
-from core.escaping import Language, check_meaning, escaped
+from core.escaping import Language, check_meaning, check_structure, escaped
 from core.expressions import Bound, Environment, Expression
 from core.pieces import split
 
@@ -40,6 +43,20 @@ class Languages(Protocol):
         """True if a text at this place or below it has a language."""
 
 
+class Added(Struct, frozen=True):
+    """The languages of a step that was added to a run: no word in it is an author's, and ``raw(…)`` escapes, too."""
+
+    languages: Languages
+
+    def at(self, path: Path) -> Language | None:
+        """The language of the text at this place; None for plain text."""
+        return self.languages.at(path)
+
+    def within(self, path: Path) -> bool:
+        """True if a text at this place or below it has a language."""
+        return self.languages.within(path)
+
+
 class TemplateError(ExpressionError):
     """An expression inside a value is wrong; ``path`` leads to it from the value that was compiled or rendered."""
 
@@ -55,11 +72,12 @@ class Template:
     ``references`` are all variables that it reads, ``functions`` all functions that it uses, with ``raw``.
     """
 
-    __slots__ = ("_environment", "_node", "functions", "references")
+    __slots__ = ("_environment", "_languages", "_node", "functions", "references")
 
-    def __init__(self, environment: Environment, node: _Node) -> None:
+    def __init__(self, environment: Environment, node: _Node, languages: Languages | None = None) -> None:
         self._environment = environment
         self._node = node
+        self._languages = languages
         self.references = frozenset(_references(node))
         self.functions = frozenset(_functions(node))
 
@@ -73,7 +91,10 @@ class Template:
 
     def render(self, values: Mapping[str, object]) -> Json:
         """Plain JSON that shares nothing with the document. Raises ``ExpressionError`` or ``TemplateError``."""
-        return _render(self._node, self._environment.bind(values, self.references))
+        made = _render(self._node, self._environment.bind(values, self.references))
+        if isinstance(self._languages, Added):
+            _check_structures(made, self._languages, ())
+        return made
 
     def literals(self) -> JsonObject:
         """The members of an object that read no variable. One that fails to render is left out: its step will fail."""
@@ -97,7 +118,7 @@ def compile_value(
 
     ``TemplateError`` names the place, under the prefix ``where`` (such as ``with``): ``with.fields.priority``.
     """
-    return Template(environment, _compile(environment, value, (), where, languages))
+    return Template(environment, _compile(environment, value, (), where, languages), languages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +145,14 @@ def _compile_text(
         for at, (is_expression, piece) in enumerate(pieces):
             if is_expression and (match := _RAW.match(piece)):
                 pieces[at] = (True, match[1])
-                raw.add(at)
+                raw |= set() if isinstance(languages, Added) else {at}
     sources = [source for is_expression, source in pieces if is_expression]
     if len(sources) == 1 and all(is_expression or not piece.strip() for is_expression, piece in pieces):
         return _Text((environment.compile(sources[0], want),), None, languages, frozenset({0} if raw else ()))
     if want is not None and (want != "string" or not sources):
         raise ExpressionError(f"{text!r} is not one ${{{{ … }}}} expression", remedy=f"It must give a {want}.")
     if not sources:
-        return text
+        return _Text((text,), None, languages) if isinstance(languages, Added) else text
     parts = tuple(environment.compile(piece) if is_expression else piece for is_expression, piece in pieces)
     return _Text(parts, None, languages, frozenset(raw))
 
@@ -227,15 +248,27 @@ def _check_length(text: str) -> None:
         raise ExpressionError(f"gives {len(text)} characters; at most {TEXT_CHARACTERS_MAX} are accepted")
 
 
+def translated(value: Json, languages: Languages, path: Path) -> Json:
+    """A value that somebody wrote who is no author, escaped wherever it is a text of another language.
+
+    An address as a whole has no words of an author around it. It is not escaped, but may not step to another path.
+    """
+    return _escaped(value, languages, path, whole=True)
+
+
 def _translated(node: _Text, languages: Languages, path: Path, bound: Bound) -> Json:
     """The value of a text of another language, escaped."""
     language = languages.at(path)
+    if isinstance(languages, Added) and len(node.parts) == 1 and isinstance(node.parts[0], str):
+        return translated(node.parts[0], languages, path)
     if len(node.parts) == 1 and isinstance(node.parts[0], Expression):
         value = node.parts[0].value(bound)
         return value if node.raw else _escaped(value, languages, path)
     made, authored = "", ""
     for at, part in enumerate(node.parts):
-        if isinstance(part, str) or language is None or at in node.raw:
+        if isinstance(part, str) and language is not None and isinstance(languages, Added):
+            text, said = part if language is Language.URL_PART else escaped(language, part), "\0"
+        elif isinstance(part, str) or language is None or at in node.raw:
             text = said = part if isinstance(part, str) else _scalar(part, bound)
         else:
             text, said = escaped(language, _scalar(part, bound)), "\0"
@@ -246,18 +279,26 @@ def _translated(node: _Text, languages: Languages, path: Path, bound: Bound) -> 
     return made
 
 
-def _escaped(value: Json, languages: Languages, path: Path) -> Json:
-    if isinstance(value, dict):
-        return {key: _escaped(item, languages, (*path, key)) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_escaped(item, languages, (*path, at)) for at, item in enumerate(value)]
+def _escaped(value: Json, languages: Languages, path: Path, *, whole: bool = False) -> Json:
     language = languages.at(path)
+    if isinstance(value, dict):
+        check_structure(language, value)
+        return {key: _escaped(item, languages, (*path, key), whole=whole) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item, languages, (*path, at), whole=whole) for at, item in enumerate(value)]
     if language is None or not isinstance(value, str):
         return value
-    text = escaped(language, value)
+    text = value if whole and language is Language.URL_PART else escaped(language, value)
     _check_length(text)
     check_meaning(language, text, "")
     return text
+
+
+def _check_structures(value: Json, languages: Languages, path: Path) -> None:
+    check_structure(languages.at(path), value)
+    if isinstance(value, dict | list):
+        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_structures(item, languages, (*path, step))
 
 
 def _scalar(expression: Expression, bound: Bound) -> str:

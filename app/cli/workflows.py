@@ -44,6 +44,7 @@ async def workflow_check(
     from policy.sets import PolicySet
     from runtime.definition.catalog import Definitions
     from runtime.definition.reserved import refuse_reserved
+    from runtime.definition.sending import refuse_unsendable
     from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
@@ -59,6 +60,7 @@ async def workflow_check(
         text = context.read_text(path)
         found = load_workflow(text, str(path), catalog)
         refuse_reserved(found.name, text, str(path))
+        refuse_unsendable(text, str(path), found.operations)
         here = await stand(settings, catalog, found, str(path))
         told = {"name": found.name, "version": found.version, **structs.asdict(here)}
         return {**told, "outline": outline(found, policies)}

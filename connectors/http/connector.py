@@ -6,9 +6,12 @@ import httpx
 from msgspec import Struct
 
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
+from connectors.headers import canonical_headers
 from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
+from connectors.masking import Secrets
 from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.readback import compare, same_json, sentence
+from connectors.urls import canonical_url
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
@@ -17,9 +20,6 @@ from core.unkept import marker
 ADDRESSES_MAX = 4
 MESSAGE_LENGTH = 300
 SAFE_METHODS = frozenset({"GET", "HEAD"})
-RESERVED_HEADERS = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "idempotency-key"}
-)
 OUTPUT_HEADERS = ("content-type", "etag", "last-modified", "location")
 
 
@@ -47,9 +47,13 @@ class HttpConnector(NothingBefore):
         found = await destination(str(call.input.get("url")), allowed, timeout_seconds=call.timeout_seconds)
         if not isinstance(found, Destination):
             return found
+        target = _target(str(call.input.get("url")))
+        if isinstance(target, Refused):
+            return target
         reply: Reply = NotSent("no address was tried")
         for address in found.addresses[:ADDRESSES_MAX]:
             request = _request(call, found.url, address, *prepared)
+            request.extensions["target"] = target  # as it is: no library normalizes it on the way
             reply = await exchange(
                 self._client,
                 request,
@@ -82,19 +86,27 @@ class HttpConnector(NothingBefore):
         await self._client.aclose()
 
 
+def _target(url: str) -> bytes | Refused:
+    """Path and query as they go out: those of the canonical address, which is what was judged."""
+    try:
+        _, _, after = canonical_url(url).partition("://")
+    except InputError as error:
+        return Refused("invalid_url", f"the URL {error.message}")
+    return f"/{after.partition('/')[2]}".encode("ascii")
+
+
 def _has_effect(call: Call) -> bool:
     return call.input.get("method") not in SAFE_METHODS
 
 
 def _prepare(call: Call) -> tuple[bytes, httpx.Headers] | Refused:
     """The body and the headers; ``Refused`` if they cannot be sent."""
-    given = call.input.get("headers")
     headers = httpx.Headers({"User-Agent": "counterseal", "Accept-Encoding": "identity"})
-    for name, value in (given if isinstance(given, dict) else {}).items():
-        if name.lower() in RESERVED_HEADERS:
-            return Refused("invalid_header", f"the header {name} is set by Counterseal and cannot be given")
-        if not _plain(name) or not _plain(str(value)) or not name.strip():
-            return Refused("invalid_header", f"the header {name!r} holds characters that a header cannot")
+    try:
+        given = canonical_headers(call.input.get("headers", {}))
+    except InputError as error:
+        return Refused("invalid_header", error.message)
+    for name, value in given.items():
         headers[name] = str(value)
     if _has_effect(call):
         headers["Idempotency-Key"] = call.idempotency_key
@@ -105,10 +117,6 @@ def _prepare(call: Call) -> tuple[bytes, httpx.Headers] | Refused:
         except InputError as error:
             return Refused("invalid_body", f"the JSON body {error}")
     return str(call.input.get("body", "")).encode(), headers
-
-
-def _plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()
 
 
 def _request(call: Call, url: httpx.URL, address: Address, body: bytes, headers: httpx.Headers) -> httpx.Request:
@@ -125,12 +133,13 @@ def _request(call: Call, url: httpx.URL, address: Address, body: bytes, headers:
 
 
 def _outcome(answer: Answer, call: Call) -> Outcome:
-    expected = call.input.get("expect_status")
+    """What came of a request. A message is searched for our own headers before it is cut."""
+    expected, secrets = call.input.get("expect_status"), Secrets.of_headers(call.input.get("headers"))
     if 300 <= answer.status < 400:
-        place = answer.headers.get("location", "elsewhere")
+        place = secrets.text(answer.headers.get("location", "elsewhere"))
         return Refused("redirect", f"redirects ({answer.status}) to {place}, which is not followed; use the final URL")
     if not answer.ok:
-        words = answer.body[:MESSAGE_LENGTH].decode("utf-8", "replace").replace("\x00", "")
+        words = secrets.text(answer.body.decode("utf-8", "replace").replace("\x00", ""))[:MESSAGE_LENGTH]
         return Refused(f"http_{answer.status}", f"answered {answer.status}: {words or 'without an explanation'}")
     if isinstance(expected, list) and answer.status not in expected:
         message = f"answered {answer.status}, expected {' or '.join(str(status) for status in expected)}"

@@ -103,6 +103,8 @@ class ServiceNowConnector:
     async def _update(self, call: Call, operation: Operation) -> Outcome:
         written = writes_of(operation, call.input)
         fields = _settable(operation, written)
+        if strange := [name for name, value in written.items() if name not in fields and not isinstance(value, str)]:
+            return Refused("invalid", f"{strange[0]} is appended to, so it must be text")
         mark = marker(call.idempotency_key)
         body: JsonObject = {name: value if name in fields else f"{value}\n{mark}" for name, value in written.items()}
         sys_id = str(call.input["sys_id"])

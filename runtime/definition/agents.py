@@ -10,9 +10,10 @@ from connectors.operation import Operation
 from connectors.prices import has_price
 from connectors.schema import check_keywords, validator_of
 from core.errors import InputError
+from core.templates import Added, Languages
 from runtime.definition.leaves import Entry, LeafCompiler, Path, named
 from runtime.definition.model import AgentDocument, AskDocument, ToolDocument
-from runtime.engine.agent_node import AgentNode, AgentTool, Given, Limits, Question, Remember
+from runtime.engine.agent_node import AgentNode, AgentTool, Given, Limits, Question, Remember, Spoken
 from runtime.engine.agent_state import CHAT
 from runtime.engine.graph import ChildNode, OperationNode, TaskNode
 from runtime.engine.tools import Tool, of_operation, of_people, of_workflow, problems
@@ -77,18 +78,29 @@ class AgentCompiler(LeafCompiler):
     def _tool(self, entry: Entry, tool: ToolDocument, key: Path) -> AgentTool | None:
         if tool.ask is not None:
             return self._ask(entry, tool.ask, key)
-        fixed = self.value(entry.scope, (*key, "with"), tool.with_)
         common: dict[str, Any] = {"id": f"{entry.id}/", "index": entry.index, "needs": ()}
         if tool.run is not None:
+            fixed = self.value(entry.scope, (*key, "with"), tool.with_)
             offered = of_workflow(tool.run, "", None, fixed=tool.with_.keys(), name=tool.name)
             child = ChildNode(**common, **named(tool.run), inputs=Given(), timeout=None, abandons=False)
             return AgentTool(offered, child, fixed)
         operation = self._declared(tool.do or "", (*entry.scope.path, *key))
         if operation is None:
             return None
+        languages = self.languages(operation, entry.scope.path)
+        fixed = self.value(entry.scope, (*key, "with"), tool.with_, languages)
         offered = of_operation(operation, fixed=tool.with_.keys(), name=tool.name)
-        leaf = OperationNode(**common, operation=operation.name, inputs=Given())
+        raw = self._raw(tool, languages, (*entry.scope.path, *key))
+        leaf = OperationNode(**common, operation=operation.name, inputs=Spoken(languages, {*tool.with_, *raw}))
         return AgentTool(offered, leaf, fixed, operation)
+
+    def _raw(self, tool: ToolDocument, languages: Languages, path: Path) -> tuple[str, ...]:
+        """The inputs that a model writes in their language: only the author of a published workflow lets it."""
+        for number, name in enumerate(tool.raw):
+            if not languages.within((name,)):
+                words = f"{tool.do} has no input {name!r} with a language, so nothing in it is escaped."
+                self.problem((*path, "raw", number), words, "Take it out.")
+        return () if isinstance(languages, Added) else tool.raw
 
     def _ask(self, entry: Entry, ask: AskDocument, key: Path) -> AgentTool:
         for problem in check_form(ask.form):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
@@ -13,11 +14,13 @@ from connectors.catalog import Catalog
 from connectors.operation import Operation
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, DatabaseClock, within
-from core.errors import CountersealError, NotFoundError
+from core.documents import load_document
+from core.errors import CountersealError, InputError, NotFoundError
 from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
+from runtime.definition.masking import evident
 from runtime.definition.siblings import generics_of
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.commit import MutationRow
@@ -137,7 +140,20 @@ class Definitions:
         if (known := self._workflows.known(key)) is not None:
             return known
         file = f"{stored.name}@{stored.version}"
-        return self._workflows.put(key, load_workflow(stored.source, file, thaw_operations(stored.operations, file)))
+        thawed = thaw_operations(stored.operations, file)
+        return self._workflows.put(key, load_workflow(stored.source, file, thawed, stored.digest))
+
+    def evident(self, stored: StoredWorkflow) -> str:
+        """The text of a stored version for people and for evidence: with a mark for each secret literal.
+
+        Operations that this release cannot read are taken for those of their names in its own catalog.
+        """
+        file = f"{stored.name}@{stored.version}"
+        operations = dict(self.catalog.operations)
+        for name, declared in stored.operations.items():
+            with suppress(InputError):
+                operations |= thaw_operations({name: declared}, file).operations
+        return evident(stored.source, load_document(stored.source, file).value, operations)
 
     async def directory(self, connection: Connection, tenant: str, digest: str | None) -> Directory:
         """The tenant's people: as published under this digest, or since, if another directory has taken its place."""

@@ -18,7 +18,7 @@ from core.canonical import Json
 from core.documents import Document
 from core.errors import ExpressionError, InputError, Problem
 from core.expressions import WORKFLOW_LIMITS, Environment
-from core.templates import Languages, Template, TemplateError, compile_template, compile_value
+from core.templates import Added, Languages, Template, TemplateError, compile_template, compile_value
 from core.terms import GroupQuorum, Terms, Tier
 from policy.evaluate import terms_of
 from policy.load import late_times
@@ -196,10 +196,19 @@ class LeafCompiler(ABC):
             entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
         sees = visible.seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
-        of_inputs, languages = replace(scope, variables=sees), InputLanguages(operation.input_schema)
+        of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         common = self._common(entry, signal=durable)
         return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
+
+    def authored(self, path: Path) -> bool:
+        """True if the step at this place was published; only its literal words are an author's."""
+        return True
+
+    def languages(self, operation: Operation, path: Path) -> Languages:
+        """The languages of the operation's inputs in the step at this place."""
+        found = InputLanguages(operation.input_schema)
+        return found if self.authored(path) else Added(found)
 
     def _check_names(self, operation: Operation, given: Mapping[str, object], scope: StepScope) -> None:
         """Check the names of the inputs. Their values are known only when they are rendered."""

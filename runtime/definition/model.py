@@ -132,16 +132,22 @@ class AskDocument(DocumentPart):
 
 
 class ToolDocument(DocumentPart):
-    """One tool of an agent: an operation, a question to people, or a workflow. ``with`` holds what is fixed."""
+    """One tool of an agent: an operation, a question to people, or a workflow. ``with`` holds what is fixed.
+
+    ``raw`` names inputs that the model writes in their own language: nothing in them is escaped.
+    """
 
     do: Annotated[str, Field(max_length=200)] | None = None
     ask: AskDocument | None = None
     run: WorkflowRef | None = None
     with_: Annotated[dict[str, Any], Field(alias="with")] = {}
     name: ToolName | None = None
+    raw: tuple[Annotated[str, Field(max_length=200)], ...] = ()
 
     @model_validator(mode="after")
     def _one_kind(self) -> ToolDocument:
+        if self.raw and self.do is None:
+            raise ValueError("`raw` belongs to a tool with `do`: only inputs of an operation have languages")
         if sum(kind is not None for kind in (self.do, self.ask, self.run)) != 1:
             raise ValueError("a tool is exactly one of do, ask, run")
         if self.ask is not None and (self.with_ or self.name is not None):

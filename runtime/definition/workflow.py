@@ -21,6 +21,7 @@ from core.errors import DefinitionError, InputError, path_text
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.leaves import Path, StepScope
+from runtime.definition.masking import evident
 from runtime.definition.model import (
     ChannelDocument,
     DocumentPart,
@@ -60,12 +61,17 @@ def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Ch
     return replace(declared, initial=bounded(declared, channel.initial))
 
 
-def load_workflow(text: str, file: str, catalog: Catalog) -> Workflow:
-    """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy."""
+def load_workflow(text: str, file: str, catalog: Catalog, published: str | None = None) -> Workflow:
+    """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy.
+
+    ``published`` is the digest under which it was published: an earlier release took that of the text with its secrets.
+    """
     document = load_document(text, file)
     content = validate(document, WorkflowDocument)
     compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
     root = compiler.compile(content)
+    if text_digest != published:
+        text_digest = sha256_hex(evident(text, document.value, compiler.operations).encode())
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
@@ -180,7 +186,7 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
         newest, steps = len(steps), _added(steps, read_extension(mutation.source), mutation.gates)
     if len(steps) > STEPS_MAX:
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
-    compiler = _Compiler(document, Catalog(operations), newest)
+    compiler = _Compiler(document, Catalog(operations), newest, len(content.steps))
     root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
     read, channels = base.graph.read | compiler.read, remembering(compiler, content, base.graph.channels)
     graph = replace(
@@ -199,9 +205,13 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
 class _Compiler(GraphCompiler):
     """A compiler of an extended workflow. All faults are in what was added: the published text has none."""
 
-    def __init__(self, document: Document, catalog: Catalog, first: int) -> None:
+    def __init__(self, document: Document, catalog: Catalog, first: int, published: int) -> None:
         super().__init__(document, catalog)
-        self._first = first
+        self._first, self._published = first, published
+
+    def authored(self, path: Path) -> bool:
+        """True for a step of the published text."""
+        return not (len(path) > 1 and isinstance(path[1], int) and path[1] >= self._published)
 
     def problem(self, path: Path, message: str, remedy: str = "") -> None:
         """Raise the first fault, at its place in the extension."""

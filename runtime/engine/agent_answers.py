@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from connectors.proposal import build_action
+from connectors.proposal import given_action
 from connectors.schema import misfit, validator_of
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, digest, unfit
@@ -95,7 +95,7 @@ def _read(tool: AgentTool | None, fixed: Mapping[str, Json], arguments: str) -> 
         if problem := unfit(read, "The arguments"):
             raise InputError(problem)
         if tool.operation is not None:
-            build_action(tool.operation, read)
+            given_action(tool.operation, read)
     except InputError as error:
         return ARGUMENTS, str(error), {}
     return "", "", read
@@ -115,4 +115,4 @@ def _lane(tool: AgentTool, read: JsonObject) -> str:
     """The target whose calls are made one after the other; "" if the call has none."""
     if tool.operation is None:
         return ""
-    return f"{tool.operation.name.rpartition('.')[0]} {build_action(tool.operation, read).target}"
+    return f"{tool.operation.name.rpartition('.')[0]} {given_action(tool.operation, read).target}"

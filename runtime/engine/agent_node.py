@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject
+from core.templates import Languages, translated
 from runtime.engine.agent_state import GIVEN
 from runtime.engine.graph import AgentLeaf, ChildNode, Leaf, OperationNode, Renderable, TaskNode
 from runtime.engine.tools import Tool
@@ -77,6 +78,24 @@ class Given:
     def render(self, values: Mapping[str, object]) -> Json:
         """The input."""
         return dict(cast(JsonObject, values[GIVEN]))
+
+
+class Spoken(Given):
+    """The input of a call of an operation: escaped where a text has a language, because a model wrote it.
+
+    ``kept`` are the inputs that the author gives, or lets the model write in their language.
+    """
+
+    def __init__(self, languages: Languages, kept: Collection[str]) -> None:
+        self._languages, self._kept = languages, frozenset(kept)
+
+    def render(self, values: Mapping[str, object]) -> Json:
+        """The input, as it is proposed."""
+        given = cast(JsonObject, values[GIVEN])
+        return {
+            name: item if name in self._kept else translated(item, self._languages, (name,))
+            for name, item in given.items()
+        }
 
 
 class Question:

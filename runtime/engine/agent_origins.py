@@ -10,9 +10,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from connectors.marks import kind_at, records_of
 from connectors.operation import Operation
+from connectors.proposal import writes_of
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.origins.conversation import TOOL, Heard
@@ -69,6 +71,11 @@ def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
 def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
     """The origins of the arguments of a call, or of a turn; unknown if nobody knows what the model was shown."""
     operation, key, (turn, call) = follower.operations[action.operation], agent_of(step.key), number_of(step.key)
+    spoken = follower.run.spoken.get(step.key) if call else None
+    if spoken is not None and spoken.input:
+        # What the model wrote is matched, before it is escaped and made canonical: a verifier has only that.
+        raw = {name: _as_written(spoken.input, name, value) for name, value in action.input.items()}
+        action = replace(action, input=raw, fields=writes_of(operation, raw) if raw != action.input else action.fields)
     known = None if chat is None else known_of(follower, node, step, chat)
     matcher = None if known is None else known.matcher
     fixed = _fixed(follower, node, step, chat)
@@ -96,6 +103,12 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
     shown = None if known is None else known.shown
     book: JsonObject = {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": told}
     return Trace(facts, book, True, read_of(node, seen))
+
+
+def _as_written(given: JsonObject, name: str, proposed: Json) -> Json:
+    """An argument as the model wrote it. What it was made of is of the same kind."""
+    written = given.get(name)
+    return written if type(written) is type(proposed) else proposed
 
 
 def handed_by_model(

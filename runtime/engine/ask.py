@@ -19,6 +19,7 @@ from approvals.content import CardContent, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.disclosure import secret_names
 from connectors.operation import Operation
+from connectors.proposal import masked
 from core.action import Action, Risk
 from core.canonical import Json, JsonObject, derived_id, digest, unfit
 from core.errors import CountersealError, ExpressionError
@@ -147,7 +148,8 @@ def action_card(
     evidence: str = "",
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is shown in addition."""
-    view = transition.view
+    view, sensitive = transition.view, secret_names(operation.input_schema, action.input)
+    action = masked(operation, action)
     fired = decision.rules if decision else ()
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
     asking = decision.asking if decision else ()
@@ -174,7 +176,7 @@ def action_card(
         policy_name=single.name if single else ", ".join(map(str, asking)),
         policy_version=single.version if single else 0,
         policy_digest_short=single.digest[:12] if single else "",
-        sensitive=secret_names(operation.input_schema, action.input),
+        sensitive=sensitive,
         evidence=evidence,
         tier=str(terms.tier),
         system=action.system,

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from connectors.proposal import build_action
+from connectors.proposal import kept_action
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.origins.matching import VERSION
@@ -107,7 +107,8 @@ class Retracing(Struct):
         seen |= own_values(run, workflow.graph, step, leaf)
         inputs = leaf.inputs.render(seen)
         assert isinstance(inputs, dict), "what is given to an operation has names"
-        return build_action(workflow.operations[leaf.operation], inputs)
+        operation = workflow.operations[leaf.operation]
+        return kept_action(operation, {**inputs, **operation.params})  # it was checked when it was judged
 
     def _chat(self, key: str) -> Chat | None:
         """Everything that the model had been shown; the same for all calls of a turn."""

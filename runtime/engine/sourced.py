@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from approvals.content import Agent, Source
 from connectors.marks import Writer, kind_at, writer_at
 from connectors.operation import Operation
+from connectors.proposal import masked
 from core.action import Action
 from core.canonical import Json, canonical_bytes
 from core.origins.matching import MODEL, PERSON, REQUESTER, TEXT, UNKNOWN, WORKFLOW, ArgumentKind
@@ -61,7 +62,7 @@ def sources_of(trace: Trace | None, p: Proposal, action: Action, decision: Decis
     """The sources of an action's values, if a rule has read any of them, or an agent proposes it."""
     if trace is None or not (trace.of_agent or any(map(is_traced, decision.facts_read))):
         return ()
-    return tuple(dict.fromkeys(_sources(trace, p.operation, p.workflow.operations, action)))
+    return tuple(dict.fromkeys(_sources(trace, p.operation, p.workflow.operations, masked(p.operation, action))))
 
 
 def _sources(

@@ -146,7 +146,8 @@ def _propose(p: Proposal) -> Next:
         return Over()
     if p.operation.stays_inside:
         seconds = p.operation.timeouts.perform.total_seconds()
-        return Perform(p.step, p.operation, Call(p.operation.name, inputs, key, seconds, declared=p.operation), None)
+        call = Call(p.operation.name, action.input, key, seconds, declared=p.operation)
+        return Perform(p.step, p.operation, call, None)
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.

@@ -30,11 +30,12 @@ class ServiceNowStart:
 class Workflow:
     """One immutable version of a workflow.
 
-    ``digest`` is the SHA-256 of the exact text. ``operations`` are the declarations as they were when it was published:
-    a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers both. ``retention`` is how long
-    the payloads of a run are kept once it is over (X-20); None is for ever. ``max_concurrency`` bounds how many steps
-    of all its runs in a tenant execute at once, ``max_runs_per_min`` how many of these start (Q-12); None leaves that
-    to the tenant's cap. ``functions`` are those that its expressions use, sorted.
+    ``digest`` is the SHA-256 of the text with its secret literals masked. ``operations`` are the declarations as they
+    were when it was published: a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers
+    both. ``retention`` is how long the payloads of a run are kept once it is over (X-20); None is for ever.
+    ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
+    of these start (Q-12); None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
+    sorted.
     """
 
     name: str

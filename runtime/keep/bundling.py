@@ -32,7 +32,7 @@ from runtime.engine.run import Run
 from runtime.engine.told import Diverged, Told, shown_values
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
 from runtime.requests.looking import folded
-from runtime.store import audit, books, bundles, faces
+from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
@@ -80,7 +80,14 @@ class Bundling(Struct, frozen=True):
         book = await books.read(connection, tenant, run_id)
         past = await folded(connection, self.definitions, book)
         await check_rows(connection, past.run)
-        return Material(book, past, *await bundles.texts(connection, book, past.policies))
+        workflow, policies = await bundles.texts(connection, book, past.policies)
+        if workflow.digest != book.row["workflow_digest"]:
+            # It was published with secrets in its text, and its digest is that of the text without them.
+            version = (tenant, workflow.name, book.row["workflow_version"])
+            stored = await documents.workflow(connection, *version)
+            assert stored is not None, "versions are never deleted"
+            workflow = bundle.DocumentText(workflow.name, workflow.version, self.definitions.evident(stored))
+        return Material(book, past, workflow, policies)
 
     async def _make(self, message: Message, material: Material) -> Result:
         try:

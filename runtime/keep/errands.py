@@ -20,6 +20,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from connectors.masking import Secrets
 from connectors.port import Completion, CompletionSource, Connectors, Done, DurableConnector, NotSent, Refused
 from core.canonical import JsonObject, clean
 from core.clock import repeat, unless
@@ -165,16 +166,17 @@ class Errands(Struct, frozen=True):
             return Undeliverable(f"The connector of {operation.name} cannot end what it has begun.")
         if (begun := system_of(receipt)) not in ("", connector.target):
             return Undeliverable(f"It was begun at {begun}, and {connector.target or 'another system'} is called now.")
-        outcome = await connector.cancel(call_of(operation, receipt), receipt.external_id)
-        match outcome:
+        call = call_of(operation, receipt)
+        outcome = await connector.cancel(call, receipt.external_id)
+        match outcome if isinstance(outcome, Done) else Secrets.of(operation, call.input).failure(outcome):
             case Done():
                 return Delivered()
             case Refused(code, text):
                 return Undeliverable(f"{code}: {text}")
             case NotSent(text, seconds):
                 return Later(text, seconds)
-            case _:
-                return Later(outcome.message)
+            case other:
+                return Later(other.message)
 
 
 class Completing(Struct, frozen=True):

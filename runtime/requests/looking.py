@@ -21,6 +21,7 @@ from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
 from runtime.definition.catalog import Definitions
+from runtime.definition.masking import shown_source
 from runtime.engine.agent_story import stories
 from runtime.engine.ends import End, end_of
 from runtime.engine.past import Past, Row, past_of, receipt_rows, step_rows
@@ -106,7 +107,9 @@ async def seen(
         left = await retention.remains(connection, run_id)
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
     past = await folded(connection, definitions, book, wanted)
-    shown = (step_rows(past), receipt_rows(past), past.extensions, past.checkpoints)
+    operations = (await definitions.editions(connection, book))[-1].operations if past.extensions else {}
+    extensions = [{**row, "source": shown_source(row["source"], operations)} for row in past.extensions]
+    shown = (step_rows(past), receipt_rows(past), extensions, past.checkpoints)
     channels, agents = past.run.state.channels, stories(past, book.told)
     return Seen(*shown, last=past.run.superstep, channels=channels, agents=agents)
 

@@ -15,6 +15,7 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.foresight import foresee_steps
 from runtime.definition.people import load_directory
 from runtime.definition.reserved import refuse_reserved
+from runtime.definition.sending import refuse_unsendable
 from runtime.definition.workflow import load_workflow
 from runtime.engine.workflow import Workflow
 from runtime.requests.confirming import set_caps, waits_for
@@ -101,6 +102,7 @@ def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
     """Compile a workflow that is not Counterseal's own; ``DefinitionError`` lists what is wrong with it."""
     workflow = load_workflow(text, file, definitions.catalog)
     refuse_reserved(workflow.name, text, file)
+    refuse_unsendable(text, file, workflow.operations)
     return workflow
 
 

@@ -215,7 +215,7 @@ async def publish_workflow(
     if row is not None:
         return True
     known = await workflow(connection, tenant, stored.name, stored.version)
-    if known is not None and known.digest == stored.digest:
+    if known is not None and (known.source == stored.source or known.digest == stored.digest):
         return False
     raise ConsistencyError(
         f"{stored.name} version {stored.version} is published with another text, and versions never change.",

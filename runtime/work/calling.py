@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import traceback
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 import structlog
 from msgspec.structs import replace
 
+from connectors.canonical import unsendable
+from connectors.masking import NO_SECRETS, Secrets
 from connectors.port import (
     NOT_CONFIGURED,
     Before,
@@ -61,6 +64,8 @@ from runtime.work.lease import HeldStep, Holder, LostLease
 
 log = structlog.get_logger(__name__)
 
+# The code of a refusal because an input is not the canonical one that policy judges.
+NOT_CANONICAL = "not_canonical"
 DELAY_SECONDS_MAX = 24 * 3600.0
 CODE_CHARACTERS_MAX = 200
 EXTERNAL_ID_CHARACTERS_MAX = 1000
@@ -160,15 +165,19 @@ def _cannot_tell(message: str) -> Probe:
     return Probe(ProbeVerdict.CANNOT_TELL, message, retry_after_seconds=PROBE_AFTER.total_seconds())
 
 
-async def _bounded(call: Awaitable[Result], seconds: float) -> Result | InDoubt:
-    """Await a connector with a deadline. If it overruns or raises, the call is in doubt."""
+async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets = NO_SECRETS) -> Result | InDoubt:
+    """Await a connector with a deadline. If it overruns or raises, the call is in doubt.
+
+    The log has where it was raised, and not the words of the error: these may repeat what was sent.
+    """
     try:
         async with asyncio.timeout(seconds + GRACE.total_seconds()):
             return await call
     except TimeoutError:
         return InDoubt(f"No answer within {seconds:g} seconds.")
     except Exception as error:
-        log.exception("connector raised")
+        where = "".join(traceback.format_tb(error.__traceback__))
+        log.error("connector raised", kind=type(error).__name__, where=secrets.text(where))
         return InDoubt(f"The connector failed: {type(error).__name__}: {error}")
 
 
@@ -213,16 +222,20 @@ class Calling:
         name = work.operation.connector
         if (connector := connectors.get(name)) is None:
             return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
+        # The last look before it leaves: an action that was kept by an earlier release may not be canonical.
+        if (problem := unsendable(work.operation.handler, work.call.input)) is not None:
+            return Refused(NOT_CANONICAL, problem)
+        secrets = Secrets.of(work.operation, work.call.input)
         self._sent = clock.now()
-        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds)
+        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds, secrets)
         self._answered = clock.now()
-        match outcome:
-            case Done():
-                return _kept(outcome, happened=work.operation.has_effect)
-            case Parked():
-                return _begun(outcome)
-            case _:
-                return _said(outcome)
+        match secrets.outcome(outcome):
+            case Done() as done:
+                return _kept(done, happened=work.operation.has_effect)
+            case Parked() as parked:
+                return _begun(parked)
+            case other:
+                return _said(other)
 
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
         """Append what is known as ``action.late``; retry while PostgreSQL is away.

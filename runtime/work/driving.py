@@ -15,6 +15,7 @@ import asyncpg
 import structlog
 from msgspec.structs import replace
 
+from connectors.masking import Secrets
 from connectors.port import Before
 from core.clock import Patience
 from core.errors import CountersealError
@@ -136,7 +137,9 @@ class Drive:
         return await self._holding.commit(begun)
 
     async def _read_before(self, work: ReadBefore) -> Next:
-        read = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
+        found = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
+        # What was read stays as it is, because a reversal writes it back; the words of a failure are shown.
+        read = found if isinstance(found, Before) else Secrets.of(work.operation, work.call.input).failure(found)
         chance = random.random()
 
         def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
@@ -252,7 +255,8 @@ class Drive:
             self._within = None
 
     async def _inquire(self, work: Inquire) -> Next:
-        probe = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
+        asked = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
+        probe = Secrets.of(work.operation, work.call.input).probe(asked)
 
         def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
             leaf = transition.leaf(step.key)
