@@ -30,16 +30,16 @@ def review(view: CardView, page: int = 0) -> Block:
     blocks = [header(heading(view)), *place, *all_pages[page], *(_decision(view.kind) if last and open_ else [])]
     drawn = modal("Review", blocks, close="Close")
     if not last or open_:
-        metadata = {"a": str(view.approval_id), "n": view.nonce, "p": page, "l": last}
+        metadata = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "p": page, "l": last}
         drawn |= {"callback_id": REVIEW_CALLBACK, "private_metadata": json.dumps(metadata)}
         drawn["submit"] = plain("Send" if last else "Next page")
     return drawn
 
 
-def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
-    """A modal that asks for the reason of an answer."""
+def reason(approval_id: UUID, nonce: str, choice: Choice, digest: str = "") -> Block:
+    """A modal that asks for the reason of an answer about the action with this digest."""
     drawn = modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
-    metadata = {"a": str(approval_id), "n": nonce, "c": str(choice)}
+    metadata = {"a": str(approval_id), "n": nonce, "d": digest, "c": str(choice)}
     sent = {"callback_id": REASON_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
     return {**drawn, **sent}
 

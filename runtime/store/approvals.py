@@ -233,6 +233,7 @@ def card_view(stored: StoredApproval, receipt: Mapping[str, Any] | None, link: s
     return CardView(
         approval_id=approval.id,
         nonce=approval.nonce,
+        digest=approval.action_digest,
         kind=approval.kind,
         content=content,
         state=state,
