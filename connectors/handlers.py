@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from connectors.operation import Operation
+from connectors import display
 from connectors.tables import HANDLERS, faults_of
-from core.errors import nearest
+from core.errors import InputError, nearest
 
 # Handlers that send every field that ``writes`` names.
 _SENDS_WRITES = frozenset({"servicenow:update"})
@@ -24,6 +25,11 @@ def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tupl
     if operation.handler in HANDLERS:
         yield from faults_of(operation)
         return
+    if operation.connector == "slack":
+        try:
+            display.check(operation.params, where="params")
+        except InputError as error:
+            yield "params", f"{error.where} {error.message}.", error.remedy
     known = [one for one in packaged if one.connector == operation.connector]
     same = [one for one in known if one.handler == operation.handler]
     if not same:

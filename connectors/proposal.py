@@ -6,6 +6,7 @@ from connectors.operation import Operation, Paths, text_parts
 from connectors.parts import KeyScope
 from connectors.port import Before
 from connectors.schema import misfit
+from connectors import display
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError
@@ -29,6 +30,8 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
         raise InputError(f"is not JSON: {error}", where="input") from None
     if not fits:
         raise misfit(operation.input_validator, values, where="input")
+    if operation.connector == "slack":
+        display.check({**values, **operation.params})
     values = {**values, **operation.params}
     fields = writes_of(operation, values)
     target = render(operation.target, values)

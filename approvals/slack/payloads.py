@@ -165,7 +165,9 @@ def _sent(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, Js
     callback = _text(view, "callback_id", "view")
     if callback not in ours:
         raise InputError(otherwise, where="view.callback_id")
-    metadata = parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=METADATA_BYTES_MAX, where=_METADATA)
+    metadata = parse_object(
+        _text(view, "private_metadata", "view").encode(), bytes_max=METADATA_BYTES_MAX, where=_METADATA
+    )
     state = _object(view, "state", "view") if "state" in view else {"values": {}}
     return callback, metadata, _object(state, "values", "view.state")
 

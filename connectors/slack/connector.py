@@ -20,6 +20,8 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from connectors.exchange import public_address, retry_after_seconds
 from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors import display
+from core.errors import InputError
 
 EVENT_TYPE = "counterseal_action"
 PAGE_SIZE = 200
@@ -58,7 +60,11 @@ class SlackConnector(NothingBefore):
         return public_address(self._settings.base_url)
 
     async def perform(self, call: Call) -> Outcome:
-        """Post the message, once."""
+        """Post the message, once. What people could press is refused here too, whatever an earlier release let pass."""
+        try:
+            display.check(call.input)
+        except InputError as error:
+            return Refused("interactive", str(error))
         names = ("channel", "text", "thread_ts", "blocks")
         arguments: dict[str, Any] = {name: call.input[name] for name in names if name in call.input}
         arguments["metadata"] = {"event_type": EVENT_TYPE, "event_payload": {"key": opaque(call.idempotency_key)}}

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from app.settings import Settings
+from core.errors import DefinitionError
 from evidence.chain import Actor
 from runtime.requests import publishing
 from sandbox.slack import SlackConfig
@@ -163,7 +164,9 @@ async def test_a_place_that_is_not_the_cards_own_proves_nothing(place: Place, na
     question = await place.asked()
     own = {"type": "message", "channel_id": CARDS, "message_ts": question.message_ts}
     click = place.installation.click(question.id, question.nonce, "U0ANA")
-    assert (await place.installation.slack({**click, "container": CONTAINERS[name](own)}, honest=False)).status_code in (
+    assert (
+        await place.installation.slack({**click, "container": CONTAINERS[name](own)}, honest=False)
+    ).status_code in (
         200,
         400,
     )
@@ -211,9 +214,7 @@ def by(user: str) -> Callable[[dict[str, Any]], None]:
 def as_other_window(payload: dict[str, Any]) -> None:
     """The metadata of one kind of window under the name of another."""
     name = payload["view"]["callback_id"]
-    payload["view"]["callback_id"] = (
-        "counterseal.review" if name == "counterseal.reason" else "counterseal.reason"
-    )
+    payload["view"]["callback_id"] = "counterseal.review" if name == "counterseal.reason" else "counterseal.reason"
     altered(c="approve", l=True)(payload)
 
 
@@ -284,3 +285,30 @@ async def test_a_form_is_sent_only_from_the_window_that_was_opened_for_this_pers
     for one in (task, other):
         assert (await place.installation.books.wait(id=one.id)).open
     assert "Recorded" in place.words(await place.installation.slack(true, honest=False))
+
+
+FORGING = """
+workflow: lunch
+version: 1
+steps:
+  - {id: say, do: slack.message.post, with: {channel: C0OPS, text: Lunch?, blocks: %s}}
+"""
+PRESSED = """[{type: actions, elements: [{type: button, action_id: counterseal.approve, value: "%s",
+  text: {type: plain_text, text: Count me in}}]}]"""
+
+
+async def test_no_tenant_posts_a_button_through_the_bot_that_it_shares(place: Place) -> None:
+    """A button that stands in the workflow is refused when it is published; one that is rendered, when it is proposed."""
+    question = await place.asked()
+    value = json.dumps({"a": str(question.id), "n": question.nonce}).replace('"', '\\"')
+    await place.installation.publish("other")
+    with pytest.raises(DefinitionError, match=r"with.blocks\[0\] has the type 'actions'"):
+        await place.installation.add(FORGING % (PRESSED % value), "other")
+    rendered = FORGING % PRESSED.replace('"%s"', '"${{ trigger.number }}"')
+    await place.installation.add(rendered, "other")
+    before = len(place.slack.state.messages(CARDS))
+    run = await place.installation.parked("lunch", json.dumps({"a": str(question.id), "n": question.nonce}), "other")
+    assert await place.installation.status(run) == "failed_terminal"
+    error = (await place.installation.books.run(run)).error
+    assert "input.blocks[0]" in str(error), error
+    assert len(place.slack.state.messages(CARDS)) == before

@@ -14,13 +14,14 @@ from core.errors import InputError
 from tests.support.books import Books
 
 _PLACED = "UPDATE approvals SET channel = $2, message_ts = $3 WHERE approval_id = $1 AND message_ts IS NULL"
+CARD = {"channel_id": "C0CARDS", "message_ts": "1.2"}
 _PLACE = "SELECT channel, message_ts FROM approvals WHERE approval_id = $1"
 
 
 async def honestly(engine: Database, books: Books, payload: dict[str, Any], secret: str) -> dict[str, Any]:
     """The same payload with the place of the question's card, or with the mark of a window that was opened for this.
 
-    A card that was not delivered counts as delivered where the payload says.
+    A card that was not delivered counts as delivered at ``CARD``. A click from elsewhere stays where it is.
     """
     payload = deepcopy(payload)
     try:
@@ -37,9 +38,9 @@ async def _place(engine: Database, payload: dict[str, Any]) -> None:
     asked = UUID(json.loads(payload["actions"][0]["value"])["a"])
     container = payload["container"]
     async with engine.connection() as connection:
-        await connection.execute(_PLACED, asked, container["channel_id"], container["message_ts"])
+        await connection.execute(_PLACED, asked, *CARD.values())
         row = await connection.fetchrow(_PLACE, asked)
-    if row is not None:
+    if row is not None and container == {"type": "message", **CARD}:
         payload["container"] = {**container, "channel_id": row["channel"], "message_ts": row["message_ts"]}
 
 
