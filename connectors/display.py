@@ -1,8 +1,8 @@
 """Blocks that only show something: the only ones that an operation may post.
 
 A button of ours on another message would be pressed for another reason. So an element that people can press, choose or
-fill in is refused wherever it stands. What is allowed is listed, member by member: a kind of block that Slack adds later
-is refused until somebody has looked at it.
+fill in is refused wherever it stands. What is allowed is listed, member by member: a kind of block that Slack adds
+later is refused until somebody has looked at it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from connectors.operation import Operation
 from connectors import display
+from connectors.operation import Operation
 from connectors.tables import HANDLERS, faults_of
 from core.errors import InputError, nearest
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from connectors import display
 from connectors.operation import Operation, Paths, text_parts
 from connectors.parts import KeyScope
 from connectors.port import Before
 from connectors.schema import misfit
-from connectors import display
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError

@@ -18,9 +18,9 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from connectors import display
 from connectors.exchange import public_address, retry_after_seconds
 from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
-from connectors import display
 from core.errors import InputError
 
 EVENT_TYPE = "counterseal_action"

@@ -15,8 +15,8 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals import seen
+from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals.ports import Membership, MessageRef
 from approvals.quorum import NotCounted, RefusalCode, consider
 from approvals.tally import plans
