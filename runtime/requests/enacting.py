@@ -219,7 +219,9 @@ async def _summary(
         )
     fitting = told.encode()[:TOLD_BYTES_MAX].decode(errors="ignore").rpartition("\n")[0]
     left = len(lines) - (fitting.count("\n") - 1)
-    return f"{fitting}\n{left} lines more go: all that follows in {proposed.name}@{proposed.version} as it was published."
+    return (
+        f"{fitting}\n{left} lines more go: all that follows in {proposed.name}@{proposed.version} as it was published."
+    )
 
 
 async def _lines_of(connection: Connection, tenant: str, digest: str | None) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from app.access import Role
 from evidence.chain import Actor
-from runtime.requests import publishing
+from runtime.requests import enacting, publishing
 from tests.app.conftest import PEOPLE
 
 CHANNEL = "C0INC"
@@ -157,7 +157,7 @@ async def test_what_does_not_fit_the_card_is_counted_and_stands_in_the_review(sh
     rules = "".join(
         f"  - {{id: more-{number}, match: {{operation: probe.effect.apply}}, when: 'counters.writes_in_run > {number}',"
         " outcome: deny}\n"
-        for number in range(400)
+        for number in range(150)
     )
     text = SMALL.replace("version: 1", "version: 2") + rules
     question = await proposed(shown, text)
@@ -165,7 +165,7 @@ async def test_what_does_not_fit_the_card_is_counted_and_stands_in_the_review(sh
     (count,) = re.findall(r"\*(\d+) lines more\*", words)
     summary = question.card["summary"].split("\n")
     assert int(count) == len(summary)
-    assert sum(line.startswith('+    id: "more-') for line in summary) == 400
+    assert sum(line.startswith('+    id: "more-') for line in summary) == 150
     assert "counterseal.approve" not in str(shown.slack_world.state.messages(CHANNEL)[-1].blocks), "Review comes first"
     await shown.slack(
         shown.click(question.id, question.nonce, "U0BOB", "review")
@@ -175,19 +175,25 @@ async def test_what_does_not_fit_the_card_is_counted_and_stands_in_the_review(sh
     assert "Page 1 of " in str(view.body["blocks"])
 
 
-async def test_what_is_too_large_for_any_card_is_not_proposed_and_the_error_says_how_many_lines(shown: Any) -> None:
-    await in_force(shown, SMALL)
-    because = "x" * 480
-    rules = "".join(
-        f"  - {{id: more-{number}, match: {{operation: probe.effect.apply}}, outcome: deny, because: {because}}}\n"
-        for number in range(430)
-    )
-    text = SMALL.replace("version: 1", "version: 2") + rules
-    answer = await (await admin(shown, "ann")).post("/v1/policies", json={"source": text})
-    assert (answer.status_code, "smaller steps" in answer.text, "lines" in answer.text) == (400, True, True), (
-        answer.text
-    )
+async def test_what_is_too_large_for_any_card_is_not_proposed_and_what_goes_is_counted(
+    shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = "  - {{id: more-{0}, match: {{operation: probe.effect.apply}}, outcome: deny, because: It is more.}}\n"
+    large = SMALL + "".join(rule.format(number) for number in range(40))
+    await in_force(shown, large)
+    monkeypatch.setattr(enacting, "TOLD_BYTES_MAX", 2000)
+    ann = await admin(shown, "ann")
+    answer = await ann.post("/v1/policies", json={"source": SMALL.replace("version: 1", "version: 2")})
+    assert (answer.status_code, "smaller steps" in answer.text) == (400, True), answer.text
+    assert re.search(r"changes \d{3} lines, \d+ bytes; people are shown 2000 at most", answer.text)
     assert await shown.books.approvals(open=True) == []
+    assert (await ann.post("/v1/policies/small/retire")).json()["waits"] is True
+    await shown.work()
+    *_, last, more = (await shown.books.approval(open=True)).card["summary"].split("\n")
+    (count,) = re.findall(r"^(\d+) lines more go: all that follows in small@1 as it was published.$", more)
+    text = large.split("\n")
+    assert last.startswith("-")
+    assert 100 < int(count) < 6 * len(text)
 
 
 # A change of the directory, and whether it takes two people.
