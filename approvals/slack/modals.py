@@ -11,8 +11,9 @@ from uuid import UUID
 from approvals.content import CardState
 from approvals.model import ApprovalKind, CardView, Choice, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX
-from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections, visible
+from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections
 from approvals.slack.cards import BUTTON_WORDS, content_lines, heading, outcome_lines, vote_lines
+from core.legible import embedded, visible
 
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
@@ -46,7 +47,7 @@ def reason(approval_id: UUID, nonce: str, choice: Choice, digest: str = "") -> B
 
 def answer(sentence: str) -> Block:
     """A modal that tells one person the result of their answer. The sentence may name people and groups."""
-    return modal("Counterseal", plain_sections(visible(sentence, edges=False)), close="Close")
+    return modal("Counterseal", plain_sections(embedded(visible(sentence, edges=False))), close="Close")
 
 
 def _decision(kind: ApprovalKind) -> list[Block]:
