@@ -16,7 +16,7 @@ from msgspec import Struct
 from core.bounded_json import UNSTORABLE
 from core.canonical import INTEGER_MAX, Json
 from core.errors import path_text, sentences
-from core.legible import confusing
+from core.legible import confusing, isolated
 
 OPTION_CHARACTERS_MAX = 75
 TEXT_CHARACTERS_MAX = 3000
@@ -236,14 +236,13 @@ def _encoded(text: str) -> int:
     """An upper bound of the encoded length of a text in a submission."""
     coded = _coded(text)
     plain = "".join(character for at, character in enumerate(text) if at not in coded)
-    return len(quote_plus(json.dumps(plain))) + _CODE_BYTES * (
-        len(coded) + (text.count("\n") + 1) * (not text.isascii())
-    )
+    isolations = 0 if isolated(text) == text else text.count("\n") + 1
+    return len(quote_plus(json.dumps(plain))) + _CODE_BYTES * (len(coded) + isolations)
 
 
 def _may_be_cut(option: str) -> bool:
     coded = len(_coded(option))
-    return len(option) - coded + _CODE_CHARACTERS * (coded + (not option.isascii())) > OPTION_CHARACTERS_MAX
+    return len(isolated(option)) - coded + _CODE_CHARACTERS * coded > OPTION_CHARACTERS_MAX
 
 
 def _coded(text: str) -> set[int]:
