@@ -111,6 +111,7 @@ def _plain(value: Json, where: str, depth: int) -> None:
             raise InputError(
                 "stands where nothing that people can press may stand", where=f"{where}.{name}", remedy=_REMEDY
             )
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, item in inner:
-        _plain(item, f"{where}[{name}]" if isinstance(name, int) else f"{where}.{name}", depth + 1)
+        for name, item in value.items():
+            _plain(item, f"{where}.{name}", depth + 1)
+    for number, item in enumerate(value) if isinstance(value, list) else ():
+        _plain(item, f"{where}[{number}]", depth + 1)
