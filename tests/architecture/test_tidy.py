@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 LONGEST_FUNCTION = 50
-LONGEST_MODULE = 300
+LONGEST_MODULE = 400
 UNFINISHED = re.compile(r"\b(TODO|FIXME|NotImplementedError)\b")
 
 # Packages whose decisions must not depend on this machine's clock: time comes from the database.
