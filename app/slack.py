@@ -8,9 +8,10 @@ from uuid import UUID
 from app.faces import Faces
 from app.refusals import StrangerLog
 from app.shown import may_see_all
+from approvals import seen
 from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
-from approvals.ports import Person
-from approvals.quorum import RefusalCode
+from approvals.ports import MessageRef, Person
+from approvals.quorum import NotCounted, RefusalCode
 from approvals.slack.handlers import Answer
 from approvals.slack.payloads import Click, Clicker, Submission, TaskClick, TaskSubmission
 from approvals.slack.workspace import SENTENCES, StrangerCode
@@ -48,7 +49,16 @@ class Interactions:
 
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:
         """Record a refused attempt; return the sentence for the person. If Slack did not answer, record nothing."""
-        if code is not StrangerCode.UNAVAILABLE:
+        await self._record(code, asked, told=code is not StrangerCode.UNAVAILABLE)
+        if code is StrangerCode.UNLINKED:
+            # Slack shows a backtick in plain text as a code.
+            who = f"Ask an administrator to add 'slack: {asked.clicker.user}' to your entry in it."
+            return f"You are not in the directory, so nothing was counted. {who}"
+        return SENTENCES[code]
+
+    async def _record(self, code: str, asked: Asked, *, told: bool = True) -> None:
+        """Count a refused attempt, and record it if it is to be ``told``."""
+        if told:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
             if isinstance(asked, Click | Submission):
                 kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)
@@ -57,11 +67,15 @@ class Interactions:
             actor = Actor("slack_user", f"{asked.clicker.team}:{asked.clicker.user}")
             await self._strangers.note(self._tenant, kind, actor, data)
         self._faces.metrics.vote(VoteChannel.SLACK, code)
-        if code is StrangerCode.UNLINKED:
-            # Slack shows a backtick in plain text as a code.
-            who = f"Ask an administrator to add 'slack: {asked.clicker.user}' to your entry in it."
-            return f"You are not in the directory, so nothing was counted. {who}"
-        return SENTENCES[code]
+
+    async def _false(self, refused: NotCounted, asked: Asked) -> Answer:
+        """The answer to a click or a window that proves nothing: recorded, and told below a click to its person."""
+        await self._record(refused.code, asked)
+        if isinstance(asked, Click):
+            await self.note(asked, refused.sentence)
+        elif isinstance(asked, TaskClick):
+            await self.note_task(asked, refused.sentence)
+        return Answer(False, refused.sentence, noted=isinstance(asked, Click | TaskClick) and bool(asked.channel))
 
     async def vote(self, click: Click) -> Answer:
         """Take a vote. The vote's transaction also orders the answer to the person, through the outbox.
@@ -77,7 +91,7 @@ class Interactions:
                 await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
             return Answer(False, sentence)
         try:
-            return await self._count(click, person, "actions[0].action_id", to=to)
+            return await self._count(click, person, "actions[0].action_id", to=to, place=click.place)
         except NotFoundError:
             raise _not_ours() from None
 
@@ -88,16 +102,35 @@ class Interactions:
         person = await self._person(submission.clicker)
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, submission))
+        if not submission.digest:
+            return await self._false(seen.WINDOW, submission)
         return await self._count(submission, person, "view", submission.reason)
 
-    async def review(self, asked: Click | Submission) -> CardView | Answer:
-        """The whole card for a person of the directory. A card with sensitive values needs one of the asked groups."""
+    async def _look(self, asked: Click | Submission) -> tuple[Person, CardView] | Answer:
+        """The card for a person of the directory who has clicked on it, or has a window about it."""
         if not await self._is_own(asked.approval_id):
             return Answer(False, _GONE)
         person = await self._person(asked.clicker)
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, asked))
-        view = await self._faces.voting.view(self._tenant, asked.approval_id)
+        view, own = await self._faces.voting.look(self._tenant, asked.approval_id)
+        if isinstance(asked, Click):
+            false = seen.elsewhere(own, asked.place)
+        else:
+            false = None if asked.digest == view.digest else seen.WINDOW
+        return (person, view) if false is None else await self._false(false, asked)
+
+    async def ask(self, click: Click) -> str | Answer:
+        """The digest of the action that the clicked card asks about: its window is bound to it."""
+        found = await self._look(click)
+        return found if isinstance(found, Answer) else found[1].digest
+
+    async def review(self, asked: Click | Submission) -> CardView | Answer:
+        """The whole card for a person of the directory. A card with sensitive values needs one of the asked groups."""
+        found = await self._look(asked)
+        if isinstance(found, Answer):
+            return found
+        person, view = found
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
             return view
         asks = ", ".join(sorted(item.group.group for item in view.progress)) or "nobody"
@@ -110,13 +143,21 @@ class Interactions:
             await self._faces.voting.note(self._tenant, click.approval_id, to, sentence)
 
     async def _count(
-        self, asked: Click | Submission, person: Person, where: str, reason: str = "", to: AnswerTo | None = None
+        self,
+        asked: Click | Submission,
+        person: Person,
+        where: str,
+        reason: str = "",
+        to: AnswerTo | None = None,
+        place: MessageRef | None = None,
     ) -> Answer:
         if asked.choice is None:
             raise InputError("is no answer", where=where)
         who = principal(Kind.PERSON, person.id)
         said = (self._tenant, asked.approval_id, who, asked.choice, reason, VoteChannel.SLACK)
-        answer = await self._faces.voting.vote(VoteRequest(*said, nonce=asked.nonce, answer_to=to))
+        shown = None if isinstance(asked, Click) else asked.digest
+        request = VoteRequest(*said, nonce=asked.nonce, digest=shown, answer_to=to, place=place)
+        answer = await self._faces.voting.vote(request)
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)
 
@@ -141,6 +182,12 @@ class Interactions:
             return Answer(False, _NO_TASK)
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, asked))
+        if isinstance(asked, TaskClick):
+            false = seen.elsewhere(found.message, asked.place, task=True)
+        else:
+            false = None if asked.digest == found.view.digest else seen.WINDOW
+        if false is not None:
+            return await self._false(false, asked)
         group = found.view.group
         if isinstance(asked, TaskSubmission) or group in (found.groups or ()):
             return found.view

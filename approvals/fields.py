@@ -16,6 +16,7 @@ from msgspec import Struct
 from core.bounded_json import UNSTORABLE
 from core.canonical import INTEGER_MAX, Json
 from core.errors import path_text, sentences
+from core.legible import confusing, isolated
 
 OPTION_CHARACTERS_MAX = 75
 TEXT_CHARACTERS_MAX = 3000
@@ -233,12 +234,25 @@ def weight_of(form: Mapping[str, Any]) -> int:
 
 def _encoded(text: str) -> int:
     """An upper bound of the encoded length of a text in a submission."""
-    plain = "".join(character for character in text if not _is_coded(character))
-    return len(quote_plus(json.dumps(plain))) + _CODE_BYTES * (len(text) - len(plain))
+    coded = _coded(text)
+    plain = "".join(character for at, character in enumerate(text) if at not in coded)
+    isolations = 0 if isolated(text) == text else text.count("\n") + 1
+    return len(quote_plus(json.dumps(plain))) + _CODE_BYTES * (len(coded) + isolations)
 
 
 def _may_be_cut(option: str) -> bool:
-    return sum(_CODE_CHARACTERS if _is_coded(character) else 1 for character in option) > OPTION_CHARACTERS_MAX
+    coded = len(_coded(option))
+    return len(isolated(option)) - coded + _CODE_CHARACTERS * coded > OPTION_CHARACTERS_MAX
+
+
+def _coded(text: str) -> set[int]:
+    """The places of characters that a face may show as codes: in the whole text, and in its lines by themselves."""
+    found = {at for at, character in enumerate(text) if _is_coded(character)} | set(confusing(text))
+    start = 0
+    for line in text.split("\n"):
+        found |= {start + at for at in confusing(line)}
+        start += len(line) + 1
+    return found
 
 
 def _is_coded(character: str) -> bool:

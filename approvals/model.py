@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
-from core.canonical import JsonObject
+from core.canonical import JsonObject, digest
 from core.identity import Contributor, Standing
 from core.machine import Machine
 from core.terms import GroupQuorum, Terms
@@ -153,6 +153,7 @@ class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
     ``late`` is the outcome told by a worker that had lost its lease; ``paused`` names pauses that hold the action back.
+    ``digest`` is the action's: windows that ask about it are bound to it.
     """
 
     approval_id: UUID
@@ -167,6 +168,7 @@ class CardView(Struct, frozen=True):
     link: str = ""
     late: str = ""
     paused: str = ""
+    digest: str = ""
 
 
 class TaskState(StrEnum):
@@ -200,6 +202,12 @@ class TaskView(Struct, frozen=True):
     due_at: str
     completed_by: str
     link: str
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is asked: the texts and the form that a person fills in."""
+        asked: JsonObject = {"title": self.title, "description": self.description, "form": self.form}
+        return digest({**asked, "task": str(self.task_id), "group": self.group})
 
 
 class TaskAnswer(Struct, frozen=True):

@@ -60,6 +60,8 @@ class RefusalCode(StrEnum):
     REASON_MISSING = "reason_missing"
     REASON_TOO_LONG = "reason_too_long"
     ALREADY_COUNTED = "already_counted"
+    FALSE_CARD = "false_card"
+    FALSE_WINDOW = "false_window"
 
 
 class Counted(Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from connectors import display
 from connectors.canonical import canonical
 from connectors.operation import Operation
 from connectors.tables import HANDLERS, faults_of
@@ -29,6 +30,11 @@ def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tupl
         canonical(operation.handler, operation.params)
     except InputError as error:
         yield "params", f"{error.where}: {error.message}.", error.remedy
+    if operation.connector == "slack":
+        try:
+            display.check(operation.params, where="params")
+        except InputError as error:
+            yield "params", f"{error.where} {error.message}.", error.remedy
     known = [one for one in packaged if one.connector == operation.connector]
     same = [one for one in known if one.handler == operation.handler]
     if not same:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from connectors import display
 from connectors.canonical import canonical
 from connectors.masking import hidden, shown
 from connectors.operation import Operation, Paths, text_parts
@@ -43,6 +44,8 @@ def _check(operation: Operation, values: JsonObject) -> None:
         raise InputError(f"is not JSON: {error}", where="input") from None
     if not fits:
         raise misfit(operation.input_validator, values, where="input")
+    if operation.connector == "slack":
+        display.check({**values, **operation.params})
 
 
 def kept_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:

@@ -17,6 +17,7 @@ from uuid import UUID
 import typer
 
 from core.errors import CountersealError
+from core.legible import code_of, confusing, isolated
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Row = TypeVar("Row")
@@ -184,8 +185,16 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from outside, with escapes for characters that could control a terminal or reverse the writing direction."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    """Text from outside, with escapes for characters that could control a terminal or reverse the writing direction.
+
+    Letters that are disguised as others are codes, as on cards, and a value written from right to left is isolated.
+    """
+    disguised = confusing(text)
+    shown = (
+        code_of(char) if at in disguised else char if char.isprintable() else ascii(char)[1:-1]
+        for at, char in enumerate(text)
+    )
+    return isolated("".join(shown))
 
 
 def _plain(value: object) -> object:

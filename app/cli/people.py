@@ -89,10 +89,13 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
         "masked",
     )
     fields = {**heads, **{name: shown[name] for name in names}, "run": shown["run_id"], "step": shown["step"]}
-    if fields["summary"] == fields["title"]:
+    lines = fields["summary"].split("\n")
+    if fields["summary"] == fields["title"] or len(lines) > 1:
         del fields["summary"]
     fields |= proposed_by(card.get("agent"))
     print_fields({name: value for name, value in fields.items() if value not in ("", None)})
+    for line in lines if len(lines) > 1 else ():
+        typer.echo(f"  {printable(line)}")
     needed = [
         {"group": item["group"], "votes": f"{len(item['names'])} of {item['of']}", "from": ", ".join(item["names"])}
         for item in shown["progress"]

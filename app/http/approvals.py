@@ -26,6 +26,7 @@ REFUSED: Mapping[RefusalCode, int] = {
     RefusalCode.ALREADY_COUNTED: 200,
     **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
     **dict.fromkeys((RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE), 403),
+    **dict.fromkeys((RefusalCode.FALSE_CARD, RefusalCode.FALSE_WINDOW), 403),
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
 }

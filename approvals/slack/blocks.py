@@ -2,20 +2,20 @@
 
 People can learn one rule: text in monospace came from the request; everything else is ours. Inside a code span Slack
 interprets neither formatting nor emoji, and with ``&<>`` escaped no mention or link either. A character that would end
-the span, or that is invisible, is written as ``⟨U+XXXX⟩``. So is ``⟨`` itself, so that the original can always be
-recovered from the shown text. No character is lost when lines become blocks.
+the span, that is invisible or that is disguised as another, is written as ``⟨U+XXXX⟩`` (``core.legible``). A value that
+is written from right to left is isolated. No character is lost when lines become blocks.
 """
 
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import quote_plus
 
 from core.canonical import Json
+from core.legible import bare, isolated, visible
 
 Block: TypeAlias = dict[str, Any]
 
@@ -30,11 +30,6 @@ ECHO_BYTES_MAX = 48 * 1024
 
 JSON_NOTE = "_(JSON)_"
 _SHORT_LINE = 400
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
-# Characters that Unicode calls default-ignorable or that are invisible, and our own delimiters.
-_HIDDEN_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0`⟨")
-_HIDDEN_RANGES = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0000, 0xE0FFF))
-_MARKS_MAX = 3  # more combining marks on one letter would overlay the lines around it
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -108,41 +103,19 @@ def pages(blocks: Sequence[Block]) -> list[list[Block]]:
     return result
 
 
-def visible(text: str, *, edges: bool = True) -> str:
-    """Write invisible and structural characters of ``text`` as codes; with ``edges``, also spaces at either end."""
-    parts = []
-    marks = 0
-    last = len(text) - 1
-    for position, character in enumerate(text):
-        marks = marks + 1 if unicodedata.category(character) == "Mn" else 0
-        at_edge = edges and character == " " and position in (0, last)
-        hide = _hidden(character) or marks > _MARKS_MAX or at_edge
-        parts.append(f"⟨U+{ord(character):04X}⟩" if hide else character)
-    return "".join(parts)
-
-
 def shown(text: str, *, edges: bool = True) -> str:
     """Apply ``visible`` to text, and escape it for mrkdwn."""
     return visible(text, edges=edges).translate(_ESCAPES)
 
 
-def _hidden(character: str) -> bool:
-    if character in _HIDDEN_CHARACTERS:
-        return True
-    if character.isascii() and character.isprintable():
-        return False
-    category = unicodedata.category(character)
-    code = ord(character)
-    return (
-        category in _HIDDEN_CATEGORIES
-        or (category == "Zs" and character != " ")
-        or any(low <= code <= high for low, high in _HIDDEN_RANGES)
-    )
+def quoted(text: str, *, edges: bool = True) -> str:
+    """One line of untrusted words as a monospace span, isolated if it is written from right to left."""
+    return f"`{isolated(shown(text, edges=edges))}`"
 
 
 def code(text: str) -> str:
     """Untrusted words as one monospace span; line breaks are shown as ``⟨U+000A⟩``."""
-    return f"`{shown(text)}`" if text else "_empty_"
+    return quoted(text) if text else "_empty_"
 
 
 def literal(value: Json) -> tuple[str, str]:
@@ -175,7 +148,7 @@ def entry(label: str, *texts: str, note: str = "") -> list[str]:
     rows = [f"{label} {note}".strip()]
     for position, text in enumerate(texts):
         rows += [] if position == 0 else ["→"]
-        rows += [f"`{shown(row, edges=note != JSON_NOTE)}`" if row else "` `" for row in text.split("\n")]
+        rows += [quoted(row, edges=note != JSON_NOTE) if row else "` `" for row in text.split("\n")]
     return rows
 
 
@@ -185,13 +158,14 @@ def pieces(line: str, limit: int) -> list[str]:
         return [line]
     if not (line.startswith("`") and line.endswith("`") and line.count("`") == 2):
         raise ValueError("only a line that is quoted as a whole can be longer than a block")
-    body = line[1:-1]
+    body = bare(line[1:-1])
+    room = limit - 4  # two for the span, two for the isolation that each piece needs by itself
     result = []
-    while len(body) > limit - 2:
-        cut = _cut(body, limit - 2)
-        result.append(f"`{body[:cut]}`")
+    while len(body) > room:
+        cut = _cut(body, room)
+        result.append(f"`{isolated(body[:cut])}`")
         body = body[cut:]
-    return [*result, f"`{body}`"]
+    return [*result, f"`{isolated(body)}`"]
 
 
 def _cut(body: str, room: int) -> int:

@@ -136,6 +136,7 @@ def _short_body(view: CardView) -> list[Block]:
         f"Risk *{content.risk}*.",
         *("*Cannot be undone*" for _ in range(not content.reversible)),
         *_if_short("*Request*", content.title),
+        *_more_lines(content.summary),
         *_if_short("*Target*", content.target),
         *_if_short("*System*", content.system),
         *_if_short("*Operation*", content.operation),
@@ -156,6 +157,12 @@ def _if_short(label: str, text: str) -> list[str]:
     if not text:
         return []
     return [f"{label} {code(text)}"] if len(shown(text)) <= _SHORT else [f"{label} is in *Review*"]
+
+
+def _more_lines(summary: str) -> list[str]:
+    """Say how many lines there are, and where, if they are not here."""
+    count = summary.count("\n") + 1
+    return [f"*{count} lines more* that say what changes are in *Review*, all of them."] if count > 1 else []
 
 
 def link_line(link: str) -> list[Block]:

@@ -16,8 +16,9 @@ from msgspec import UNSET
 
 from approvals.fields import FieldKind, FormField, FormProblem
 from approvals.forms import fields_of
-from approvals.slack.blocks import Block, entry, plain, plain_sections, sections, visible
+from approvals.slack.blocks import Block, entry, plain, plain_sections, sections
 from core.canonical import Json, JsonObject
+from core.legible import isolated, visible
 
 # Marks a field that was left empty. Null differs: it is a value that no field accepts.
 _EMPTY = UNSET
@@ -73,28 +74,29 @@ def errors_of(form: Mapping[str, Any], problems: Sequence[FormProblem]) -> dict[
 def cut(text: str, limit: int) -> str:
     """Apply ``visible`` and truncate to ``limit`` characters; an ellipsis marks a truncated text."""
     shown = visible(text, edges=False)
+    limit -= len(isolated(shown)) - len(shown)
     if len(shown) <= limit:
-        return shown
+        return isolated(shown)
     head = shown[: limit - 1]
     escape = head.rfind("⟨")
-    return (head[:escape] if escape > head.rfind("⟩") else head) + "…"
+    return isolated((head[:escape] if escape > head.rfind("⟩") else head) + "…")
 
 
 def _words(text: str) -> str:
     """The author's words with their line breaks; invisible characters become codes."""
-    return "\n".join(visible(line, edges=False) for line in text.split("\n"))
+    return "\n".join(isolated(visible(line, edges=False)) for line in text.split("\n"))
 
 
 def _field_blocks(field: FormField) -> list[Block]:
     hint = _words(field.description)
-    long_options = [option for option in field.options if len(visible(option)) > OPTION_CHARACTERS_MAX]
+    long_options = [option for option in field.options if len(isolated(visible(option))) > OPTION_CHARACTERS_MAX]
     before = [] if len(hint) <= HINT_CHARACTERS_MAX else plain_sections(hint)
     before += sections([line for option in long_options for line in entry("Option", option)])
     block: Block = {
         "type": "input",
         "block_id": field.name,
         "optional": not field.required,
-        "label": plain(visible(field.title, edges=False)),
+        "label": plain(isolated(visible(field.title, edges=False))),
         "element": {"action_id": field.name, **_element(field)},
     }
     if hint and len(hint) <= HINT_CHARACTERS_MAX:

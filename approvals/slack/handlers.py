@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 from slack_bolt.async_app import AsyncAck, AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.error import BoltUnhandledRequestError
@@ -35,6 +36,7 @@ from approvals.slack.payloads import (
     parse_task_submission,
 )
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK, closed_sentence, form_modal
+from approvals.slack.windows import Windows
 from core.canonical import JsonObject
 from core.errors import InputError
 
@@ -44,11 +46,15 @@ _log = logging.getLogger("counterseal.slack")
 
 
 class Answer(Struct, frozen=True):
-    """The result of one person's answer, with a sentence for them. ``about_reason``: their reason was not accepted."""
+    """The result of one person's answer, with a sentence for them. ``about_reason``: their reason was not accepted.
+
+    ``noted``: the sentence is on its way to them already, and no window is to be opened.
+    """
 
     counted: bool
     sentence: str
     about_reason: bool = False
+    noted: bool = False
 
 
 class InteractionService(Protocol):
@@ -62,6 +68,9 @@ class InteractionService(Protocol):
 
     async def review(self, asked: Click | Submission) -> CardView | Answer:
         """The whole card, with sensitive values, for a person who may see it; otherwise an answer that says why not."""
+
+    async def ask(self, click: Click) -> str | Answer:
+        """The digest of the action about which a window may be opened from this click; otherwise why none may."""
 
     async def note(self, click: Click, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""
@@ -105,19 +114,25 @@ def build_bolt(
         ssl_check_enabled=False,
     )
 
+    windows = Windows(signing_secret)
+
     async def on_open(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
-        await _open_task(tasks, client, parse_task_click(body))
+        await _open_task(tasks, windows, client, parse_task_click(body))
         await ack()
 
     async def on_complete(ack: AsyncAck, body: dict[str, Any]) -> None:
-        await ack(**await _complete_task(tasks, parse_task_submission(body)))
+        asked = parse_task_submission(body)
+        known = asked if windows.opened(body["view"], asked.clicker) else replace(asked, digest="")
+        await ack(**await _complete_task(tasks, known))
 
     async def on_click(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
-        await _click(service, client, parse_click(body))
+        await _click(service, windows, client, parse_click(body))
         await ack()
 
     async def on_submission(ack: AsyncAck, body: dict[str, Any]) -> None:
-        await ack(**await _submission(service, parse_submission(body)))
+        asked = parse_submission(body)
+        known = asked if windows.opened(body["view"], asked.clicker) else replace(asked, digest="")
+        await ack(**await _submission(service, windows, known))
 
     # Register tasks first: the patterns for cards match their names too, and Bolt takes the first match.
     bolt.action(OPEN_ACTION)(on_open)
@@ -128,16 +143,21 @@ def build_bolt(
     return bolt
 
 
-async def _click(service: InteractionService, client: AsyncWebClient, click: Click) -> None:
+async def _click(service: InteractionService, windows: Windows, client: AsyncWebClient, click: Click) -> None:
     if click.choice is Choice.APPROVE:
         await service.vote(click)
         return
-    if click.choice is not None:
-        modal = modals.reason(click.approval_id, click.nonce, click.choice)
+    shown = await (service.review(click) if click.choice is None else service.ask(click))
+    if isinstance(shown, Answer):
+        if shown.noted:
+            return
+        modal = modals.answer(shown.sentence)
+    elif isinstance(shown, CardView):
+        modal = modals.review(shown)
     else:
-        shown = await service.review(click)
-        modal = modals.review(shown) if isinstance(shown, CardView) else modals.answer(shown.sentence)
-    if not await _opened(client, click.trigger_id, modal):
+        assert click.choice is not None, "only the button Review gives no answer, and it shows a card"
+        modal = modals.reason(click.approval_id, click.nonce, click.choice, shown)
+    if not await _opened(client, click.trigger_id, windows.marked(modal, click.clicker)):
         await service.note(click, _NOT_OPENED)
 
 
@@ -149,12 +169,13 @@ async def _opened(client: AsyncWebClient, trigger_id: str, modal: dict[str, Any]
     return False
 
 
-async def _submission(service: InteractionService, submission: Submission) -> dict[str, Any]:
+async def _submission(service: InteractionService, windows: Windows, submission: Submission) -> dict[str, Any]:
     """The answer to a modal: the next page, an error at the reason's field, or the service's sentence."""
     if submission.choice is None:
         shown = await service.review(submission)
         if isinstance(shown, CardView):
-            return {"response_action": "update", "view": modals.review(shown, submission.page + 1)}
+            page = windows.marked(modals.review(shown, submission.page + 1), submission.clicker)
+            return {"response_action": "update", "view": page}
         return {"response_action": "update", "view": modals.answer(shown.sentence)}
     answer = await service.submit(submission)
     if answer.about_reason:
@@ -162,21 +183,24 @@ async def _submission(service: InteractionService, submission: Submission) -> di
     return {"response_action": "update", "view": modals.answer(answer.sentence)}
 
 
-async def _open_task(tasks: TaskService, client: AsyncWebClient, click: TaskClick) -> None:
+async def _open_task(tasks: TaskService, windows: Windows, client: AsyncWebClient, click: TaskClick) -> None:
     shown = await tasks.task(click)
     if isinstance(shown, Answer):
+        if shown.noted:
+            return
         modal = modals.answer(shown.sentence)
     else:
         modal = form_modal(shown) if shown.state is TaskState.OPEN else modals.answer(closed_sentence(shown))
-    if not await _opened(client, click.trigger_id, modal):
+    if not await _opened(client, click.trigger_id, windows.marked(modal, click.clicker)):
         await tasks.note_task(click, _NOT_OPENED)
 
 
 async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict[str, Any]:
     """The answer to a submitted form: faults at their fields, or the service's sentence.
 
-    The form is read again, because the modal's own metadata is not trusted. ``complete`` checks right, state and
-    value, in this order, so that a person without the right learns nothing about the form (P-12).
+    The form is read again, and ``task`` refuses what comes from a window that was not opened for this account and form.
+    ``complete`` checks right, state and value, in this order, so that a person without the right learns nothing about
+    the form (P-12).
     """
     shown = await tasks.task(submission)
     if isinstance(shown, Answer):

@@ -9,11 +9,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import CardView, TaskView
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
-from approvals.slack.blocks import plain_sections, shown, visible
+from approvals.slack.blocks import plain_sections, shown
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render, render_short
 from approvals.slack.tasks import render as render_task
 from core.errors import ConfigurationError
+from core.legible import embedded, visible
 
 EVENT_TYPE = "counterseal_approval"
 # Slack's names for a message that it does not take for what is in it.
@@ -145,6 +146,6 @@ def _key_of(message: dict[str, Any]) -> str | None:
 
 def _words(text: str) -> Rendered:
     """Text as a message; the blocks hold all of it."""
-    line = shown(text, edges=False)
+    line = embedded(shown(text, edges=False))
     short = line if len(line) <= 3000 else "A message from Counterseal"
-    return Rendered(short, plain_sections(visible(text, edges=False)), complete=True)
+    return Rendered(short, plain_sections(embedded(visible(text, edges=False))), complete=True)

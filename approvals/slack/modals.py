@@ -11,8 +11,9 @@ from uuid import UUID
 from approvals.content import CardState
 from approvals.model import ApprovalKind, CardView, Choice, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX
-from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections, visible
+from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections
 from approvals.slack.cards import BUTTON_WORDS, content_lines, heading, outcome_lines, vote_lines
+from core.legible import embedded, visible
 
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
@@ -30,23 +31,23 @@ def review(view: CardView, page: int = 0) -> Block:
     blocks = [header(heading(view)), *place, *all_pages[page], *(_decision(view.kind) if last and open_ else [])]
     drawn = modal("Review", blocks, close="Close")
     if not last or open_:
-        metadata = {"a": str(view.approval_id), "n": view.nonce, "p": page, "l": last}
+        metadata = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "p": page, "l": last}
         drawn |= {"callback_id": REVIEW_CALLBACK, "private_metadata": json.dumps(metadata)}
         drawn["submit"] = plain("Send" if last else "Next page")
     return drawn
 
 
-def reason(approval_id: UUID, nonce: str, choice: Choice) -> Block:
-    """A modal that asks for the reason of an answer."""
+def reason(approval_id: UUID, nonce: str, choice: Choice, digest: str = "") -> Block:
+    """A modal that asks for the reason of an answer about the action with this digest."""
     drawn = modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
-    metadata = {"a": str(approval_id), "n": nonce, "c": str(choice)}
+    metadata = {"a": str(approval_id), "n": nonce, "d": digest, "c": str(choice)}
     sent = {"callback_id": REASON_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
     return {**drawn, **sent}
 
 
 def answer(sentence: str) -> Block:
     """A modal that tells one person the result of their answer. The sentence may name people and groups."""
-    return modal("Counterseal", plain_sections(visible(sentence, edges=False)), close="Close")
+    return modal("Counterseal", plain_sections(embedded(visible(sentence, edges=False))), close="Close")
 
 
 def _decision(kind: ApprovalKind) -> list[Block]:

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from approvals.model import Choice
+from approvals.ports import MessageRef
 from approvals.slack.cards import ACTION_IDS, REVIEW
 from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
@@ -21,6 +22,7 @@ from core.errors import InputError
 
 _BUTTONS: Mapping[str, Choice | None] = {REVIEW: None, **{name: choice for choice, name in ACTION_IDS.items()}}
 _ID_CHARACTERS_MAX = 64
+METADATA_BYTES_MAX = 3000
 _VALUE, _METADATA, _VALUES = "actions[0].value", "view.private_metadata", "view.state.values"
 _Members: TypeAlias = Mapping[str, Any]
 
@@ -38,7 +40,10 @@ class Clicker(Struct, frozen=True):
 
 
 class Click(Struct, frozen=True):
-    """A press of one of our buttons. ``choice`` is None for Review; ``channel`` is the card's, "" if unknown."""
+    """A press of one of our buttons. ``choice`` is None for Review; ``channel`` is the message's, "" if unknown.
+
+    ``ts`` is the message's, "" for anything but an ordinary message: such a place is never a question's own.
+    """
 
     choice: Choice | None
     approval_id: UUID
@@ -46,10 +51,19 @@ class Click(Struct, frozen=True):
     clicker: Clicker
     channel: str
     trigger_id: str
+    ts: str = ""
+
+    @property
+    def place(self) -> MessageRef:
+        """The message whose button was pressed."""
+        return MessageRef(self.channel, self.ts)
 
 
 class Submission(Struct, frozen=True):
-    """A submission of one of our modals. ``choice`` is None if it asks for the next page; ``page`` counts from 0."""
+    """A submission of one of our modals. ``choice`` is None if it asks for the next page; ``page`` counts from 0.
+
+    ``digest`` is of the action that the modal showed, "" unless ``Windows`` knows that it was opened for this account.
+    """
 
     approval_id: UUID
     nonce: str
@@ -57,23 +71,34 @@ class Submission(Struct, frozen=True):
     choice: Choice | None
     reason: str
     page: int
+    digest: str = ""
 
 
 class TaskClick(Struct, frozen=True):
-    """One press of *Fill in* on a task's message."""
+    """One press of *Fill in* on a task's message; ``ts`` as of ``Click``."""
 
     task_id: UUID
     clicker: Clicker
     channel: str
     trigger_id: str
+    ts: str = ""
+
+    @property
+    def place(self) -> MessageRef:
+        """The message whose button was pressed."""
+        return MessageRef(self.channel, self.ts)
 
 
 class TaskSubmission(Struct, frozen=True):
-    """A submission of a task's form. ``state`` is the raw ``view.state.values``, for ``forms.values_of``."""
+    """A submission of a task's form. ``state`` is the raw ``view.state.values``, for ``forms.values_of``.
+
+    ``digest`` is of the task that the form belongs to; "" as of ``Submission``.
+    """
 
     task_id: UUID
     clicker: Clicker
     state: Mapping[str, Any]
+    digest: str = ""
 
 
 def parse_click(body: _Members) -> Click:
@@ -86,6 +111,7 @@ def parse_click(body: _Members) -> Click:
         clicker=_clicker(body),
         channel=_optional_id(container, "channel_id", "container"),
         trigger_id=_text(body, "trigger_id", ""),
+        ts=_time_of(container),
     )
 
 
@@ -104,20 +130,21 @@ def parse_submission(body: _Members) -> Submission:
     told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
     reason = "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}")
     approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
-    return Submission(approval_id, nonce, _clicker(body), choice, reason.strip(), page)
+    return Submission(approval_id, nonce, _clicker(body), choice, reason.strip(), page, _digest(metadata))
 
 
 def parse_task_click(body: _Members) -> TaskClick:
     """Parse a ``block_actions`` payload with exactly the button *Fill in*; ``InputError`` names the fault."""
     _, value, container = _pressed(body, (OPEN_ACTION,), "is not the button of a task")
     channel = _optional_id(container, "channel_id", "container")
-    return TaskClick(_uuid(value, "t", _VALUE), _clicker(body), channel, _text(body, "trigger_id", ""))
+    trigger, ts = _text(body, "trigger_id", ""), _time_of(container)
+    return TaskClick(_uuid(value, "t", _VALUE), _clicker(body), channel, trigger, ts)
 
 
 def parse_task_submission(body: _Members) -> TaskSubmission:
     """Parse a ``view_submission`` payload of a task's form, except its fields; ``InputError`` names the fault."""
     _, metadata, values = _sent(body, (TASK_CALLBACK,), "is not the form of a task")
-    return TaskSubmission(_uuid(metadata, "t", _METADATA), _clicker(body), values)
+    return TaskSubmission(_uuid(metadata, "t", _METADATA), _clicker(body), values, _digest(metadata))
 
 
 def _pressed(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, _Members]:
@@ -138,9 +165,22 @@ def _sent(body: _Members, ours: Container[str], otherwise: str) -> tuple[str, Js
     callback = _text(view, "callback_id", "view")
     if callback not in ours:
         raise InputError(otherwise, where="view.callback_id")
-    metadata = parse_object(_text(view, "private_metadata", "view").encode(), bytes_max=3000, where=_METADATA)
+    metadata = parse_object(
+        _text(view, "private_metadata", "view").encode(), bytes_max=METADATA_BYTES_MAX, where=_METADATA
+    )
     state = _object(view, "state", "view") if "state" in view else {"values": {}}
     return callback, metadata, _object(state, "values", "view.state")
+
+
+def _time_of(container: _Members) -> str:
+    """The time of the message that a button is on; "" if it is on no message that stands in a channel for all."""
+    if container.get("type") != "message" or container.get("is_ephemeral") not in (None, False):
+        return ""
+    return _optional_id(container, "message_ts", "container")
+
+
+def _digest(metadata: JsonObject) -> str:
+    return "" if metadata.get("d") is None else _text(metadata, "d", _METADATA)
 
 
 def _clicker(body: _Members) -> Clicker:

@@ -56,13 +56,13 @@ def form_modal(view: TaskView) -> Block:
     title = cut(view.title.strip(), MODAL_TITLE_CHARACTERS_MAX) or "Task"
     return modal(title, [*head, *form], close="Cancel") | {
         "callback_id": TASK_CALLBACK,
-        "private_metadata": button_value(view),
+        "private_metadata": json.dumps({"t": str(view.task_id), "d": view.digest}),
         "submit": plain("Send"),
     }
 
 
 def button_value(view: TaskView) -> str:
-    """The value of the button and of the modal: the task's id. Opaque; grants nothing."""
+    """The value of the button: the task's id. Opaque; grants nothing."""
     return json.dumps({"t": str(view.task_id)}, separators=(",", ":"))
 
 

@@ -19,10 +19,12 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from connectors import display
 from connectors.exchange import public_address, retry_after_seconds
 from connectors.port import Call, Done, Failure, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.readback import ASKED, FOUND, compare, same_message
 from core.canonical import JsonObject
+from core.errors import InputError
 
 _CHANNEL = re.compile(r"[CG][A-Z0-9]{6,}")
 EVENT_TYPE = "counterseal_action"
@@ -62,7 +64,11 @@ class SlackConnector(NothingBefore):
         return public_address(self._settings.base_url)
 
     async def perform(self, call: Call) -> Outcome:
-        """Post the message, once."""
+        """Post the message, once. What people could press is refused here too, whatever an earlier release let pass."""
+        try:
+            display.check(call.input)
+        except InputError as error:
+            return Refused("interactive", str(error))
         names = ("channel", "text", "thread_ts", "blocks")
         arguments: dict[str, Any] = {name: call.input[name] for name in names if name in call.input}
         arguments["metadata"] = {"event_type": EVENT_TYPE, "event_payload": {"key": opaque(call.idempotency_key)}}

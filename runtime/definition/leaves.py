@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.forms import check_form
+from connectors import display
 from connectors.catalog import Catalog
 from connectors.languages import InputLanguages
 from connectors.operation import Kind, Operation
@@ -198,6 +199,7 @@ class LeafCompiler(ABC):
         sees = visible.seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
         of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
+        self._check_literals(operation, inputs, scope)
         common = self._common(entry, signal=durable)
         return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
 
@@ -209,6 +211,13 @@ class LeafCompiler(ABC):
         """The languages of the operation's inputs in the step at this place."""
         found = InputLanguages(operation.input_schema)
         return found if self.authored(path) else Added(found)
+
+    def _check_literals(self, operation: Operation, inputs: Template, scope: StepScope) -> None:
+        """Check the blocks of a message that are known already. All are checked again when they are rendered."""
+        try:
+            display.check(inputs.literals() if operation.connector == "slack" else {}, where="with")
+        except InputError as error:
+            self.problem((*scope.path, "with"), f"{error.where} {error.message}.", error.remedy)
 
     def _check_names(self, operation: Operation, given: Mapping[str, object], scope: StepScope) -> None:
         """Check the names of the inputs. Their values are known only when they are rendered."""

@@ -216,9 +216,11 @@ def _reverse_words(action: Action) -> str:
 def _gate_card(transition: Transition, step: StepRow, summary: str, terms: Terms, marks: frozenset[str]) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
+    # Our own question about a policy goes on with the difference, line by line, which is no title.
+    title, _, more = summary.partition("\n") if view.trigger_type == preflight.OWN_TRIGGER else (summary, "", "")
     return CardContent(
-        title=summary,
-        summary=summary,
+        title=title,
+        summary=more or title,
         target=_reference(transition),
         operation="approve",
         connector="workflow",

@@ -19,6 +19,7 @@ from approvals.model import Approval, ApprovalEvent
 from approvals.quorum import NotCounted, RefusalCode
 from core.canonical import JsonObject
 from core.db import Connection
+from core.errors import InputError
 from core.identity import Directory
 from core.ids import new_id
 from core.terms import GroupQuorum
@@ -26,6 +27,7 @@ from evidence.chain import Actor, EventType
 from policy.load import Policy, Rule
 from policy.sets import Member
 from runtime.definition.catalog import Definitions
+from runtime.definition.difference import HEAD, SAME, canonical_lines, difference
 from runtime.definition.reserved import DECIDE, POLICY_APPROVERS, POLICY_CHANGE, POLICY_CHANGE_SOURCE, TRIGGER
 from runtime.definition.workflow import load_workflow
 from runtime.engine.run import RunView
@@ -36,6 +38,8 @@ from runtime.requests.twofold import approvers
 from runtime.store import audit, documents, runs
 from runtime.store.documents import StoredWorkflow
 
+# The most that the question about a policy says: a run's input and a card take it whole.
+TOLD_BYTES_MAX = 192 * 1024
 # Runs in the transaction of the vote that decides.
 Then: TypeAlias = Callable[[Connection], Awaitable[None]]
 
@@ -195,7 +199,41 @@ def following(
 async def _summary(
     connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, foreseen: Foreseen
 ) -> str:
-    """Say what would change, for the card: versions, digests, the rules by their ids, and what it leads to."""
+    """Say what would change, for the card: versions, digests, the rules by their ids, what it leads to, and below that
+    the difference of the whole document. Nothing is left out: what is too large to be shown is not proposed.
+    """
+    used = (await documents.past_policies(connection, tenant)).used(proposed.name)
+    after = None if proposed.way is Way.RETIRE else proposed.digest
+    lines = difference(
+        await _lines_of(connection, tenant, used.digest if used else None), await _lines_of(connection, tenant, after)
+    )
+    head = await _head(connection, definitions, tenant, proposed, foreseen)
+    told = "\n".join([head, HEAD, *lines] if lines else [head, SAME])
+    if (size := len(told.encode())) <= TOLD_BYTES_MAX:
+        return told
+    if proposed.way is Way.ACTIVATE:
+        raise InputError(
+            f"changes {len(lines)} lines, {size} bytes; people are shown {TOLD_BYTES_MAX} at most.",
+            where=f"{proposed.name}@{proposed.version}",
+            remedy="Make the change in smaller steps, or divide the policy into several.",
+        )
+    fitting = told.encode()[:TOLD_BYTES_MAX].decode(errors="ignore").rpartition("\n")[0]
+    left = len(lines) - (fitting.count("\n") - 1)
+    return (
+        f"{fitting}\n{left} lines more go: all that follows in {proposed.name}@{proposed.version} as it was published."
+    )
+
+
+async def _lines_of(connection: Connection, tenant: str, digest: str | None) -> list[str]:
+    """The canonical lines of a stored policy; none if there is no policy."""
+    stored = None if digest is None else await documents.policy(connection, tenant, digest)
+    return [] if stored is None else canonical_lines(stored[2], f"{stored[0]}@{stored[1]}")
+
+
+async def _head(
+    connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, foreseen: Foreseen
+) -> str:
+    """Name the versions, and say which rules change and what it leads to, in one line."""
     named = f"policy {proposed.name} version {proposed.version} (digest {proposed.digest[:12]})"
     used = (await documents.past_policies(connection, tenant)).used(proposed.name)
     before = None if used is None else await _rules(connection, definitions, tenant, used.digest)

@@ -21,7 +21,7 @@ from runtime.engine.workflow import Workflow
 from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.inheriting import check_children
 from runtime.requests.policies import Published, refuse
-from runtime.requests.twofold import approvers, first_of_two
+from runtime.requests.twofold import first_of_two, same_approvers
 from runtime.requests.unread import unread
 from runtime.store import audit, documents, tenants, unavailable
 from runtime.store.documents import StoredWorkflow
@@ -152,6 +152,8 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
     """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once.
 
+    It takes two of ``POLICY_APPROVERS`` if it changes who that is, or what speaks for one of them: an account, an
+    e-mail, a service account. Otherwise one person could give themselves the second word about a policy.
     People leave, so it is no error if nobody is left who could decide; the warnings say so.
     """
     content = load_directory(text, file)
@@ -159,7 +161,7 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     digest = sha256_hex(text.encode())
     people = Directory.of(digest, content.entries)
     data: JsonObject = {"name": content.directory, "version": content.version, "digest": digest}
-    if approvers(await tenants.directory(connection, tenant)) != approvers(people):
+    if not same_approvers(await tenants.directory(connection, tenant), people):
         events = (EventType.DIRECTORY_PROPOSED, EventType.DIRECTORY_PUBLISHED)
         if await first_of_two(connection, tenant, events, data, actor) is None:
             return Published(content.directory, content.version, digest, False, waits=True)

@@ -18,6 +18,28 @@ def approvers(people: Directory) -> set[str]:
     return {entry.id for entry in people.entries.values() if entry.active and POLICY_APPROVERS in entry.groups}
 
 
+def identities(people: Directory, members: set[str]) -> frozenset[tuple[object, ...]]:
+    """Everything by which somebody acts as one of these persons, and counts as one of the group.
+
+    These are the entries of the persons and of the service accounts that they own, with what each claims; and for every
+    name that is claimed, whose it is: a name that another entry claims too belongs to nobody.
+    """
+    theirs = {entry.id for entry in people.entries.values() if entry.person in members}
+    entries = {
+        (one.id, one.active, one.owner, POLICY_APPROVERS in one.groups)
+        for one in people.entries.values()
+        if one.id in theirs
+    }
+    names = {(claim, owner) for claim, owner in people.claimed.items() if owner in theirs}
+    return frozenset(entries | names)
+
+
+def same_approvers(before: Directory, after: Directory) -> bool:
+    """True if the same persons may change the policy, and nothing speaks for any of them that did not before."""
+    members = approvers(before) | approvers(after)
+    return approvers(before) == approvers(after) and identities(before, members) == identities(after, members)
+
+
 async def member(connection: Connection, tenant: str, actor: Actor) -> str | None:
     """The person of ``POLICY_APPROVERS`` who acts; None if the directory has no such group, so that one person may.
 

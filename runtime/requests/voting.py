@@ -15,8 +15,9 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from approvals import seen
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
-from approvals.ports import Membership
+from approvals.ports import Membership, MessageRef
 from approvals.quorum import NotCounted, RefusalCode, consider
 from approvals.tally import plans
 from core.canonical import JsonObject, check_text
@@ -49,6 +50,7 @@ ASKED_ANEW = (
 _TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
+    RefusalCode.FALSE_CARD,
 })  # fmt: skip
 
 
@@ -62,7 +64,8 @@ class AnswerTo(Struct, frozen=True):
 class VoteRequest(Struct, frozen=True):
     """One person's answer, as a face received it. ``nonce`` and ``digest`` must match if they are given.
 
-    ``person_id`` is a principal, or a name in any kind: the directory says whose it is.
+    ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
+    was clicked, which must be the question's own; None if the face shows the question itself.
     """
 
     tenant_id: str
@@ -74,6 +77,7 @@ class VoteRequest(Struct, frozen=True):
     nonce: str | None = None
     digest: str | None = None
     answer_to: AnswerTo | None = None
+    place: MessageRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +134,14 @@ class Voting(Struct, frozen=True):
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
         """The approval as every face shows it."""
+        return (await self.look(tenant, approval_id))[0]
+
+    async def look(self, tenant: str, approval_id: UUID) -> tuple[CardView, MessageRef | None]:
+        """The approval as every face shows it, and the message that asks it; None if none is recorded."""
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
             end, receipt = await became(connection, self.definitions, stored)
-            return approvals.card_view(stored, receipt, end=end)
+            return approvals.card_view(stored, receipt, end=end), stored.message
 
     async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
         """Order an answer to one person without a vote."""
@@ -156,6 +164,8 @@ async def _judge(
     stored, view = await approvals.read_to_decide(connection, *named, definitions.graphs, lock=lock)
     people = await definitions.directory(connection, request.tenant_id, stored.directory_digest)
     entry = people.entry(request.person_id)
+    if request.place is not None and (false := seen.elsewhere(stored.message, request.place)) is not None:
+        return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), false)
     if slack is None and _slack_groups(stored):
         return stored, entry, None
     judged = consider(

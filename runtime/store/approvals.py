@@ -311,6 +311,7 @@ def card_view(
     return CardView(
         approval_id=approval.id,
         nonce=approval.nonce,
+        digest=approval.action_digest,
         kind=approval.kind,
         content=content,
         state=state,

@@ -43,6 +43,7 @@ from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
 from tests.support.app_stage import PEOPLE, POLICY, WEBHOOK_SECRET
 from tests.support.books import Books
+from tests.support.clicking import honestly
 from tests.support.insides import look_often
 from tests.support.outside import Outside
 from tests.support.people import add_person
@@ -241,9 +242,16 @@ class Installation:
         )
 
     async def slack(
-        self, payload: dict[str, Any] | bytes, *, secret: str = SIGNING_SECRET, at: float | None = None
+        self,
+        payload: dict[str, Any] | bytes,
+        *,
+        secret: str = SIGNING_SECRET,
+        at: float | None = None,
+        honest: bool = True,
     ) -> httpx.Response:
-        """One interaction, signed as Slack signs."""
+        """One interaction, signed as Slack signs. ``honest``: on the question's own message, or in a true window."""
+        if honest and isinstance(payload, dict):
+            payload = await honestly(self.engine, self.books, payload, SIGNING_SECRET)
         body = payload if isinstance(payload, bytes) else f"payload={quote(json.dumps(payload))}".encode()
         timestamp = str(int(time.time() if at is None else at))
         digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()

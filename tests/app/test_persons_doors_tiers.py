@@ -305,6 +305,9 @@ class Row:
     approvers: str = OURS
 
 
+# The bot's other messages, with the same button, and the card's own place in a message that is none.
+FALSE_CARD = {"type": "message", "channel_id": "C0LUNCH", "message_ts": "1.3"}
+ONLY_FOR_ANN = {"type": "message", "channel_id": "C0CARDS", "message_ts": "1.2", "is_ephemeral": True}
 SEPARATED = everywhere("separation_of_duties")
 MACHINE = {"slack": "service_account", "cli": "service_account"}
 ROWS = {
@@ -365,6 +368,14 @@ ROWS = {
     "somebody of a foreign team": Row({"slack": "foreign_workspace"}, claims={"team": {"id": "T0ELSE"}}),
     "while the group cannot be looked up": Row(
         everywhere("group_unresolvable"), happens=slack_is_away, approvers=SLACKS
+    ),
+    "on a false card": Row({"slack": "false_card"}, claims={"container": FALSE_CARD}),
+    "on a false card in the same channel": Row(
+        {"slack": "false_card"}, claims={"container": FALSE_CARD | {"channel_id": "C0CARDS"}}
+    ),
+    "on a message that only one person sees": Row({"slack": "false_card"}, claims={"container": ONLY_FOR_ANN}),
+    "in no message at all": Row(
+        {"slack": "false_card"}, claims={"container": {"type": "view", "channel_id": "C0CARDS"}}
     ),
     "a second vote of one person": Row(everywhere("already_counted"), happens=voted, approvers=TWO),
     "after expiry": Row(everywhere("expired"), happens=expired),

@@ -297,11 +297,11 @@ async def test_a_button_that_is_none_of_ours_is_refused(workspace: Workspace, va
 )
 async def test_whatever_a_form_holds_is_answered_at_its_fields(workspace: Workspace, state: dict[str, Any]) -> None:
     run_id = await workspace.asked()
-    task = await workspace.installation.books.wait(run=run_id)
+    opened = await workspace.open_form()
     sent: dict[str, Any] = workspace.installation.submission(UUID(int=7), "n", "approve", "", user="U0ANA")
     sent["view"] |= {
         "callback_id": "counterseal.task",
-        "private_metadata": json.dumps({"t": str(task.id)}),
+        "private_metadata": opened.body["private_metadata"],
         "state": {"values": state},
     }
     answer = await workspace.installation.slack(sent)

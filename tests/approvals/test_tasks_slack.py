@@ -131,7 +131,7 @@ def test_every_field_has_its_input(task: TaskView, check_blocks: Any) -> None:
     assert [option["text"]["text"] for option in drawn["risk"]["element"]["options"]] == ["low", "high"]
     assert modal["title"]["text"] == "Confirm the beneficial …"[:24]
     assert "*Task* `Confirm the beneficial owner`" in words_in(modal["blocks"])
-    assert json.loads(modal["private_metadata"]) == {"t": str(task.task_id)}
+    assert json.loads(modal["private_metadata"]) == {"t": str(task.task_id), "d": task.digest}
     assert modal["submit"]["text"] == "Send"
 
 
