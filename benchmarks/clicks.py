@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from approvals.ports import MessageRef
+from approvals.ports import MessageRef, Posted
 from benchmarks.children import SLACK_TOKEN, Child, child, environment
 from benchmarks.figures import Figure, Verdict, at_most, median, percentile, plain, spread_of
 from benchmarks.postgres_use import processor_seconds
@@ -78,7 +78,7 @@ async def park(world: World, runs: int) -> list[tuple[str, str]]:
     async with world.engine.connection() as connection:
         cards = [await approvals.read(connection, each) for each in await world.open_approvals()]
         for card in cards:  # a click counts only from the message that is recorded for its question
-            await approvals.shown(connection, card.approval.id, PLACE)
+            await approvals.shown(connection, card.approval.id, Posted(PLACE))
     return [(str(card.approval.id), card.approval.nonce) for card in cards]
 
 

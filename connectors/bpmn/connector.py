@@ -124,7 +124,7 @@ class BpmnConnector(NothingBefore):
             raise TransportError("the BPMN engine answered without a list of external tasks.")
         completions: list[Completion] = []
         for task in map(items, answer):
-            completion = _completion(task)
+            completion = completion_of(task)
             if completion is not None:
                 completions.append(completion)
             elif isinstance(task.get("id"), str):
@@ -275,7 +275,7 @@ def _named(answer: Json, **names: str) -> JsonObject:
     return {ours: found[theirs] for ours, theirs in names.items() if found.get(theirs) is not None}
 
 
-def _completion(task: JsonObject) -> Completion | None:
+def completion_of(task: JsonObject) -> Completion | None:
     """The completion that one external task reports; None if it belongs to no wait.
 
     The business key outranks the variable, because anybody who completes a user task may write the variable.

@@ -183,7 +183,7 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
     steps = list(content.steps)
     newest = len(steps)
     for mutation in mutations:
-        newest, steps = len(steps), _added(steps, read_extension(mutation.source), mutation.gates)
+        newest, steps = len(steps), with_added(steps, read_extension(mutation.source), mutation.gates)
     if len(steps) > STEPS_MAX:
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
     compiler = _Compiler(document, Catalog(operations), newest, len(content.steps))
@@ -220,7 +220,7 @@ class _Compiler(GraphCompiler):
         raise InputError(message, where=path_text(path), remedy=remedy)
 
 
-def _added(steps: list[StepDocument], extension: ExtensionDocument, gates: Sequence[str]) -> list[StepDocument]:
+def with_added(steps: list[StepDocument], extension: ExtensionDocument, gates: Sequence[str]) -> list[StepDocument]:
     """The list with the new steps at its end. Without needs of its own, the first one gets those of what waits for it.
 
     No new step begins before the ``gates`` are behind the run: those who decide there have not seen it.

@@ -227,7 +227,7 @@ async def _summary(
 async def _lines_of(connection: Connection, tenant: str, digest: str | None) -> list[str]:
     """The canonical lines of a stored policy; none if there is no policy."""
     stored = None if digest is None else await documents.policy(connection, tenant, digest)
-    return [] if stored is None else canonical_lines(stored[2], f"{stored[0]}@{stored[1]}")
+    return [] if stored is None else canonical_lines(stored.source, f"{stored.name}@{stored.version}")
 
 
 async def _head(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.access import Role
-from tests.app.conftest import POLICY
+from tests.support.app_stage import POLICY
 from tests.support.people import add_person, fill_groups
 
 STEP = "{id: pay, do: probe.effect.apply, with: {name: pay}}"

@@ -10,7 +10,7 @@ import pytest
 from app.access import Role
 from evidence.chain import Actor
 from runtime.requests import enacting, publishing
-from tests.app.conftest import PEOPLE
+from tests.support.app_stage import PEOPLE
 
 CHANNEL = "C0INC"
 GROUP = PEOPLE + "  policy_approvers: [ann, bob]\n"

@@ -25,7 +25,7 @@ from app.faces import build_faces
 from app.settings import load_settings
 from core.db import ENGINE_ROLE, FACES_ROLE, Database, address
 from core.limits import Limits
-from tests.runtime.conftest import runtime as runtime
+from tests.support.runtime_stage import runtime as runtime
 
 NONE = "no PgBouncer (apt-get install pgbouncer)"
 POLICY = """

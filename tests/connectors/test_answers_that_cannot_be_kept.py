@@ -9,7 +9,7 @@ import pytest
 from starlette.responses import Response
 
 from connectors.bpmn.client import BpmnSettings
-from connectors.bpmn.connector import BpmnConnector, _completion
+from connectors.bpmn.connector import BpmnConnector, completion_of
 from connectors.http.addresses import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Done, InDoubt
@@ -84,7 +84,7 @@ async def test_a_write_of_a_record_is_found_by_its_fields(wire: Any, closing: Ca
 @pytest.mark.parametrize("value", ["{nonsense", "[" * 40 + "]" * 40, '"\\u0000"'])
 def test_a_process_that_has_ended_has_ended(value: str) -> None:
     task: Any = {"id": "1", "businessKey": "k", "variables": {"papers": {"type": "Json", "value": value}}}
-    completion = _completion(task)
+    completion: Any = completion_of(task)
     assert completion is not None
     assert completion.error is None
     told(first_marker(completion.output))

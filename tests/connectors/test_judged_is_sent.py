@@ -291,13 +291,13 @@ def connector_of(name: str, heard: Heard, catalog: Catalog) -> Any:
         case "http":
             return HttpConnector(HttpSettings((AllowedHost("127.0.0.1", heard.port, allow_private=True),)))
         case "servicenow":
-            return ServiceNowConnector(ServiceNowSettings(heard.url, BasicAuth("u", "p")), catalog)
+            return ServiceNowConnector(ServiceNowSettings(heard.url, BasicAuth("u", "p")))
         case "slack":
             return SlackConnector(SlackSettings("xoxb-test", f"{heard.url}/api/"))
         case "model":
             return ModelConnector(ModelSettings(f"{heard.url}/v1", "sk-test"))
         case "bpmn":
-            return BpmnConnector(BpmnSettings(f"{heard.url}/r"), catalog)
+            return BpmnConnector(BpmnSettings(f"{heard.url}/r"))
     raise AssertionError(f"{name} sends nothing")
 
 

@@ -15,8 +15,8 @@ from connectors.servicenow.connector import ServiceNowConnector
 from core.canonical import VALUE_BYTES_MAX, canonical_bytes
 from sandbox.servicenow_access import INTEGRATION_USER
 from sandbox.world import SandboxConfig, World, sandbox_world
-from tests.connectors.test_sql import call, database, declared, outside, sql
 from tests.support.calls import Call
+from tests.support.connectors_sql import call, database, declared, outside, sql
 
 __all__ = ["database", "declared", "outside", "sql"]
 KEY = "0" * 64

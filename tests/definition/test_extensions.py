@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import InputError
-from runtime.definition.workflow import _added, check_past, read_extension
+from runtime.definition.workflow import check_past, read_extension, with_added
 from runtime.engine.gates import gates_ahead
 from runtime.engine.run import Failed, Loop, State
 
@@ -89,7 +89,7 @@ def test_what_is_added_waits_as_what_it_comes_before_and_for_each_gate(
     old: str, new: str, before: str, gates: str, needs: list[Any]
 ) -> None:
     added = extension(*before.split()).model_copy(update={"steps": tuple(steps(*new.split()))})
-    made = _added(steps(*old.split()), added, gates.split())
+    made = with_added(steps(*old.split()), added, gates.split())
     assert [step.id or "-" for step in made] == [one.partition("<")[0] for one in f"{old} {new}".split()]
     assert [step.needs for step in made] == needs
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.port import Done, InDoubt, Probe, ProbeVerdict
-from tests.runtime.test_again import ALLOW, approved_by, begun
-from tests.runtime.test_cards_of_actions import card
-from tests.runtime.test_retrying import Evidence
+from tests.support.runtime_again import ALLOW, approved_by, begun
+from tests.support.runtime_cards_of_actions import card
+from tests.support.runtime_retrying import Evidence
 
 STEPS = """
 workflow: w

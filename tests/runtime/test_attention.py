@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from connectors.port import Refused
-from tests.runtime.test_again import approved_by
-from tests.runtime.test_agents import APPROVAL
-from tests.runtime.test_refusals_hold import asked, office, started
 from tests.support.agents import Agents, agent, call, calls, says
+from tests.support.runtime_again import approved_by
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_origins import started
+from tests.support.runtime_refusals_hold import asked
+from tests.support.runtime_voting import office
 
 pytestmark = pytest.mark.req("promise 12")
 

@@ -11,8 +11,8 @@ from connectors.port import NotSent, Refused
 from core.terms import Stopped
 from evidence.chain import Actor
 from runtime.requests import pausing
-from runtime.requests.voting import Voting
 from tests.support.runtime_again import ALLOW, ASKED, PROBED, approved_by, begun
+from tests.support.runtime_cards_of_actions import card
 
 pytestmark = pytest.mark.req("O-3")
 MAIL = "probe.mail.send"
@@ -23,10 +23,6 @@ async def asking(runtime: Any) -> tuple[Any, Any]:
     run_id = await begun(runtime, PROBED, approved_by("leads", 1))
     await runtime.worker().work_off()
     return run_id, await runtime.question()
-
-
-async def card(runtime: Any, question: Any) -> Any:
-    return await Voting(runtime.faces, runtime.definitions).view("acme", question)
 
 
 async def state(runtime: Any, question: Any) -> str:

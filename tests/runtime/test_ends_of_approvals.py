@@ -19,12 +19,12 @@ from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
 from runtime.engine.states import STEP
 from runtime.requests.steering import cancel_run
-from runtime.requests.voting import Voting
 from runtime.store import approvals
-from tests.runtime.test_again import ASKED, DENY, PROBED, STEPS, UPDATED, approved_by, begun
-from tests.runtime.test_agents import APPROVAL
 from tests.support.agents import agent, call, calls, says
 from tests.support.people import leave_group
+from tests.support.runtime_again import ASKED, DENY, PROBED, STEPS, UPDATED, approved_by, begun
+from tests.support.runtime_agents import APPROVAL
+from tests.support.runtime_ends_of_approvals import card
 
 pytestmark = pytest.mark.req("O-3")
 OLGA = Actor("person", "olga")
@@ -56,10 +56,6 @@ rules:
     otherwise: allow
     approvers: [{group: leads}]
 """
-
-
-async def card(runtime: Any, question: Any) -> Any:
-    return await Voting(runtime.faces, runtime.definitions).view("acme", question)
 
 
 async def row_of(runtime: Any, question: Any) -> Any:

@@ -167,9 +167,11 @@ class FaultyDatabase(Database):
             raise Killed
 
     @asynccontextmanager
-    async def transaction(self, tenant: str | None = None) -> AsyncIterator[Connection]:
+    async def transaction(
+        self, tenant: str | None = None, *, patience: float | None = None
+    ) -> AsyncIterator[Connection]:
         torn = self._dies() == "torn"
-        async with super().transaction(tenant) as connection:
+        async with super().transaction(tenant, patience=patience) as connection:
             yield connection
             if torn:
                 raise Killed

@@ -10,9 +10,9 @@ import pytest
 from approvals.model import ApprovalKind
 from evidence.chain import Actor
 from runtime.requests.publishing import publish_directory
-from tests.runtime.test_again import ASKED, PROBED, approved_by, begun
-from tests.runtime.test_ends_of_approvals import card
 from tests.support.people import add_person, deactivate, leave_group, remove_person
+from tests.support.runtime_again import ASKED, PROBED, approved_by, begun
+from tests.support.runtime_ends_of_approvals import card
 
 pytestmark = pytest.mark.req("Q-3")
 

@@ -9,23 +9,14 @@ from uuid import UUID
 import pytest
 
 from evidence.chain import Actor
-from evidence.files import FileBlobStore
-from evidence.signing import FileSigner
-from runtime.keep.bundling import Bundling
-from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending
-from tests.runtime.test_again import approved_by
 from tests.support.people import add_person
+from tests.support.runtime_again import approved_by
+from tests.support.runtime_refusals_hold import PAY, asked, retried
 
 pytestmark = pytest.mark.req("promise 12")
 
-PAY = """
-workflow: pay
-version: 1
-steps:
-  - {id: a, do: probe.effect.apply, with: {name: a, amount: 5}}
-"""
 OTHER = PAY.replace("workflow: pay", "workflow: another").replace("id: a", "id: z")
 WITHIN = "workflow: within\nversion: 1\nsteps:\n  - {id: c, run: pay}\n"
 GATE = """
@@ -64,20 +55,6 @@ async def started(runtime: Any, by: str, ref: str, name: str = "pay", trigger: d
 async def rejected(runtime: Any, who: str = "lea") -> None:
     assert (await runtime.vote(who, "reject")).counted
     await runtime.worker().work_off()
-
-
-async def retried(runtime: Any, folder: Path, run_id: UUID, actor: Actor) -> None:
-    bundling = Bundling(
-        FileBlobStore(folder / "blobs"), FileSigner.load_or_create(folder / "key"), "test", runtime.definitions
-    )
-    await runtime.trouble.drop_messages_except("bundle", "cancel", "shared", "return")
-    await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
-    await runtime.retry(run_id, actor=actor)
-    await runtime.worker().work_off()
-
-
-async def asked(runtime: Any) -> list[Any]:
-    return list(await runtime.books.approvals(open=True))
 
 
 async def test_who_was_refused_asks_nobody_again_by_retrying_twelve_times(runtime: Any, tmp_path: Path) -> None:

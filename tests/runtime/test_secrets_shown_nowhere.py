@@ -171,7 +171,7 @@ class World:
 
 @pytest.fixture
 async def world(runtime: Any, echo: Echo, tmp_path: Path) -> AsyncIterator[World]:
-    from tests.runtime.conftest import OPERATIONS  # the operations of this room
+    from tests.support.runtime_stage import OPERATIONS  # the operations of this room
 
     catalog = load_catalog([Source("probe.yaml", OPERATIONS), Source("shop.yaml", DECLARED)])
     http, model = HttpConnector(HttpSettings((AllowedHost("127.0.0.1", echo.port, allow_private=True),))), Model()
