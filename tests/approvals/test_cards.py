@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from approvals.content import Agent, CardContent, CardState, InputField, RuleReason, Source
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
-from approvals.slack.blocks import code, pieces, shown, visible
+from approvals.slack.blocks import code, pieces, shown
+from core.legible import visible
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
 from core.action import Change, Risk

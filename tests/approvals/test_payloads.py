@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from approvals.content import MASK, CardContent, InputField, Source
 from approvals.model import Choice
-from approvals.slack.blocks import code, literal, shown, visible
+from approvals.slack.blocks import code, literal, shown
+from core.legible import visible
 from approvals.slack.payloads import (
     Click,
     Clicker,

@@ -25,7 +25,8 @@ from approvals.fields import FieldKind, weight_of
 from approvals.forms import FormProblem, check_form, check_value, fields_of
 from approvals.model import TaskAnswer, TaskState, TaskView
 from approvals.ports import Absent, MessageRef, Posted, PostInDoubt
-from approvals.slack.blocks import ECHO_BYTES_MAX, echo_bytes, visible
+from approvals.slack.blocks import ECHO_BYTES_MAX, echo_bytes
+from core.legible import visible
 from approvals.slack.forms import cut, errors_of, input_blocks, values_of
 from approvals.slack.guard import BODY_BYTES_MAX, SlackEndpoint
 from approvals.slack.handlers import Answer, TaskService, build_bolt

@@ -105,7 +105,7 @@ async def test_what_servicenow_is_asked(
 async def test_what_servicenow_answers_is_read_whole(now: Any, make_call: MakeCall, wire: Any) -> None:
     """A reference comes as an object from instances that ignore that it is not wanted."""
     linked = RECORD | {"assigned_to": {"link": "https://x/1", "value": "b" * 32}}
-    again = ({"result": []}, {"result": linked}, {"result": {"priority": "1 - Critical"}})
+    again: Any = ({"result": []}, {"result": linked}, {"result": {"priority": "1 - Critical"}})
     wire.say({"result": linked}, {"result": [linked, "no record"]}, *again)
     read = await now().perform(make_call("servicenow.incident.get", {"sys_id": ID}))
     flat = RECORD | {"assigned_to": "b" * 32}
