@@ -16,8 +16,11 @@ from msgspec import Struct, field
 
 from core.canonical import JsonObject
 from core.errors import ConfigurationError
+from core.identity import UNKNOWN
 
 PROBE_AGAIN_SECONDS = 15.0
+# The writers of an output if the outside system does not tell who wrote what it holds.
+SOMEBODY = (UNKNOWN,)
 _MARGIN_SECONDS = 1.0
 # The code of a refusal because the connector is not configured.
 NOT_CONFIGURED = "not_configured"
@@ -76,13 +79,15 @@ class Done(Struct, frozen=True):
     """The effect happened (or the operation has none), with its result.
 
     ``external_id`` is the target system's own id of the effect, if it has one. ``after`` holds the changed fields as
-    the target reports them afterwards, if it does.
+    the target reports them afterwards, if it does. ``writers`` are the people who last wrote what the output holds, as
+    principals: ``SOMEBODY`` if the system does not tell, () if nobody outside can have written any of it.
     """
 
     output: JsonObject
     external_id: str | None = None
     after: JsonObject | None = None
     usage: Usage | None = None
+    writers: tuple[str, ...] = ()
 
 
 class Refused(Struct, frozen=True):
@@ -215,13 +220,15 @@ class Checkable(Protocol):
 class Completion(Struct, frozen=True):
     """The end of a durable operation's process: exactly one of ``output`` and ``error`` is set.
 
-    ``id`` is the same if the completion is delivered again. ``error`` has ``code`` and ``message``.
+    ``id`` is the same if the completion is delivered again. ``error`` has ``code`` and ``message``. ``writers`` are the
+    people who worked in the process, as for ``Done``.
     """
 
     id: str
     correlation_key: str
     output: JsonObject | None = None
     error: JsonObject | None = None
+    writers: tuple[str, ...] = SOMEBODY
 
 
 @runtime_checkable

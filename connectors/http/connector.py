@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
 from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
-from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SOMEBODY, Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
@@ -141,7 +141,7 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
     }
     if not answer.truncated and "json" in answer.headers.get("content-type", ""):
         output["json"] = _json(answer)
-    return Done(output, answer.headers.get("location"))
+    return Done(output, answer.headers.get("location"), writers=SOMEBODY)
 
 
 def _text(answer: Answer) -> str | None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from connectors.catalog import Catalog
 from connectors.exchange import public_address
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SOMEBODY, Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields, writes_of
 from connectors.servicenow.client import ServiceNowSettings, TableClient
 from core.canonical import Json, JsonObject
+from core.identity import Kind
 
 # The facts about a record that a person or a probe needs besides the fields of the diff.
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments"})
+# The fields that name who created a record, and who changed it last.
+WRITERS = ("sys_created_by", "sys_updated_by")
 QUERY_LIMIT = 100
 VERSION = "sys_mod_count"
 
@@ -46,8 +49,9 @@ class ServiceNowConnector:
         """Get, query or update, as the operation's handler says."""
         operation = self._catalog.get(call.operation)
         if operation.function == "get":
-            record = await self._read(call, set(_names(call.input.get("fields"))))
-            return Done(record) if isinstance(record, dict) else record
+            wanted = _names(call.input.get("fields"))
+            record = await self._read(call, {*wanted, *WRITERS} if wanted else ())
+            return self._told(record, [record], wanted) if isinstance(record, dict) else record
         if operation.function == "query":
             return await self._query(call)
         if operation.function == "update":
@@ -91,19 +95,34 @@ class ServiceNowConnector:
         return await self._client.get(_table(call), sys_id, names, timeout_seconds=call.timeout_seconds)
 
     async def _query(self, call: Call) -> Outcome:
-        limit, offset = call.input.get("limit"), call.input.get("offset")
+        limit, offset, wanted = call.input.get("limit"), call.input.get("offset"), _names(call.input.get("fields"))
         rows = await self._client.query(
             _table(call),
             str(call.input["query"]),
-            _names(call.input.get("fields")),
+            tuple(dict.fromkeys((*wanted, *WRITERS))) if wanted else (),
             limit=limit if isinstance(limit, int) else QUERY_LIMIT,
             offset=offset if isinstance(offset, int) else 0,
             timeout_seconds=call.timeout_seconds,
         )
         if not isinstance(rows, list):
             return rows
-        records: list[Json] = [*rows]
-        return Done({"records": records, "count": len(records)})
+        records: list[Json] = [_only(row, wanted) for row in rows]
+        return self._told({"records": records, "count": len(records)}, rows)
+
+    def _told(self, output: JsonObject, rows: Sequence[JsonObject], wanted: tuple[str, ...] = ()) -> Done:
+        """What was read, with the people who created and last changed these records."""
+        writers = {one for row in rows for one in self._writers(row)}
+        return Done(_only(output, wanted), writers=tuple(sorted(writers)))
+
+    def _writers(self, row: JsonObject) -> Iterator[str]:
+        """The writers of a record as ServiceNow names them.
+
+        A name that an ACL hides, or that is ours, stands for somebody unknown: who had us write is not told there.
+        """
+        for name in WRITERS:
+            told = row.get(name)
+            own = not isinstance(told, str) or not told.strip() or told == self._settings.integration_user
+            yield from SOMEBODY if own else (f"{Kind.SERVICENOW}:{str(told).strip()}",)
 
     async def _update(self, call: Call, operation: Operation) -> Outcome:
         written = writes_of(operation, call.input)
@@ -140,6 +159,11 @@ def _table(call: Call) -> str:
 
 def _names(value: Json) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _only(record: JsonObject, names: tuple[str, ...]) -> JsonObject:
+    """The fields that were asked for; all, if none were named."""
+    return {name: value for name, value in record.items() if name in names} if names else record
 
 
 def _done(record: JsonObject, intended: JsonObject) -> Done:

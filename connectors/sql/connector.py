@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done, Failure, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SOMEBODY, Before, Call, Done, Failure, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields
 from connectors.sql import statements
 from connectors.sql.link import Link, Stopped, values_of
@@ -146,7 +146,8 @@ class SqlConnector:
         text = statements.select(params.table, params.key, params.columns, equal, sorted(given.keys() - {*equal}))
         rows = await connection.fetch(text, orjson.dumps(given).decode(), limit + 1)
         records: list[Json] = [values_of(row[0]) for row in rows[:limit]]
-        return Done({"rows": records, "count": len(records), "truncated": len(rows) > limit})
+        writers = SOMEBODY if records else ()  # unless the declaration names a column that tells (`written_by`)
+        return Done({"rows": records, "count": len(records), "truncated": len(rows) > limit}, writers=writers)
 
     async def _write(
         self, connection: Connection, params: TableParams, operation: Operation, call: Call

@@ -20,10 +20,10 @@ from approvals.model import ApprovalKind
 from approvals.tally import resolved
 from core.action import Action
 from core.canonical import Json
-from core.identity import Contributor, Directory, Kind, Role
+from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown
 from core.terms import Terms, Tier
 from runtime.engine.agent_state import OPERATION
-from runtime.engine.commit import ApprovalRow, StepRow
+from runtime.engine.commit import ApprovalRow, ReceiptRow, StepRow, WaitRow
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.graph import GateNode, Graph
 from runtime.engine.run import Run, State
@@ -73,8 +73,46 @@ def reopened(state: State, kind: str, name: str) -> None:
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
-    """Mark a step with those who shaped the result of the run that it has started."""
+    """Mark a step with those who shaped the result of the run that it has started, or what it has read."""
     _add(state, f"steps.{key}", marks)
+
+
+def kept_by(run: Run, marks: Iterable[str]) -> tuple[str, ...]:
+    """The marks to keep with what leaves this run: those who shaped it there, and the run's requester."""
+    return tuple(sorted({mark(Role.SOURCE_REQUESTER, requester_of(run)), *marks}))
+
+
+def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
+    """The marks that a step gets with what another run or step has left; None if only this run's requester is marked.
+
+    Their place is the step through which it came.
+    """
+    own = (Role.SOURCE_REQUESTER, requester_of(run))
+    parts = [(role, principal) for role, _, principal in map(parted, marks) if (role, principal) != own]
+    return sorted({mark(role, principal, _node(key)) for role, principal in parts}) or None
+
+
+def written_by(key: str, writers: Iterable[str]) -> list[str]:
+    """The marks of the people who last wrote outside what a step has read."""
+    return sorted({mark(Role.OUTSIDE_WRITER, one, _node(key)) for one in writers})
+
+
+def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> tuple[str, ...]:
+    """The marks of everybody who shaped a shared effect, for another step that reuses it. ``wait`` told its end.
+
+    Of an effect whose book tells no marks, everybody counts who has shaped anything in its run.
+    """
+    marks = {*receipt.written, *(() if wait is None else ended_by(wait))}
+    if receipt.shaped is not None:
+        return tuple(sorted({*marks, *receipt.shaped}))
+    if run is None:
+        return tuple(sorted({*marks, mark(Role.SOURCE_REQUESTER, UNKNOWN)}))
+    return kept_by(run, {*marks, *everybody(run.state)})
+
+
+def requester_of(run: Run) -> str:
+    """The run's requester as a principal: the person who was found when the run started, or else the text as sent."""
+    return run.requested_by
 
 
 def added_by(state: State, key: str) -> str:
@@ -98,11 +136,16 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
         return
     whole = {*state.shaped.get(RUN, ())}
     # All marks are found before any is added: no step has seen what the others of its super-step write.
-    made = [(row, said.get(row.key, set()) | _used(state, graph, row) - whole) for row in over]
+    made = [(row, _came(state, said, row.key) | _used(state, graph, row) - whole) for row in over]
     for row, marks in made:
         _add(state, f"steps.{row.key}", marks)
         for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
             _add(state, REFERENCE if name.startswith("$") else f"state.{name}", marks)
+
+
+def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
+    """The marks that came to a step from outside its run's flow: by its wait, or with what it has read."""
+    return {*said.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
 
 
 def forget(state: State, prefix: str) -> None:
@@ -219,7 +262,8 @@ def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory
             entry = directory.entries.get(one.person or "")
             note = "may decide all the same" if role in terms.allow else ""
             note = "nobody whom the directory knows" if one.person is None else note
-            found.append(ShapedBy(entry.name if entry else name, did, note))
+            shown = "Somebody unknown" if is_unknown(name) else name
+            found.append(ShapedBy(entry.name if entry else shown, did, note))
     return tuple(found) if len(found) > 1 or found[0].note else ()
 
 
@@ -232,16 +276,21 @@ def _said(run: Run) -> Mapping[str, set[str]]:
     """By step, the marks of those who ended its wait with a value."""
     found: dict[str, set[str]] = {}
     for wait in run.waits.values():
-        if wait.result is None:
-            continue
-        role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
-        within = wait.result.get("shaped")  # those who shaped the result of a child run
-        marks = {*map(str, within)} if isinstance(within, list) else set[str]()
-        kind, _, name = by.partition(":")
-        if role is not None and name and kind not in _OURS:
-            marks.add(mark(role, by if kind in _KINDS else name, _node(wait.step_key)))
-        found.setdefault(wait.step_key, set()).update(marks)
+        found.setdefault(wait.step_key, set()).update(ended_by(wait))
     return {key: marks for key, marks in found.items() if marks}
+
+
+def ended_by(wait: WaitRow) -> set[str]:
+    """The marks of those who ended a wait with a value, and of those who shaped that value in another run or outside."""
+    if wait.result is None:
+        return set()
+    role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
+    within = wait.result.get("shaped")  # those who shaped the result of a child run, or worked in a process outside
+    marks = {*map(str, within)} if isinstance(within, list) else set[str]()
+    kind, _, name = by.partition(":")
+    if role is not None and name and kind not in _OURS:
+        marks.add(mark(role, by if kind in _KINDS else name, _node(wait.step_key)))
+    return marks
 
 
 def _add(state: State, name: str, marks: Iterable[str]) -> None:

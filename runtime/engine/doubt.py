@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, Choice
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import Probe, ProbeVerdict
+from connectors.port import Done, Probe, ProbeVerdict
 from connectors.proposal import rebuilt_action
 from core.canonical import Json, JsonObject
 from core.terms import Terms
@@ -33,6 +33,7 @@ from runtime.engine.intend import Proposal, denied, intend_again, judge, record_
 from runtime.engine.operators import asked_about
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
+from runtime.engine.reading import read_by
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # A call that has not begun this long after its intent never begins.
@@ -74,14 +75,18 @@ def applied(
     output: Json,
     how: str,
     nonce: Nonce,
+    shaped: list[str] | None = None,
 ) -> None:
-    """Resolve the doubt: the action had happened. The step goes on with what the target reports."""
+    """Resolve the doubt: the action had happened. The step goes on with what the target reports.
+
+    ``shaped`` are the marks of those who wrote that.
+    """
     tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, how, output))
     if operation.kind is Kind.DURABLE:
         # Only its beginning had happened; its end is still to come.
         park_outside(transition, step, operation, nonce)
     else:
-        finish(transition, step, output)
+        finish(transition, step, output, shaped=shaped)
 
 
 def ask_people(
@@ -184,9 +189,9 @@ def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)
-            output = probe.done.output if probe.done else {}
-            how = f"probe: applied. {probe.evidence}"
-            applied(p.transition, p.step, p.operation, receipt, output, how, p.nonce)
+            done = probe.done or Done({})
+            read, how = read_by(p.transition, p.step, p.operation, done), f"probe: applied. {probe.evidence}"
+            applied(p.transition, p.step, p.operation, receipt, done.output, how, p.nonce, read)
             return Over()
         case ProbeVerdict.NOT_APPLIED:
             return _again(p, receipt, f"probe: not applied. {probe.evidence}", absent=True)

@@ -204,6 +204,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
         stored |= _noted(key, call, step, authority)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
+    shared = p.operation.idempotency.scope is not KeyScope.STEP
     intended = ActionIntended(
         receipt=receipt_id,
         action=blind(view.run.run_key, authority.bound),
@@ -212,7 +213,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         decision=str(authority.decision),
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
-        shared=p.operation.idempotency.scope is not KeyScope.STEP,
+        shared=shared,
         directory=view.directory.digest if authority.approval is not None else None,
         key=key,
         digest=authority.bound,
@@ -221,6 +222,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         reversible=action.reversible,
         reverse=action.reverse,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
+        shaped=None if not shared else [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, step))],
     )
     p.transition.tell(intended, step=step.key)
     if of_tenant:

@@ -47,6 +47,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "WaitState": WaitState,
     "datetime": datetime.fromisoformat,
     "tuple[JsonObject, ...]": tuple,
+    "tuple[str, ...]": tuple,
     "timedelta": lambda value: timedelta(seconds=value),
 }
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
+
+from connectors.records.connector import SHAPED
 from core.canonical import Json, JsonObject
 from core.db import Database
 from core.errors import ConsistencyError
+from core.identity import UNKNOWN, Role
+from runtime.engine.contributors import mark
 
 LIMIT_DEFAULT = 100
+_UNTOLD = (mark(Role.SOURCE_REQUESTER, UNKNOWN),)
 
-_GET = "SELECT value, version FROM records WHERE tenant_id = $1 AND collection = $2 AND key = $3"
+_GET = "SELECT value, version, shaped FROM records WHERE tenant_id = $1 AND collection = $2 AND key = $3"
 _QUERY = """
-SELECT key, value, version FROM records WHERE tenant_id = $1 AND collection = $2 AND key > $3
+SELECT key, value, version, shaped FROM records WHERE tenant_id = $1 AND collection = $2 AND key > $3
   AND ($4::jsonb IS NULL OR value @> $4::jsonb)
 ORDER BY key LIMIT $5"""
 
@@ -22,15 +29,24 @@ class RecordRefused(ConsistencyError):
 
 
 async def read(database: Database, tenant: str, function: str, values: JsonObject) -> JsonObject:
-    """The record or the records that ``records:get`` or ``records:query`` asks for."""
+    """The record or the records that ``records:get`` or ``records:query`` asks for.
+
+    Under ``SHAPED``, which the connector takes out again, are the marks of those who shaped them.
+    """
     given: dict[str, Any] = dict(values)
     async with database.transaction(tenant) as connection:
         if function == "get":
             row = await connection.fetchrow(_GET, tenant, given["collection"], given["key"])
-            found = row is not None
-            return {"found": found, "value": row["value"] if row else None, "version": row["version"] if row else None}
+            told: JsonObject = {"found": row is not None, "value": None, "version": None}
+            told |= {} if row is None else {"value": row["value"], "version": row["version"]}
+            return {**told, SHAPED: _shapers([row] if row else [])}
         limit = given.get("limit", LIMIT_DEFAULT)
         named = (tenant, given["collection"], given.get("after", ""), given.get("where"))
         rows = await connection.fetch(_QUERY, *named, limit + 1)
-    shown: list[Json] = [dict(row) for row in rows[:limit]]
-    return {"records": shown, "truncated": len(rows) > limit}
+    shown: list[Json] = [{name: row[name] for name in ("key", "value", "version")} for row in rows[:limit]]
+    return {"records": shown, "truncated": len(rows) > limit, SHAPED: _shapers(rows[:limit])}
+
+
+def _shapers(rows: Sequence[asyncpg.Record]) -> list[Json]:
+    """The marks of everybody who shaped these records. A record of an older release does not tell: it is unknown who."""
+    return [*sorted({text for row in rows for text in (_UNTOLD if row["shaped"] is None else row["shaped"])})]

@@ -225,6 +225,6 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.ActionInDoubt: of_steps.in_doubt,
     e.ActionHeld: of_steps.held,
     e.ActionDoubtResolved: of_steps.doubt_resolved,
-    e.ActionRecalled: None,
+    e.ActionRecalled: of_steps.recalled,
     e.ActionLate: of_steps.late,
 }
