@@ -14,7 +14,19 @@ from msgspec import Struct
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from connectors.port import SOMEBODY, Before, Call, Done, Failure, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import (
+    SOMEBODY,
+    Before,
+    Call,
+    Done,
+    Failure,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Probe,
+    ProbeVerdict,
+    Refused,
+)
 from connectors.proposal import diff_fields
 from connectors.sql import statements
 from connectors.sql.link import Link, Stopped, values_of

@@ -61,7 +61,8 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     shown = commit(view.run.run_key, card_path(approval_id), card)
     people = contributors.people_of(view.run, question.marks, view.directory) if question.marks else ()
     shaped = [one.to_json() for one in people] or None
-    put = asked(str(question.kind), view.run.requested_by, question.terms.to_json(), shaped)
+    requester = contributors.requester_of(view.run)
+    put = asked(str(question.kind), requester, question.terms.to_json(), shaped)
     bound = question.kind is not ApprovalKind.GATE
     transition.tell(
         ApprovalRequested(
@@ -74,7 +75,7 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             digest=question.digest,
             nonce=nonce,
             terms=question.terms.to_json(),
-            requester=view.run.requested_by,
+            requester=requester,
             shown=card,
             proposed=question.action,
             expires=expires,

@@ -125,8 +125,8 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
     """A receipt as it is after the commit. ``shared`` says that other steps and runs may share this effect by its key.
 
     ``action`` is what was intended, so that exactly it can be performed or probed later. ``replaces`` is the failed
-    receipt, maybe of another run, that held the key before. ``shaped`` are the marks of those who shaped the action (for
-    a shared effect; None if its book does not tell), ``written`` of those who wrote outside what its output holds.
+    receipt, maybe of another run, that held the key before. ``shaped`` are the marks of those who shaped a shared
+    effect (None if its book does not tell), ``written`` of those who wrote outside what its output holds.
     """
 
     action: JsonObject

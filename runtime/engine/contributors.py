@@ -20,7 +20,7 @@ from approvals.model import ApprovalKind
 from approvals.tally import resolved
 from core.action import Action
 from core.canonical import Json
-from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown
+from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown, principal
 from core.terms import Terms, Tier
 from runtime.engine.agent_state import OPERATION
 from runtime.engine.commit import ApprovalRow, ReceiptRow, StepRow, WaitRow
@@ -43,15 +43,15 @@ _OURS = ("engine", "run", "connector")
 _KINDS = frozenset(map(str, Kind))
 
 
-def mark(role: Role, principal: str, place: str = "") -> str:
-    """The mark of a part. ``place`` is the id of the step at which somebody had it, "" for none."""
-    return f"{role} {place} {principal}"
+def mark(role: Role, who: str, place: str = "") -> str:
+    """The mark of a part. ``who`` is a principal, ``place`` the id of the step at which they had it, "" for none."""
+    return f"{role} {place} {who}"
 
 
 def parted(marked: str) -> tuple[Role, str, str]:
     """The role, the place and the principal of a mark."""
-    role, place, principal = marked.split(" ", 2)
-    return Role(role), place, principal
+    role, place, who = marked.split(" ", 2)
+    return Role(role), place, who
 
 
 def opened(state: State, marks: Iterable[str]) -> None:
@@ -61,15 +61,15 @@ def opened(state: State, marks: Iterable[str]) -> None:
 
 def added(state: State, steps: Iterable[Json], kind: str, name: str) -> None:
     """Mark steps that were added to the graph with the actor of this kind and name who added them."""
-    principal = f"{kind}:{name}" if kind in _KINDS else name
+    who = f"{kind}:{name}" if kind in _KINDS else name
     for step in steps:
-        _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
+        _add(state, f"added.{step}", [mark(Role.STEP_ADDER, who, str(step))])
 
 
 def reopened(state: State, kind: str, name: str) -> None:
     """Mark the run with the actor who has retried it: everything that comes after is theirs, too."""
-    principal = f"{kind}:{name}" if kind in _KINDS else name
-    _add(state, RUN, [mark(Role.RETRIER, principal)])
+    who = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, RUN, [mark(Role.RETRIER, who)])
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
@@ -88,8 +88,8 @@ def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
     Their place is the step through which it came.
     """
     own = (Role.SOURCE_REQUESTER, requester_of(run))
-    parts = [(role, principal) for role, _, principal in map(parted, marks) if (role, principal) != own]
-    return sorted({mark(role, principal, _node(key)) for role, principal in parts}) or None
+    parts = [(role, who) for role, _, who in map(parted, marks) if (role, who) != own]
+    return sorted({mark(role, who, _node(key)) for role, who in parts}) or None
 
 
 def written_by(key: str, writers: Iterable[str]) -> list[str]:
@@ -112,7 +112,9 @@ def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> t
 
 def requester_of(run: Run) -> str:
     """The run's requester as a principal: the person who was found when the run started, or else the text as sent."""
-    return run.requested_by
+    if run.requester is None or run.requested_by in (run.requester, principal(Kind.PERSON, run.requester)):
+        return run.requested_by
+    return principal(Kind.PERSON, run.requester)
 
 
 def added_by(state: State, key: str) -> str:
@@ -202,10 +204,10 @@ def everybody(state: State) -> frozenset[str]:
 
 def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
     """Everybody with a part, by role and principal, the run's requester first. None of them is resolved yet."""
-    others = sorted({(role, principal) for role, _, principal in map(parted, marks)})
+    others = sorted({(role, who) for role, _, who in map(parted, marks)})
     return (
-        Contributor(Role.REQUESTER, run.requested_by, None),
-        *(Contributor(role, principal, None) for role, principal in others),
+        Contributor(Role.REQUESTER, requester_of(run), None),
+        *(Contributor(role, who, None) for role, who in others),
     )
 
 
@@ -216,13 +218,29 @@ def named(marks: Iterable[str]) -> tuple[str, ...]:
     approvals of the action last.
     """
     shaped = [part for part in map(parted, marks) if part[0] is not Role.RETRIER]
-    return tuple(sorted({f"{role}:{principal}" for role, _, principal in shaped}))
+    return tuple(sorted({f"{role}:{who}" for role, _, who in shaped}))
 
 
 def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:
     """The action with the system that it is sent to, and those who shaped it besides the requester."""
     marks = marks_of(state, graph, key)
     return replace(action, system=system, shaped=named(marks)) if marks or system else action
+
+
+def facts_of(run: Run, directory: Directory, shaped: Iterable[str]) -> tuple[str, ...]:
+    """Everybody who shaped an action as rules know them: ``<role>:<id of the person>``, the requester first.
+
+    ``shaped`` are those besides the requester, by principal (``named``). Whoever the directory does not know is
+    ``<role>:unresolved:<principal>``, which equals no person.
+    """
+    others = (each.partition(":")[::2] for each in shaped)
+    told = [f"{role}:{directory.named(name)}" for role, name in others]
+    return (f"{Role.REQUESTER}:{requester_in(run, directory)}", *dict.fromkeys(told))
+
+
+def requester_in(run: Run, directory: Directory) -> str:
+    """The id of the run's requester: as found when it started, or by this directory; ``unresolved:<text>`` else."""
+    return run.requester or directory.named(run.requested_by)
 
 
 def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
@@ -256,7 +274,7 @@ def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
 def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:
     """Those who shaped something, for its card; none if that is the requester alone, who is known and may not vote."""
     found = []
-    for role, place, name in [(Role.REQUESTER, "", run.requested_by), *sorted(map(parted, marks), key=_by_part)]:
+    for role, place, name in [(Role.REQUESTER, "", requester_of(run)), *sorted(map(parted, marks), key=_by_part)]:
         did = f"{PARTS[role]} ({place})" if place else PARTS[role]
         for one in resolved([Contributor(role, name, None)], directory):
             entry = directory.entries.get(one.person or "")
@@ -268,8 +286,8 @@ def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory
 
 
 def _by_part(part: tuple[Role, str, str]) -> tuple[int, str, str]:
-    role, place, principal = part
-    return [*Role].index(role), place, principal
+    role, place, who = part
+    return [*Role].index(role), place, who
 
 
 def _said(run: Run) -> Mapping[str, set[str]]:
@@ -281,7 +299,7 @@ def _said(run: Run) -> Mapping[str, set[str]]:
 
 
 def ended_by(wait: WaitRow) -> set[str]:
-    """The marks of those who ended a wait with a value, and of those who shaped that value in another run or outside."""
+    """The marks of those who ended a wait with a value, and of whoever shaped it in another run or outside."""
     if wait.result is None:
         return set()
     role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")

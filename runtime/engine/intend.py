@@ -97,15 +97,19 @@ def judge(
     if workflow.operations[action.operation].has_effect and caps and writes >= min(caps):
         sentence = f"This run has made {writes} writes; at most {min(caps)} are allowed."
         return deny("cap:max_writes_per_run", sentence, policy.applying(view.workflow, action.operation).policies)
+    added = contributors.added_by(state, step.key) if state.shaped else ""
     context = FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
         run_id=str(view.run_id),
         run_reference=transition.run.reference,
-        run_requested_by=view.run.requested_by,
+        run_requested_by=contributors.requester_in(view.run, view.directory),
+        run_requested_by_text=view.run.requested_by,
         run_trigger=view.trigger_type,
         run_step=step.key,
-        step_added_by=contributors.added_by(state, step.key) if state.shaped else "",
+        step_added_by=view.directory.named(added) if added else "",
+        step_added_by_text=added,
+        contributors=contributors.facts_of(view.run, view.directory, action.shaped),
         actor_id=f"workflow:{view.workflow}",
         actor_kind="workflow",
         writes_in_run=writes,

@@ -32,7 +32,7 @@ _FACTS = (
     "paused", "reopened", "held_open",
 )  # fmt: skip
 # Facts that few runs have.
-_SELDOM = ("origins", "copied", "refused", "asked", "same")
+_SELDOM = ("origins", "copied", "refused", "asked", "same", "requester", "started_by")
 _ROWS: Mapping[str, tuple[type[Any], str]] = {
     "steps": (StepRow, "key"),
     "waits": (WaitRow, "wait_id"),

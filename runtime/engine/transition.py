@@ -107,8 +107,8 @@ class Transition(Closing):
         except InputError as error:
             self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
             return
-        told = ([*sorted(writes.keys() - {REFERENCE})], usage, output, writes or None, shaped or None)
-        self.tell(e.StepSucceeded(*told), step=step.key)
+        names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
+        self.tell(e.StepSucceeded(names, usage, output, writes or None, shaped or None), step=step.key)
         if step.key.count("/") == 1:
             take_apart(self, step.key, output)
         self.left()

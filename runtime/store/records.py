@@ -48,5 +48,5 @@ async def read(database: Database, tenant: str, function: str, values: JsonObjec
 
 
 def _shapers(rows: Sequence[asyncpg.Record]) -> list[Json]:
-    """The marks of everybody who shaped these records. A record of an older release does not tell: it is unknown who."""
+    """The marks of everybody who shaped these records. One of an older release does not tell them."""
     return [*sorted({text for row in rows for text in (_UNTOLD if row["shaped"] is None else row["shaped"])})]

@@ -10,10 +10,8 @@ from runtime.engine.instructions import OtherRun, StartRun
 from runtime.engine.run import RunView
 from runtime.engine.states import RunState
 from runtime.requests.handing import origins_of, used_within
-from runtime.requests.starting import StartRequest, start_named
+from runtime.requests.starting import OF_RUNS, StartRequest, start_named
 from runtime.store import runs
-
-TRIGGER_TYPE = "workflow"
 
 
 async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
@@ -23,7 +21,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
             request = StartRequest(
                 tenant_id=view.tenant_id,
                 workspace_id=view.workspace_id,
-                trigger_type=TRIGGER_TYPE,
+                trigger_type=OF_RUNS,
                 trigger_ref=f"{view.run_id}:{work.step.key}" + (f"#{work.step.again}" if work.step.again else ""),
                 trigger=work.inputs,
                 requested_by=view.run.requested_by,
@@ -34,6 +32,8 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 shaped=work.shaped,
                 inherited=work.inherited,
                 origins=work.origins,
+                requester=view.run.requester,
+                started_by=view.run.started_by,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work, definitions)

@@ -19,7 +19,9 @@ class RunOpened(Struct, frozen=True):
     ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.contributors``).
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
     of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
-    says for how many seconds the run waits for more when its steps are done.
+    says for how many seconds the run waits for more when its steps are done. ``requester`` is the id of the person whom
+    ``requested_by`` stood for by the directory of that moment; None if it stood for nobody. ``started_by`` is the
+    account that was authenticated when it, or the run that has started it, was started over HTTP.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -36,6 +38,8 @@ class RunOpened(Struct, frozen=True):
     open: int | None = None
     channels: Private[JsonObject | None] = None
     origins: Private[JsonObject | None] = None
+    requester: Private[str | None] = None
+    started_by: Private[str | None] = None
 
 
 class RunStarted(Struct, frozen=True):

@@ -55,6 +55,7 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
 def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
+    run.requester, run.started_by = event.requester, event.started_by
     run.trigger = event.inputs or {}
     contributors.opened(run.state, event.shaped or ())
     run.state.channels.update(event.channels or {})
