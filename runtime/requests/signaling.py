@@ -321,7 +321,9 @@ async def end_wait(
 def _people_worked(workflow: Workflow, wait: WaitRow, actor: Actor, people: Directory) -> bool:
     """True if people work in the process that has ended, and a machine says so: nobody knows then who they were."""
     operation = workflow.operations.get(str((wait.context or {}).get("operation")))
-    if wait.kind is not WaitKind.EXTERNAL or operation is None or operation.side_effects is not SideEffects.HUMAN_PROCESS:
+    if wait.kind is not WaitKind.EXTERNAL or operation is None:
+        return False
+    if operation.side_effects is not SideEffects.HUMAN_PROCESS:
         return False
     entry = people.entry(principal(Kind.PERSON, actor.id)) if actor.kind in TELLERS else None
     return entry is None or entry.standing is not Standing.PERSON
