@@ -143,7 +143,9 @@ class BpmnConnector(NothingBefore):
 
         ``GET /history/task``: https://docs.camunda.org/manual/7.21/reference/rest/history/task/get-task-query/
         """
-        params = {"processInstanceId": str(process), "finished": "true"}
+        if not isinstance(process, str):
+            return SOMEBODY
+        params = {"processInstanceId": process, "finished": "true"}
         rows = await self._client.get("/history/task", params, timeout_seconds=ANSWER_SECONDS)
         told = [items(row).get("assignee") for row in rows] if isinstance(rows, list) else []
         named = {name.strip() for name in told if isinstance(name, str) and name.strip()}
