@@ -4,3 +4,4 @@ ALTER TABLE records ADD COLUMN shaped jsonb;
 -- The person who requested a run, and the account that started it, as they were found when it started.
 ALTER TABLE runs ADD COLUMN requester text;
 ALTER TABLE runs ADD COLUMN started_by text;
+GRANT SELECT (requester, started_by) ON runs TO counterseal_faces;
