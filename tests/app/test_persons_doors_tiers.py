@@ -57,12 +57,12 @@ SAID = f"""
 """
 HEAD = "version: 2\nreference: ${{ trigger.number }}\nsteps:\n"
 FORM = "{type: object, properties: {x: {type: string}}}"
+KEPT = "  - {id: kept, do: records.put, with: {collection: c, key: k, value: {tier: '${{ trigger.tier }}'}}}\n"
 OTHERS = (
     f"workflow: filled\n{HEAD}  - {{id: said, task: {{title: T, form: {FORM}, assign: {{group: leads}}}}}}{SAID}",
     f"workflow: heard\n{HEAD}  - {{id: said, wait: {{signal: said, correlate: '${{{{ trigger.number }}}}'}}}}{SAID}",
     f"workflow: grown\n{HEAD}  - {{id: said, wait: {{signal: never, correlate: '${{{{ trigger.number }}}}'}}}}\n",
-    f"workflow: keeps\n{HEAD}"
-    "  - {id: kept, do: records.put, with: {collection: c, key: k, value: {tier: '${{ trigger.tier }}'}}}\n",
+    f"workflow: keeps\n{HEAD}{KEPT}",
     f"workflow: reads\n{HEAD}  - {{id: got, do: records.get, with: {{collection: c, key: k}}}}\n"
     + DANGER.join(("  - ", "\n")).replace("trigger.tier", "steps.got.output.value.tier"),
     f"workflow: files\n{HEAD}  - {{id: filed, do: probe.ticket.file, with: {{name: '${{{{ trigger.tier }}}}'}}}}\n",

@@ -57,7 +57,7 @@ def now(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> Callable[
         (
             "servicenow.incident.get",
             {"sys_id": ID, "fields": ["number", "assigned_to"]},
-            ("GET", ONE, RAW | {"sysparm_fields": "assigned_to,number"}, ""),
+            ("GET", ONE, RAW | {"sysparm_fields": "assigned_to,number,sys_created_by,sys_updated_by"}, ""),
         ),
         (
             "servicenow.incident.query",
