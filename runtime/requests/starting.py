@@ -143,19 +143,21 @@ async def _told(at: Connection | Database, workflow: Workflow, tenant: str, star
 
 
 async def start_run(
-    connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest
+    connection: Connection, workflow: Workflow, request: StartRequest, definitions: Definitions | None = None
 ) -> Started:
-    """Start a run of this very version, or find the one that its trigger has started."""
+    """Start a run of this very version, or find the one that its trigger has started.
+
+    ``definitions`` remember the tenant's people; without them, the directory is read.
+    """
     async with within(connection, request.tenant_id):
         return (await _opened(connection, definitions, workflow, request))[0]
 
 
 async def _opened(
-    connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest
+    connection: Connection, definitions: Definitions | None, workflow: Workflow, request: StartRequest
 ) -> tuple[Started, DatabaseClock]:
     asked = time.monotonic()
-    now, directory = await tenants.directory_now(connection, request.tenant_id)
-    people = await definitions.directory(connection, request.tenant_id, directory)
+    now, people = await _people_now(connection, definitions, request.tenant_id)
     opened = await _open(connection, workflow, request, now, people, pinned=True)
     if opened is not None:
         return opened
@@ -254,8 +256,18 @@ def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timed
     return moment - now
 
 
+async def _people_now(
+    connection: Connection, definitions: Definitions | None, tenant: str
+) -> tuple[datetime, Directory]:
+    """The database's time, and the tenant's people then."""
+    now, digest = await tenants.directory_now(connection, tenant)
+    if definitions is None:
+        return now, await tenants.directory(connection, tenant)
+    return now, await definitions.directory(connection, tenant, digest)
+
+
 async def _known(
-    connection: Connection, definitions: Definitions, workflow: str, request: StartRequest
+    connection: Connection, definitions: Definitions | None, workflow: str, request: StartRequest
 ) -> Started | None:
     """The run that this trigger has started. ``ConsistencyError`` if it was somebody else's: a key is its caller's."""
     named = (request.tenant_id, workflow, request.trigger_type, request.trigger_ref)
@@ -263,8 +275,7 @@ async def _known(
     if found is None:
         return None
     if request.trigger_type not in _UNKEYED:
-        _, directory = await tenants.directory_now(connection, request.tenant_id)
-        people = await definitions.directory(connection, request.tenant_id, directory)
+        _, people = await _people_now(connection, definitions, request.tenant_id)
         theirs, mine = found["requester"] or people.resolve(found["requested_by"]), requester_of(request, people)
         if theirs != mine or (theirs is None and found["requested_by"] != request.requested_by):
             words = "Somebody else has started a run of this workflow with this idempotency key."
