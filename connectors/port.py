@@ -21,6 +21,8 @@ from core.identity import UNKNOWN
 PROBE_AGAIN_SECONDS = 15.0
 # The writers of an output if the outside system does not tell who wrote what it holds.
 SOMEBODY = (UNKNOWN,)
+# The member of what is read of records with the marks of those who shaped them. The step's output does not have it.
+SHAPED = "$shaped"
 _MARGIN_SECONDS = 1.0
 # The code of a refusal because the connector is not configured.
 NOT_CONFIGURED = "not_configured"

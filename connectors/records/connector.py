@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from connectors.port import Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SHAPED, Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.canonical import JsonObject
 from core.errors import TransportError
 
 # Reads records: (tenant, function of the handler, input) -> output, with the marks of those who shaped them.
 Read: TypeAlias = Callable[[str, str, JsonObject], Awaitable[JsonObject]]
-# The member with these marks. It is no part of the output that the step gets.
-SHAPED = "$shaped"
 
 
 class RecordsConnector(NothingBefore):

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from connectors.records.connector import SHAPED
+from connectors.port import SHAPED
 from core.canonical import Json, JsonObject
 from core.db import Database
 from core.errors import ConsistencyError
