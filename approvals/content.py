@@ -45,6 +45,8 @@ PARTS = {
     Role.BEARER: "had the token that was used",
     Role.AGENT_OWNER: "had charge of the agent",
     Role.RETRIER: "went on with the failed run",
+    Role.SOURCE_REQUESTER: "requested the run that this comes from",
+    Role.OUTSIDE_WRITER: "edited outside what this reads",
 }
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache, cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from jsonschema_rs import Draft202012Validator, ValidationError
 from pydantic import (
@@ -73,9 +73,10 @@ class Operation(Part):
     """One operation, as declared. Its handler (``servicenow:update``) starts with the connector.
 
     Its name does too, unless ``connector`` is declared. ``params`` are fixed inputs that no workflow can change.
+    ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``).
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"owner", "params", "on_timeout"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"owner", "params", "on_timeout", "written_by"})
     name: str = Field(pattern=NAME_PATTERN)
     owner: str | None = Field(default=None, alias="connector", pattern=r"^[a-z][a-z0-9_]*$")
     description: str = ""
@@ -96,6 +97,7 @@ class Operation(Part):
     diff: Diff | None = None
     params: JsonDocument = Field(default_factory=dict)
     on_timeout: TimedOut | None = None
+    written_by: tuple[Annotated[str, Field(pattern=r"^(/[^/]+)+$", max_length=300)], ...] | None = None
 
     @cached_property
     def connector(self) -> str:

@@ -17,8 +17,13 @@ from msgspec import Struct, field
 from connectors.operation import Operation
 from core.canonical import JsonObject
 from core.errors import ConfigurationError, ConsistencyError
+from core.identity import UNKNOWN
 
 PROBE_AGAIN_SECONDS = 15.0
+# The writers of an output if the outside system does not tell who wrote what it holds.
+SOMEBODY = (UNKNOWN,)
+# The member of what is read of records with the marks of those who shaped them. The step's output does not have it.
+SHAPED = "$shaped"
 _MARGIN_SECONDS = 1.0
 # The code of a refusal because the connector is not configured.
 NOT_CONFIGURED = "not_configured"
@@ -89,6 +94,8 @@ class Done(Struct, frozen=True):
     ``external_id`` is the target system's own id of the effect, if it has one. ``after`` holds the changed fields as
     the target reports them afterwards, if it does. ``altered`` holds each field that reads back otherwise than it was
     asked for, with ``asked`` and ``found``: the effect happened, and the step fails.
+    the target reports them afterwards, if it does. ``writers`` are the people who last wrote what the output holds, as
+    principals: ``SOMEBODY`` if the system does not tell, () if nobody outside can have written any of it.
     """
 
     output: JsonObject
@@ -96,6 +103,7 @@ class Done(Struct, frozen=True):
     after: JsonObject | None = None
     usage: Usage | None = None
     altered: JsonObject = field(default_factory=dict)
+    writers: tuple[str, ...] = ()
 
 
 class Refused(Struct, frozen=True):
@@ -228,13 +236,15 @@ class Checkable(Protocol):
 class Completion(Struct, frozen=True):
     """The end of a durable operation's process: exactly one of ``output`` and ``error`` is set.
 
-    ``id`` is the same if the completion is delivered again. ``error`` has ``code`` and ``message``.
+    ``id`` is the same if the completion is delivered again. ``error`` has ``code`` and ``message``. ``writers`` are the
+    people who worked in the process, as for ``Done``.
     """
 
     id: str
     correlation_key: str
     output: JsonObject | None = None
     error: JsonObject | None = None
+    writers: tuple[str, ...] = SOMEBODY
 
 
 @runtime_checkable

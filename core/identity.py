@@ -139,12 +139,16 @@ class Directory(Struct, frozen=True):
         people = self.people(text)
         return next(iter(people)) if len(people) == 1 else None
 
+    def named(self, text: str) -> str:
+        """The person whom the text stands for, as facts name them: their id, or ``unresolved:<text>``."""
+        return self.resolve(text) or unresolved(text)
+
     def people(self, text: str) -> frozenset[str]:
         """The ids of all persons whom the text may mean: more than one if a name without a kind is ambiguous."""
         return frozenset(self.entries[entry_id].person for entry_id in self._entries([text]))
 
     def _entries(self, texts: Iterable[str]) -> set[str]:
-        every = (self.claimed.get(reading) for text in texts for reading in readings(text))
+        every = (self.claimed.get(reading) for text in texts if not is_unknown(text) for reading in readings(text))
         return {found for found in every if found is not None}
 
 
@@ -170,6 +174,25 @@ class Role(StrEnum):
     BEARER = "token_owner"
     AGENT_OWNER = "agent_owner"
     RETRIER = "retrier"
+    SOURCE_REQUESTER = "source_requester"
+    OUTSIDE_WRITER = "outside_writer"
+
+
+# The principal of somebody outside of whom nothing is known but that they are. No directory has an entry for them.
+UNKNOWN = "unknown"
+
+
+def is_unknown(principal: str) -> bool:
+    """True if the principal only says that there was somebody."""
+    return _plain(principal).casefold() == UNKNOWN
+
+
+UNRESOLVED = "unresolved:"
+
+
+def unresolved(text: str) -> str:
+    """The name of somebody whom the directory does not know, as facts tell it: it is no id of a person."""
+    return text if text.startswith(UNRESOLVED) else f"{UNRESOLVED}{text}"
 
 
 class Contributor(Struct, frozen=True):

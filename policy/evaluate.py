@@ -94,6 +94,8 @@ def build_facts(
     """The facts of one action, by their dotted names, as plain JSON values. ``traced`` are the facts about origins."""
     before = action.before
     added = EXTENSION if context.step_added_by else PUBLISHED
+    text = context.run_requested_by_text or context.run_requested_by
+    texts = (f"{Role.REQUESTER}:{text}", *action.shaped)
     facts: dict[str, object] = {
         "action.operation": action.operation,
         "action.connector": action.connector or action.operation.partition(".")[0],
@@ -108,16 +110,19 @@ def build_facts(
         ],
         "action.present": list(action.fields),
         "action.system": action.system,
-        "action.contributors": [f"{Role.REQUESTER}:{context.run_requested_by}", *action.shaped],
+        "action.contributors": [*(context.contributors or texts)],
+        "action.contributors_text": [*texts],
         "run.workflow": context.run_workflow,
         "run.version": context.run_version,
         "run.id": context.run_id,
         "run.reference": context.run_reference,
         "run.requested_by": context.run_requested_by,
+        "run.requested_by_text": text,
         "run.trigger": context.run_trigger,
         "run.step": context.run_step,
         "step.origin": AGENT if context.agent_step and not context.step_added_by else added,
         "step.added_by": context.step_added_by,
+        "step.added_by_text": context.step_added_by_text or context.step_added_by,
         "actor.id": context.actor_id,
         "actor.kind": context.actor_kind,
         "counters.writes_in_run": context.writes_in_run,

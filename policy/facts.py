@@ -19,15 +19,18 @@ BASE_FACTS: Mapping[str, str] = {
     "action.present": "list<string>",
     "action.system": "string",
     "action.contributors": "list<string>",
+    "action.contributors_text": "list<string>",
     "run.workflow": "string",
     "run.version": "int",
     "run.id": "string",
     "run.reference": "string",
     "run.requested_by": "string",
+    "run.requested_by_text": "string",
     "run.trigger": "string",
     "run.step": "string",
     "step.origin": "string",
     "step.added_by": "string",
+    "step.added_by_text": "string",
     "actor.id": "string",
     "actor.kind": "string",
     "counters.writes_in_run": "int",
@@ -90,8 +93,10 @@ class FactContext(Struct, frozen=True):
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
     ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps.
 
-    ``step_added_by`` is the principal that added the step, or what it follows from: the agent whose call it is, the
-    step that has started its run. It is "" if all of that was published.
+    ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
+    started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is
+    ``unresolved:<text>``, which is no id. The texts as they were sent are facts of their own (``…_text``).
+    ``contributors`` are all who shaped the action, the requester first; () if only the texts are known.
     """
 
     run_workflow: str = ""
@@ -99,9 +104,12 @@ class FactContext(Struct, frozen=True):
     run_id: str = ""
     run_reference: str = ""
     run_requested_by: str = ""
+    run_requested_by_text: str = ""
     run_trigger: str = ""
     run_step: str = ""
     step_added_by: str = ""
+    step_added_by_text: str = ""
+    contributors: tuple[str, ...] = ()
     actor_id: str = ""
     actor_kind: str = ""
     writes_in_run: int = 0

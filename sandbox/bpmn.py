@@ -53,7 +53,9 @@ class Bpmn:
             ("DELETE", "/process-instance/{id}", self._delete),
             ("GET", "/history/process-instance", self._history),
             ("GET", "/task", self._user_tasks),
+            ("POST", "/task/{id}/claim", self._claim),
             ("POST", "/task/{id}/complete", self._complete_user_task),
+            ("GET", "/history/task", self._worked),
             ("POST", "/external-task/fetchAndLock", self._fetch),
             ("POST", "/external-task/{id}/complete", self._complete_external),
             ("POST", "/external-task/{id}/failure", self._fail_external),
@@ -135,13 +137,26 @@ class Bpmn:
         key = "processInstanceBusinessKey"
         query = query_of(request, key, "processDefinitionKey")
         rows = [
-            {"id": task.activity_id, "name": task.name, "taskDefinitionKey": task.element, "assignee": None}
+            {"id": task.activity_id, "name": task.name, "taskDefinitionKey": task.element}
+            | {"assignee": one.claimed.get(task.activity_id)}
             | {"processInstanceId": one.instance_id, "processDefinitionId": f"{one.model.key}:1"}
             for one in self.state.running()
             if _matches(one, query, key)
             for task in one.user_tasks()
         ]
         return JSONResponse(rows)
+
+    async def _claim(self, request: Request) -> Response:
+        body = await body_of(request, "userId")
+        self.state.claim(request.path_params["id"], text_of(body, "userId") or "")
+        return Response(status_code=204)
+
+    async def _worked(self, request: Request) -> Response:
+        """The completed user tasks of a process, each with the assignee that it had."""
+        query = query_of(request, "processInstanceId", "finished")
+        found = self.state.instances.get(query.get("processInstanceId", ""))
+        tasks = found.worked if found is not None else []
+        return JSONResponse([{"id": one, "assignee": found.claimed.get(one)} for one in tasks if found is not None])
 
     async def _complete_user_task(self, request: Request) -> Response:
         body = await body_of(request, "variables", "withVariablesInReturn")

@@ -56,6 +56,8 @@ class Instance:
     state: str = ACTIVE
     ended: float | None = None
     external: dict[str, ExternalTask] = field(default_factory=dict)
+    claimed: dict[str, str] = field(default_factory=dict)
+    worked: list[str] = field(default_factory=list)
 
     def user_tasks(self) -> list[Activity]:
         waiting = self.execution.activities() if self.state == ACTIVE else []
@@ -98,9 +100,18 @@ class BpmnState(Watched):
     def complete_user_task(self, task_id: str, variables: Mapping[str, object]) -> None:
         for instance in self.running():
             if any(task.activity_id == task_id for task in instance.user_tasks()):
+                instance.worked.append(task_id)
                 self._complete(instance, task_id, variables)
                 return
         raise EngineError(500, f"Cannot complete task {task_id}: Cannot find task with id {task_id}: task is null")
+
+    def claim(self, task_id: str, user: str) -> None:
+        """Assign an open user task to somebody."""
+        for instance in self.running():
+            if any(task.activity_id == task_id for task in instance.user_tasks()):
+                instance.claimed[task_id] = user
+                return
+        raise EngineError(500, f"Cannot find task with id {task_id}: task is null")
 
     def correlate(self, message: str, variables: Mapping[str, object], wanted: Callable[[Instance], bool]) -> Instance:
         """Deliver a message to the one process that waits for it. No match, or several, is an error."""

@@ -86,16 +86,23 @@ async def listed(
     status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
     reference: Annotated[str | None, typer.Option(help="Only runs with this business reference.")] = None,
+    requested_by: Annotated[str | None, typer.Option(help="Only runs of this person, by any of their names.")] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Only runs that you have requested.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first."""
+    from runtime.requests.finding import of_person
     from runtime.store import read_models
 
     if status is not None:
         context.check_word(status, list(RunState), "status")
+    if mine and requested_by is not None:
+        raise InputError("is somebody else's, or your own", where="--requested-by", remedy="Leave --mine out.")
     wanted = read_models.RunFilter(status, workflow, reference)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        whose = context.actor(faces.settings).id if mine else requested_by
+        wanted = await of_person(connection, faces.settings.tenant, wanted, whose)
         rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit + 1)
     rows = first_of(rows, limit)
     if not as_json:

@@ -76,13 +76,16 @@ Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 
 
 def check_own(who: Principal, run: Row) -> None:
-    """Raise ``AuthorizationError`` if the caller is only an author and somebody else started the run.
+    """Raise ``AuthorizationError`` if the caller is only an author and another account started the run.
 
+    What counts is the account that was authenticated when the run was started, never a text that somebody sent with it.
     A token with any other role than author and trigger passes.
     """
     if who.has(*(role for role in Role if role not in (Role.AUTHOR, Role.TRIGGER))):
         return
-    if run["requested_by"] != who.subject:
+    # A run of an older release has no account; over HTTP its requester was the token's subject.
+    account = run["started_by"] or (run["requested_by"] if run["trigger_type"] == "http" else None)
+    if account != who.subject:
         words = "An author looks at and extends only runs that were started in its own name, and this is none of them."
         raise AuthorizationError(words, remedy="Ask an administrator for a token with the role operator.")
 

@@ -90,6 +90,7 @@ class Run(BaseModel):
     trigger_ref: str
     reference: str
     requested_by: str
+    requester: str | None
     status: RunState
     version: int
     superstep: int

@@ -22,6 +22,7 @@ from evidence.chain import EventType
 from runtime.engine.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing, retrying, starting, steering
+from runtime.requests.finding import of_person
 from runtime.requests.starting import Started, StartRequest
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
@@ -53,6 +54,7 @@ async def start(
         trigger=body.input,
         requested_by=who.subject,
         actor=who.actor,
+        started_by=who.subject,
         open=body.open,
         until=body.until,
     )
@@ -76,9 +78,15 @@ async def listed(
     status: RunState | None = None,
     workflow: Text | None = None,
     reference: Reference | None = None,
+    requested_by: Text | None = None,
 ) -> dict[str, Any]:
-    """All runs of the token's tenant, or those with this status, workflow or business reference."""
+    """All runs of the token's tenant, or those with this status, workflow or business reference, or of this person.
+
+    `requested_by` is a person's id, or any account or e-mail of theirs: all runs that they requested are found,
+    whatever they were called then.
+    """
     wanted, after = RunFilter(status, workflow, reference), paging.after(datetime, UUID)
+    wanted = await faces.ask(who.tenant, of_person, wanted, requested_by)
     rows = await faces.ask(who.tenant, read_models.runs_page, wanted, paging.limit + 1, *after)
     return paging.page(rows, "created_at", "run_id")
 

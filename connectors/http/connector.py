@@ -9,7 +9,7 @@ from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to
 from connectors.headers import canonical_headers
 from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
 from connectors.masking import Secrets
-from connectors.port import Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SOMEBODY, Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.readback import compare, same_json, sentence
 from connectors.urls import canonical_url
 from core.bounded_json import parse
@@ -154,11 +154,11 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
         output["json"] = _json(answer)
     wanted = call.input.get("expect_json")
     if not isinstance(wanted, dict):
-        return Done(output, answer.headers.get("location"))
+        return Done(output, answer.headers.get("location"), writers=SOMEBODY)
     back = compare(wanted, _found(wanted, output.get("json")), same_json)
     if back.altered and not _has_effect(call):
         return Refused("unexpected_answer", sentence(back.altered, said="The answer is not as expected"))
-    return Done(output | back.to_json(), answer.headers.get("location"), altered=back.altered)
+    return Done(output | back.to_json(), answer.headers.get("location"), altered=back.altered, writers=SOMEBODY)
 
 
 def _found(wanted: JsonObject, body: Json) -> JsonObject:

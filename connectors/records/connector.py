@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from connectors.port import Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SHAPED, Call, Done, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.canonical import JsonObject
 from core.errors import TransportError
 
-# Reads records: (tenant, function of the handler, input) -> output.
+# Reads records: (tenant, function of the handler, input) -> output, with the marks of those who shaped them.
 Read: TypeAlias = Callable[[str, str, JsonObject], Awaitable[JsonObject]]
 
 
@@ -25,9 +25,11 @@ class RecordsConnector(NothingBefore):
         if function not in ("get", "query"):
             return Refused("unknown_handler", f"{call.operation} is no reading of records")
         try:
-            return Done(await self._read(call.tenant, function, call.input))
+            found = await self._read(call.tenant, function, call.input)
         except TransportError as error:
             return NotSent(str(error))
+        marks = found.pop(SHAPED, None)
+        return Done(found, writers=tuple(map(str, marks)) if isinstance(marks, list) else ())
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         """Answer *not applied*: a read changes nothing, and a write of a record is never in doubt."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from connectors.exchange import Unread, deadline_in, public_address, seconds_to
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import SOMEBODY, Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.proposal import diff_fields, writes_of
 from connectors.readback import compare, same_text
 from connectors.servicenow.client import ServiceNowSettings, TableClient
 from connectors.servicenow.listing import Listing
 from core.canonical import Json, JsonObject
+from core.identity import Kind
 
 # The facts about a record that a person or a probe needs besides the fields of the diff.
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments", "comments_and_work_notes", "approval_history"})
+# The fields that name who created a record, and who changed it last.
+WRITERS = ("sys_created_by", "sys_updated_by")
 VERSION = "sys_mod_count"
 
 
@@ -45,8 +48,9 @@ class ServiceNowConnector:
         """Get, query or update, as the operation's handler says."""
         operation = call.declaration
         if operation.function == "get":
-            record = await self._read(call, set(_names(call.input.get("fields"))))
-            return Done(record) if isinstance(record, dict) else record
+            wanted = _names(call.input.get("fields"))
+            record = await self._read(call, {*wanted, *WRITERS} if wanted else ())
+            return self._told(record, [record], wanted) if isinstance(record, dict) else record
         if operation.function == "query":
             return await self._query(call)
         if operation.function == "update":
@@ -90,15 +94,35 @@ class ServiceNowConnector:
         return await self._client.get(_table(call), sys_id, names, timeout_seconds=call.timeout_seconds)
 
     async def _query(self, call: Call) -> Outcome:
-        fields, limit, offset = (call.input.get(name) for name in ("fields", "limit", "offset"))
-        return await Listing(
+        limit, offset, wanted = call.input.get("limit"), call.input.get("offset"), _names(call.input.get("fields"))
+        done = await Listing(
             self._client,
             _table(call),
             str(call.input["query"]),
-            _names(fields),
+            tuple(dict.fromkeys((*wanted, *WRITERS))) if wanted else (),
             limit if isinstance(limit, int) else None,
             offset if isinstance(offset, int) else 0,
         ).read(call.timeout_seconds)
+        rows = done.output["records"] if isinstance(done, Done) else None
+        if not isinstance(done, Done) or not isinstance(rows, list):
+            return done
+        read = [row for row in rows if isinstance(row, dict)]
+        return self._told({**done.output, "records": [_only(row, wanted) for row in read]}, read)
+
+    def _told(self, output: JsonObject, rows: Sequence[JsonObject], wanted: tuple[str, ...] = ()) -> Done:
+        """What was read, with the people who created and last changed these records."""
+        writers = {one for row in rows for one in self._writers(row)}
+        return Done(_only(output, wanted), writers=tuple(sorted(writers)))
+
+    def _writers(self, row: JsonObject) -> Iterator[str]:
+        """The writers of a record as ServiceNow names them.
+
+        A name that an ACL hides, or that is ours, stands for somebody unknown: who had us write is not told there.
+        """
+        for name in WRITERS:
+            told = row.get(name)
+            own = not isinstance(told, str) or not told.strip() or told == self._settings.integration_user
+            yield from SOMEBODY if own else (f"{Kind.SERVICENOW}:{str(told).strip()}",)
 
     async def _update(self, call: Call, operation: Operation) -> Outcome:
         written = writes_of(operation, call.input)
@@ -156,6 +180,11 @@ def _table(call: Call) -> str:
 
 def _names(value: Json) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
+
+
+def _only(record: JsonObject, names: tuple[str, ...]) -> JsonObject:
+    """The fields that were asked for; all, if none were named."""
+    return {name: value for name, value in record.items() if name in names} if names else record
 
 
 def _done(record: JsonObject, intended: JsonObject, words: JsonObject | None = None) -> Done:

@@ -14,7 +14,19 @@ from msgspec import Struct
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done, Failure, InDoubt, NotSent, Outcome, Probe, ProbeVerdict, Refused
+from connectors.port import (
+    SOMEBODY,
+    Before,
+    Call,
+    Done,
+    Failure,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Probe,
+    ProbeVerdict,
+    Refused,
+)
 from connectors.proposal import diff_fields
 from connectors.readback import compare
 from connectors.sql import statements
@@ -153,7 +165,8 @@ class SqlConnector:
             if records and size > BYTES_MAX:  # more than one output can hold
                 break
             records.append(values_of(row[0]))
-        return Done({"rows": records, "count": len(records), "truncated": len(rows) > len(records)})
+        writers = SOMEBODY if records else ()  # unless the declaration names a column that tells (`written_by`)
+        return Done({"rows": records, "count": len(records), "truncated": len(rows) > len(records)}, writers=writers)
 
     async def _write(
         self, connection: Connection, params: TableParams, operation: Operation, call: Call

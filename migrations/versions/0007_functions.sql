@@ -210,18 +210,19 @@ BEGIN
   END IF;
   IF _rest ? 'records' THEN
     FOR one IN SELECT * FROM jsonb_to_recordset(_rest -> 'records') AS r(collection text, key text, value jsonb, absent bool,
-        expects int, removes bool) LOOP
+        expects int, removes bool, shaped jsonb) LOOP
       IF one.removes THEN
         DELETE FROM records WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key
           AND (one.expects IS NULL OR version = one.expects);
       ELSIF one.expects IS NOT NULL THEN
-        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now()
+        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now(),
+          shaped = one.shaped
         WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key AND version = one.expects;
       ELSE
-        INSERT INTO records AS o (tenant_id, collection, key, value, run_id)
-        VALUES (its_tenant, one.collection, one.key, one.value, _run_id)
+        INSERT INTO records AS o (tenant_id, collection, key, value, run_id, shaped)
+        VALUES (its_tenant, one.collection, one.key, one.value, _run_id, one.shaped)
         ON CONFLICT (tenant_id, collection, key) DO UPDATE SET value = excluded.value, version = o.version + 1,
-          run_id = _run_id, changed_at = now() WHERE NOT one.absent;
+          run_id = _run_id, changed_at = now(), shaped = excluded.shaped WHERE NOT one.absent;
       END IF;
       GET DIAGNOSTICS met = ROW_COUNT;
       IF met = 0 AND (one.expects IS NOT NULL OR NOT one.removes) THEN
@@ -299,7 +300,8 @@ END $function$;
 CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
+  _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb,
+  _requester text, _started_by text, _people text) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; book_at timestamptz; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
@@ -322,18 +324,20 @@ BEGIN
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
     deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
-    root_run_id, last_at)
+    root_run_id, last_at, requester, started_by)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
     now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root,
-    (split_part(convert_from(_lines, 'UTF8'), E'\n', 1)::jsonb ->> 'ts')::timestamptz
+    (split_part(convert_from(_lines, 'UTF8'), E'\n', 1)::jsonb ->> 'ts')::timestamptz, _requester, _started_by
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
     AND (_pinned OR NOT EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version > _workflow_version
         AND w.retired_at IS NULL AND w.waits_for IS NULL))
+    AND (_people IS NULL OR EXISTS (
+      SELECT FROM tenants t WHERE t.tenant_id = _tenant_id AND coalesce(t.directory_digest, '') = _people))
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;

@@ -50,3 +50,9 @@ GRANT SELECT (last_at) ON runs TO counterseal_faces;
 GRANT UPDATE (last_at) ON runs TO counterseal_engine;
 -- A policy keeps the installation's own declarations that it was compiled against; null: it was published before that.
 ALTER TABLE policies ADD COLUMN operations jsonb;
+-- The marks of those who shaped a record. A record of an older release has none: then it is unknown who shaped it.
+ALTER TABLE records ADD COLUMN shaped jsonb;
+-- The person who requested a run, and the account that started it, as they were found when it started.
+ALTER TABLE runs ADD COLUMN requester text;
+ALTER TABLE runs ADD COLUMN started_by text;
+GRANT SELECT (requester, started_by) ON runs TO counterseal_faces;

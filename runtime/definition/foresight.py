@@ -65,6 +65,7 @@ def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> d
         "run.version": workflow.version,
         "step.origin": PUBLISHED,
         "step.added_by": "",
+        "step.added_by_text": "",
         "agent.step": "",
         "agent.turn": 0,
         "agent.model": "",

@@ -68,7 +68,7 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     shown = commit(view.run.run_key, card_path(approval_id), card)
     people = contributors.people_of(view.run, question.marks, view.directory) if question.marks else ()
     shaped = [one.to_json() for one in people] or None
-    put = asked(str(question.kind), view.run.requested_by, question.terms.to_json(), shaped)
+    put = asked(str(question.kind), contributors.requester_of(view.run), question.terms.to_json(), shaped)
     bound, heed = question.kind is not ApprovalKind.GATE, question.heed
     if heed is not None:
         most = question.terms.most("requester") - sum(one.asker == heed.askers[0] for one in transition.rows.asks)
@@ -84,7 +84,7 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             digest=question.digest,
             nonce=nonce,
             terms=question.terms.to_json(),
-            requester=view.run.requested_by,
+            requester=requester,
             shown=card,
             proposed=question.action,
             expires=expires,

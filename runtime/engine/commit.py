@@ -125,7 +125,8 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
     """A receipt as it is after the commit. ``shared`` says that other steps and runs may share this effect by its key.
 
     ``action`` is what was intended, so that exactly it can be performed or probed later. ``replaces`` is the failed
-    receipt, maybe of another run, that held the key before.
+    receipt, maybe of another run, that held the key before. ``shaped`` are the marks of those who shaped a shared
+    effect (None if its book does not tell), ``written`` of those who wrote outside what its output holds.
     """
 
     action: JsonObject
@@ -133,6 +134,8 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
     usage: JsonObject | None = None
     shared: bool = False
     replaces: UUID | None = None
+    shaped: tuple[str, ...] | None = None
+    written: tuple[str, ...] = ()
 
 
 class ApprovalRow(Struct, frozen=True):

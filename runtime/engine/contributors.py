@@ -21,10 +21,10 @@ from approvals.model import ApprovalKind
 from approvals.tally import resolved
 from core.action import Action
 from core.canonical import Json
-from core.identity import Contributor, Directory, Kind, Role
+from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown, principal
 from core.terms import Terms, Tier
 from runtime.engine.agent_state import OPERATION
-from runtime.engine.commit import ApprovalRow, StepRow
+from runtime.engine.commit import ApprovalRow, ReceiptRow, StepRow, WaitRow
 from runtime.engine.events import ApprovalRequested
 from runtime.engine.graph import GateNode, Graph
 from runtime.engine.run import Run, State
@@ -44,15 +44,15 @@ _OURS = ("engine", "run", "connector")
 _KINDS = frozenset(map(str, Kind))
 
 
-def mark(role: Role, principal: str, place: str = "") -> str:
-    """The mark of a part. ``place`` is the id of the step at which somebody had it, "" for none."""
-    return f"{role} {place} {principal}"
+def mark(role: Role, who: str, place: str = "") -> str:
+    """The mark of a part. ``who`` is a principal, ``place`` the id of the step at which they had it, "" for none."""
+    return f"{role} {place} {who}"
 
 
 def parted(marked: str) -> tuple[Role, str, str]:
     """The role, the place and the principal of a mark."""
-    role, place, principal = marked.split(" ", 2)
-    return Role(role), place, principal
+    role, place, who = marked.split(" ", 2)
+    return Role(role), place, who
 
 
 def opened(state: State, marks: Iterable[str], adder: str | None = None) -> None:
@@ -81,7 +81,7 @@ def reopened(state: State, kind: str, name: str) -> str:
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
-    """Mark a step with those who shaped the result of the run that it has started."""
+    """Mark a step with those who shaped the result of the run that it has started, or what it has read."""
     _add(state, f"steps.{key}", marks)
 
 
@@ -92,6 +92,46 @@ def adder_of(state: State, key: str) -> str | None:
     """
     marks = state.shaped.get(f"{ADDED}.{_node(key).partition('/')[0]}") or state.shaped.get(ADDED)
     return marks[0] if marks else None
+
+
+def kept_by(run: Run, marks: Iterable[str]) -> tuple[str, ...]:
+    """The marks to keep with what leaves this run: those who shaped it there, and the run's requester."""
+    return tuple(sorted({mark(Role.SOURCE_REQUESTER, requester_of(run)), *marks}))
+
+
+def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
+    """The marks that a step gets with what another run or step has left; None if only this run's requester is marked.
+
+    Their place is the step through which it came.
+    """
+    own = (Role.SOURCE_REQUESTER, requester_of(run))
+    parts = [(role, who) for role, _, who in map(parted, marks) if (role, who) != own]
+    return sorted({mark(role, who, _node(key)) for role, who in parts}) or None
+
+
+def written_by(key: str, writers: Iterable[str]) -> list[str]:
+    """The marks of the people who last wrote outside what a step has read."""
+    return sorted({mark(Role.OUTSIDE_WRITER, one, _node(key)) for one in writers})
+
+
+def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> tuple[str, ...]:
+    """The marks of everybody who shaped a shared effect, for another step that reuses it. ``wait`` told its end.
+
+    Of an effect whose book tells no marks, everybody counts who has shaped anything in its run.
+    """
+    marks = {*receipt.written, *(() if wait is None else ended_by(wait))}
+    if receipt.shaped is not None:
+        return tuple(sorted({*marks, *receipt.shaped}))
+    if run is None:
+        return tuple(sorted({*marks, mark(Role.SOURCE_REQUESTER, UNKNOWN)}))
+    return kept_by(run, {*marks, *everybody(run.state)})
+
+
+def requester_of(run: Run) -> str:
+    """The run's requester as a principal: the person who was found when the run started, or else the text as sent."""
+    if run.requester is None or run.requested_by in (run.requester, principal(Kind.PERSON, run.requester)):
+        return run.requested_by
+    return principal(Kind.PERSON, run.requester)
 
 
 def added_by(state: State, key: str) -> str:
@@ -115,11 +155,16 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
         return
     whole = {*state.shaped.get(RUN, ())}
     # All marks are found before any is added: no step has seen what the others of its super-step write.
-    made = [(row, said.get(row.key, set()) | _used(state, graph, row) - whole) for row in over]
+    made = [(row, _came(state, said, row.key) | _used(state, graph, row) - whole) for row in over]
     for row, marks in made:
         _add(state, f"steps.{row.key}", marks)
         for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
             _add(state, REFERENCE if name.startswith("$") else f"state.{name}", marks)
+
+
+def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
+    """The marks that came to a step from outside its run's flow: by its wait, or with what it has read."""
+    return {*said.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
 
 
 def forget(state: State, prefix: str) -> None:
@@ -176,10 +221,10 @@ def everybody(state: State) -> frozenset[str]:
 
 def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
     """Everybody with a part, by role and principal, the run's requester first. None of them is resolved yet."""
-    others = sorted({(role, principal) for role, _, principal in map(parted, marks)})
+    others = sorted({(role, who) for role, _, who in map(parted, marks)})
     return (
-        Contributor(Role.REQUESTER, run.requested_by, None),
-        *(Contributor(role, principal, None) for role, principal in others),
+        Contributor(Role.REQUESTER, requester_of(run), None),
+        *(Contributor(role, who, None) for role, who in others),
     )
 
 
@@ -190,13 +235,29 @@ def named(marks: Iterable[str]) -> tuple[str, ...]:
     approvals of the action last.
     """
     shaped = [part for part in map(parted, marks) if part[0] is not Role.RETRIER]
-    return tuple(sorted({f"{role}:{principal}" for role, _, principal in shaped}))
+    return tuple(sorted({f"{role}:{who}" for role, _, who in shaped}))
 
 
 def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:
     """The action with the system that it is sent to, and those who shaped it besides the requester."""
     marks = marks_of(state, graph, key)
     return replace(action, system=system, shaped=named(marks)) if marks or system else action
+
+
+def facts_of(run: Run, directory: Directory, shaped: Iterable[str]) -> tuple[str, ...]:
+    """Everybody who shaped an action as rules know them: ``<role>:<id of the person>``, the requester first.
+
+    ``shaped`` are those besides the requester, by principal (``named``). Whoever the directory does not know is
+    ``<role>:unresolved:<principal>``, which equals no person.
+    """
+    others = (each.partition(":")[::2] for each in shaped)
+    told = [f"{role}:{directory.named(name)}" for role, name in others]
+    return (f"{Role.REQUESTER}:{requester_in(run, directory)}", *dict.fromkeys(told))
+
+
+def requester_in(run: Run, directory: Directory) -> str:
+    """The id of the run's requester: as found when it started, or by this directory; ``unresolved:<text>`` else."""
+    return run.requester or directory.named(run.requested_by)
 
 
 def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
@@ -236,35 +297,41 @@ def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
 def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:
     """Those who shaped something, for its card; none if that is the requester alone, who is known and may not vote."""
     found = []
-    for role, place, name in [(Role.REQUESTER, "", run.requested_by), *sorted(map(parted, marks), key=_by_part)]:
+    for role, place, name in [(Role.REQUESTER, "", requester_of(run)), *sorted(map(parted, marks), key=_by_part)]:
         did = f"{PARTS[role]} ({place})" if place else PARTS[role]
         for one in resolved([Contributor(role, name, None)], directory):
             entry = directory.entries.get(one.person or "")
             note = "may decide all the same" if role in terms.allow else ""
             note = "nobody whom the directory knows" if one.person is None else note
-            found.append(ShapedBy(entry.name if entry else name, did, note))
+            shown = "Somebody unknown" if is_unknown(name) else name
+            found.append(ShapedBy(entry.name if entry else shown, did, note))
     return tuple(found) if len(found) > 1 or found[0].note else ()
 
 
 def _by_part(part: tuple[Role, str, str]) -> tuple[int, str, str]:
-    role, place, principal = part
-    return [*Role].index(role), place, principal
+    role, place, who = part
+    return [*Role].index(role), place, who
 
 
 def _said(run: Run) -> Mapping[str, set[str]]:
     """By step, the marks of those who ended its wait with a value."""
     found: dict[str, set[str]] = {}
     for wait in run.waits.values():
-        if wait.result is None:
-            continue
-        role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
-        within = wait.result.get("shaped")  # those who shaped the result of a child run
-        marks = {*map(str, within)} if isinstance(within, list) else set[str]()
-        kind, _, name = by.partition(":")
-        if role is not None and name and kind not in _OURS:
-            marks.add(mark(role, by if kind in _KINDS else name, _node(wait.step_key)))
-        found.setdefault(wait.step_key, set()).update(marks)
+        found.setdefault(wait.step_key, set()).update(ended_by(wait))
     return {key: marks for key, marks in found.items() if marks}
+
+
+def ended_by(wait: WaitRow) -> set[str]:
+    """The marks of those who ended a wait with a value, and of whoever shaped it in another run or outside."""
+    if wait.result is None:
+        return set()
+    role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
+    within = wait.result.get("shaped")  # those who shaped the result of a child run, or worked in a process outside
+    marks = {*map(str, within)} if isinstance(within, list) else set[str]()
+    kind, _, name = by.partition(":")
+    if role is not None and name and kind not in _OURS:
+        marks.add(mark(role, by if kind in _KINDS else name, _node(wait.step_key)))
+    return marks
 
 
 def _add(state: State, name: str, marks: Iterable[str]) -> None:

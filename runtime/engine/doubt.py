@@ -34,6 +34,7 @@ from runtime.engine.intend import Proposal, denied, intend_again, judge, record_
 from runtime.engine.operators import asked_about
 from runtime.engine.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.pausing import stopped
+from runtime.engine.reading import read_by
 from runtime.engine.transition import GIVEN_UP, Transition, finish
 
 # A call that has not begun this long after its intent never begins.
@@ -79,10 +80,12 @@ def applied(
     done: Done,
     how: str,
     nonce: Nonce,
+    shaped: list[str] | None = None,
 ) -> None:
     """Resolve the doubt: the action had happened. The step goes on with what the target reports.
 
-    If the target holds something else than was asked for, the step fails: it was done, but altered.
+    ``shaped`` are the marks of those who wrote that. If the target holds something else than was asked for, the step
+    fails: it was done, but altered.
     """
     output, told = done.output, (receipt.receipt_id, Resolution.APPLIED, how, done.output)
     if done.altered:
@@ -95,7 +98,7 @@ def applied(
         # Only its beginning had happened; its end is still to come.
         park_outside(transition, step, operation, nonce)
     else:
-        finish(transition, step, output)
+        finish(transition, step, output, shaped=shaped)
 
 
 def ask_people(
@@ -204,8 +207,9 @@ def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
     match probe.verdict:
         case ProbeVerdict.APPLIED:
             void(p)
-            how = f"probe: applied. {probe.evidence}"
-            applied(p.transition, p.step, p.operation, receipt, probe.done or Done({}), how, p.nonce)
+            done = probe.done or Done({})
+            read, how = read_by(p.transition, p.step, p.operation, done), f"probe: applied. {probe.evidence}"
+            applied(p.transition, p.step, p.operation, receipt, done, how, p.nonce, read)
             return Over()
         case ProbeVerdict.NOT_APPLIED:
             return _again(p, receipt, f"probe: not applied. {probe.evidence}", absent=True)

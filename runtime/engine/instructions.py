@@ -66,7 +66,8 @@ class Given(Struct, frozen=True):
 class Shared(Struct, frozen=True):
     """A shared effect as the books tell it. ``wait`` is its holder's wait, if its end comes from outside.
 
-    ``over`` says that the run that performed it is over, ``erased`` that retention has removed its result.
+    ``over`` says that the run that performed it is over, ``erased`` that retention has removed its result. ``shaped``
+    are the marks of those who shaped it, the requester of its run included.
     """
 
     receipt: ReceiptRow
@@ -74,6 +75,7 @@ class Shared(Struct, frozen=True):
     wait: WaitRow | None = None
     over: bool = False
     erased: bool = False
+    shaped: tuple[str, ...] = ()
 
 
 class Known(Struct, frozen=True):

@@ -98,15 +98,19 @@ def judge(
     capped = _capped(transition, workflow, writes, transition.run.writes - counted)
     if capped and workflow.operations[action.operation].has_effect:
         return deny("cap:max_writes_per_run", capped, policy.applying(view.workflow, action.operation).policies)
+    added = contributors.added_by(state, step.key) if state.shaped else ""
     context = FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
         run_id=str(view.run_id),
         run_reference=transition.run.reference,
-        run_requested_by=view.run.requested_by,
+        run_requested_by=contributors.requester_in(view.run, view.directory),
+        run_requested_by_text=view.run.requested_by,
         run_trigger=view.trigger_type,
         run_step=step.key,
-        step_added_by=contributors.added_by(state, step.key) if state.shaped else "",
+        step_added_by=view.directory.named(added) if added else "",
+        step_added_by_text=added,
+        contributors=contributors.facts_of(view.run, view.directory, action.shaped),
         actor_id=f"workflow:{view.workflow}",
         actor_kind="workflow",
         writes_in_run=writes,
@@ -230,6 +234,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
         stored |= _noted(key, call, step, authority)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
+    shared = p.operation.idempotency.scope is not KeyScope.STEP
     intended = ActionIntended(
         receipt=receipt_id,
         action=blind(view.run.run_key, authority.bound),
@@ -238,7 +243,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         decision=str(authority.decision),
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
-        shared=p.operation.idempotency.scope is not KeyScope.STEP,
+        shared=shared,
         directory=view.directory.digest if authority.approval is not None else None,
         key=key,
         digest=authority.bound,
@@ -247,6 +252,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         reversible=action.reversible,
         reverse=action.reverse,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
+        shaped=None if not shared else [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, step))],
     )
     p.transition.tell(intended, step=step.key)
     if of_tenant:

@@ -32,7 +32,9 @@ _FACTS = (
     "paused", "reopened", "held_open",
 )  # fmt: skip
 # Facts that few runs have.
-_SELDOM = ("origins", "copied", "refused", "asked", "same", "retried_by", "failures", "adders")
+_SELDOM = (
+    "origins", "copied", "refused", "asked", "same", "retried_by", "failures", "adders", "requester", "started_by",
+)  # fmt: skip
 _ROWS: Mapping[str, tuple[type[Any], str]] = {
     "steps": (StepRow, "key"),
     "waits": (WaitRow, "wait_id"),
@@ -47,6 +49,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "WaitState": WaitState,
     "datetime": datetime.fromisoformat,
     "tuple[JsonObject, ...]": tuple,
+    "tuple[str, ...]": tuple,
     "timedelta": lambda value: timedelta(seconds=value),
 }
 

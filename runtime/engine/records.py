@@ -10,6 +10,7 @@ from typing import Any
 
 from connectors.operation import Operation
 from core.canonical import JsonObject, canonical_bytes
+from runtime.engine import contributors
 from runtime.engine.commit import ReceiptRow, StepRow
 from runtime.engine.draft import tell_of
 from runtime.engine.errors import ErrorClass, StepError
@@ -34,6 +35,7 @@ def write(transition: Transition, step: StepRow, operation: Operation, receipt: 
     """Add the row to the append of this transition, and settle the receipt and the step with it."""
     given: dict[str, Any] = dict(values)
     removes = operation.function == "delete"
+    marks = contributors.marks_of(transition.run.state, transition.graph, step.key)
     row = RecordRow(
         collection=given["collection"],
         key=given["key"],
@@ -41,6 +43,7 @@ def write(transition: Transition, step: StepRow, operation: Operation, receipt: 
         absent=bool(given.get("if_absent")),
         expects=given.get("version"),
         removes=removes,
+        shaped=() if removes else contributors.kept_by(transition.run, marks),
     )
     # Records are locked in this order; two rows of one record stay in the order of their steps.
     transition.rows.records = sorted([*transition.rows.records, row], key=lambda one: (one.collection, one.key))

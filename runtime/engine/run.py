@@ -156,7 +156,8 @@ class Run(Struct):
     again after a retry, until they are planned. ``origins`` are those of the input and of ``copied`` channels, as the
     parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
     call to the steps that were let out with it, if a rule reads that. ``opened_at`` is the time of the book's first
-    line. ``spoken`` holds values of agents (``runtime.engine.agent_state``). The lists only grow. A worker calls
+    line. ``requester`` and ``started_by`` are the person and the account that were found when the run started, None if
+    none was. ``spoken`` holds values of agents (``runtime.engine.agent_state``). The lists only grow. A worker calls
     ``rest`` after each append, so that the run grows with what is open and not with what is done; readers keep it all.
     """
 
@@ -190,6 +191,8 @@ class Run(Struct):
     asked: int = 0
     same: dict[str, list[str]] = field(default_factory=dict)
     opened_at: datetime | None = None
+    requester: str | None = None
+    started_by: str | None = None
     steps: dict[str, StepRow] = field(default_factory=dict)
     past: dict[str, StepRow] = field(default_factory=dict)
     waits: dict[UUID, WaitRow] = field(default_factory=dict)

@@ -11,7 +11,10 @@ from runtime.engine.states import EffectState
 
 
 class RecordRow(Struct, frozen=True):
-    """A change of a tenant's record. ``absent``: it must not exist yet. ``expects``: the version that it must have."""
+    """A change of a tenant's record. ``absent``: it must not exist yet. ``expects``: the version that it must have.
+
+    ``shaped`` are the marks of its writers, who are handed on to every step that reads it.
+    """
 
     collection: str
     key: str
@@ -19,6 +22,7 @@ class RecordRow(Struct, frozen=True):
     absent: bool = False
     expects: int | None = None
     removes: bool = False
+    shaped: tuple[str, ...] = ()
 
 
 class EffectRow(Struct, frozen=True):

@@ -13,6 +13,7 @@ from connectors.operation import Kind
 from connectors.proposal import SYSTEM
 from core.action import Action
 from core.canonical import Json, JsonObject
+from runtime.engine import contributors
 from runtime.engine.commit import ReceiptRow, expected_of
 from runtime.engine.errors import ErrorClass, StepError
 from runtime.engine.events import ActionRecalled
@@ -54,7 +55,7 @@ def recall(p: Proposal, receipt: ReceiptRow) -> Next:
     elif p.operation.kind is Kind.DURABLE:
         park_outside(p.transition, p.step, p.operation, p.nonce)  # it was begun, and its end is still to come
     else:
-        finish(p.transition, p.step, receipt.output, receipt.usage)
+        finish(p.transition, p.step, receipt.output, receipt.usage, shaped=[*receipt.written])
     return Over()
 
 
@@ -132,7 +133,8 @@ def _take_over(p: Proposal, shared: Shared) -> None:
     """Wait in place of the holder that has left. The effect is this step's now, under its first correlation key."""
     wait, receipt = shared.wait, shared.receipt
     assert wait is not None, "what was left was waited for"
-    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id), step=p.step.key)
+    recalled = ActionRecalled(receipt.receipt_id, receipt.run_id, shaped=_shapers(p, shared))
+    p.transition.tell(recalled, step=p.step.key)
     limit = p.leaf.timeout or p.operation.timeouts.complete
     context: JsonObject = {
         "operation": p.operation.name,
@@ -141,6 +143,11 @@ def _take_over(p: Proposal, shared: Shared) -> None:
     }
     mine = expected_of(p.transition.view.run_id, p.step)
     p.transition.park(p.step, WaitKind.EXTERNAL, p.nonce(), limit, context, wait.correlation_key, wait=mine)
+
+
+def _shapers(p: Proposal, shared: Shared) -> list[str] | None:
+    """The marks of those who shaped the effect where it was performed, for this step (promise 12)."""
+    return contributors.handed_on(p.transition.run, p.step.key, shared.shaped)
 
 
 def _reuse(p: Proposal, shared: Shared) -> None:
@@ -152,7 +159,7 @@ def _reuse(p: Proposal, shared: Shared) -> None:
         output = result.get("output")
         signal = {"payload": output, "by": result.get("by"), "kind": str(shared.wait.kind)}
     said: JsonObject | None = None if signal is None else {"by": signal["by"]}
-    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id, said), step=p.step.key)
+    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id, said, _shapers(p, shared)), step=p.step.key)
     if receipt.error is not None:
         p.transition.fail(p.step, receipt.error)
     elif signal is not None:

@@ -52,6 +52,7 @@ from runtime.engine.intend import (
 from runtime.engine.outside import expect_no_more, park_outside
 from runtime.engine.pausing import stopped
 from runtime.engine.plan import CHECKPOINT, variables
+from runtime.engine.reading import read_by
 from runtime.engine.sharing import NOT_SENT, is_done, recall, share
 from runtime.engine.states import WaitKind, WaitState
 from runtime.engine.transition import Transition, fail_expression, finish
@@ -210,7 +211,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
         expect_no_more(transition, work.step)
     said = outcome.done if isinstance(outcome, Unfit) else outcome
     used = None if isinstance(said, Parked | InDoubt) else said.usage
-    usage = None if used is None else asdict(used)
+    usage, place = None if used is None else asdict(used), (transition, work.step, work.operation)
     match outcome:
         case Done() if outcome.altered:
             altered = error_of(work.operation, work.call, outcome)
@@ -218,7 +219,7 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
             transition.fail(work.step, altered.to_json(), usage)
         case Done():
             _receipt_succeeded(transition, work, outcome, None, usage)
-            finish(transition, work.step, outcome.output, usage)
+            finish(transition, work.step, outcome.output, usage, shaped=read_by(*place, outcome))
         case Parked():
             _receipt_succeeded(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
             transition.fail(work.step, _PARKED_SYNC.to_json())
@@ -247,7 +248,9 @@ def _receipt_succeeded(
     """Tell that the effect happened, even if its output is unusable. Steps that share the effect get ``error``."""
     if work.receipt is not None:
         shown: list[Json] | None = [*done.altered] or None
-        told = (done.output, done.external_id, usage, None if error is None else error.to_json(), shown)
+        unusable = None if error is None else error.to_json()
+        read = read_by(transition, work.step, work.operation, done)
+        told = (done.output, done.external_id, usage, unusable, shown, read)
         tell_of(transition, work.receipt, ActionSucceeded(work.receipt.receipt_id, *told))
 
 

@@ -93,14 +93,22 @@ class Transition(Closing):
         self.tell(event, step=step.key, actor=Actor("worker", step.lease_owner or "?"))
         return self.run.steps[step.key]
 
-    def succeed(self, step: StepRow, output: Json, writes: JsonObject, usage: JsonObject | None = None) -> None:
-        """Tell that the step is done. The barrier will apply its writes."""
+    def succeed(
+        self,
+        step: StepRow,
+        output: Json,
+        writes: JsonObject,
+        usage: JsonObject | None = None,
+        shaped: list[str] | None = None,
+    ) -> None:
+        """Tell that the step is done. The barrier will apply its writes. ``shaped`` marks those behind what it read."""
         try:
             canonical_bytes([output, writes])  # a value that no line can commit to is never told
         except InputError as error:
             self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
             return
-        self.tell(e.StepSucceeded([*sorted(writes.keys() - {REFERENCE})], usage, output, writes or None), step=step.key)
+        names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
+        self.tell(e.StepSucceeded(names, usage, output, writes or None, shaped or None), step=step.key)
         if step.key.count("/") == 1:
             take_apart(self, step.key, output)
         self.left()
@@ -248,10 +256,12 @@ def finish(
     usage: JsonObject | None = None,
     *,
     signal: JsonObject | None = None,
+    shaped: list[str] | None = None,
 ) -> None:
     """Evaluate what the step writes, and succeed. An expression's error fails the step.
 
-    ``signal`` is what ended the step's wait, for its expressions: the payload, and who sent it.
+    ``signal`` is what ended the step's wait, for its expressions: the payload, and who sent it. ``shaped`` are the
+    marks of those who shaped what the step has read.
     """
     values: dict[str, Json] = {"output": output, CHECKPOINT: transition.run.superstep}
     if signal is not None:
@@ -261,7 +271,7 @@ def finish(
     except ExpressionError as error:
         fail_expression(transition, step, error)
         return
-    transition.succeed(step, output, writes, usage)
+    transition.succeed(step, output, writes, usage, shaped)
 
 
 def writes_of(

@@ -234,6 +234,7 @@ class Completing(Struct, frozen=True):
             actor=Actor("connector", name),
             output=completion.output,
             error=completion.error,
+            writers=completion.writers,
         )
         try:
             await signaling.signal(signal)

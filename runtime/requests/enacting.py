@@ -117,7 +117,7 @@ async def propose(
     await audit.record(connection, tenant, _PROPOSED[proposed.way], actor, {**data, "by": person})
     reference = f"{proposed.about}:{new_id()}"
     request = StartRequest(tenant, workspace, TRIGGER, reference, trigger, f"person:{person}", actor)
-    await start_run(connection, definitions.compiled(stored), request)
+    await start_run(connection, definitions.compiled(stored), request, definitions)
 
 
 async def make(

@@ -20,16 +20,22 @@ import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
 
+from connectors.port import SOMEBODY
+from core.action import SideEffects
 from core.canonical import JsonObject, check_text, digest, unfit
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError
+from core.identity import Directory, Kind, Standing, principal
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine import waits
+from runtime.engine.commit import WaitRow
+from runtime.engine.contributors import written_by
 from runtime.engine.draft import ENGINE
 from runtime.engine.instructions import open_wait
 from runtime.engine.states import StepState, WaitKind
 from runtime.engine.transition import Transition
+from runtime.engine.workflow import Workflow
 from runtime.requests.handing import origins_of, used_within
 from runtime.store import audit, effects, faces, inbox, runs
 from runtime.store.inbox import Found, Notice
@@ -43,6 +49,8 @@ ID_CHARACTERS_MAX = 200
 
 SIGNAL = "signal"
 OF_RUNS = "run"
+# The kinds of actors that the directory knows as people or service accounts.
+TELLERS = ("token", "person", "slack")
 # The kinds of waits that a signal of each source may end: nobody outside speaks for a child run or for a person.
 _KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), OF_RUNS: (WaitKind.CHILD,)}
 
@@ -67,7 +75,8 @@ class Signal(Struct, frozen=True):
     ``id`` is the sender's, and deduplicates. Without it, the digest of key and content stands for it, so that a
     repeated delivery is one signal (V-10).
     ``token`` and ``version`` must be those of the wait if they are given: the version that the run had by the commit
-    that opened it. A signal that names a wait is for that one alone, and never kept for another.
+    that opened it. A signal that names a wait is for that one alone, and never kept for another. ``writers`` are the
+    people who worked in the process that has ended, as principals; None if the sender itself says so.
     """
 
     tenant_id: str
@@ -79,6 +88,7 @@ class Signal(Struct, frozen=True):
     token: str | None = None
     version: int | None = None
     source: str = SIGNAL
+    writers: tuple[str, ...] | None = None
 
 
 class SignalAnswer(Struct, frozen=True):
@@ -185,6 +195,8 @@ class Signaling(Struct, frozen=True):
                 result |= {} if origins is None else {"origins": origins}
                 used = await used_within(connection, ending, found.step_key)
                 result |= {} if used is None else {"used": used}
+            elif found.kind == WaitKind.EXTERNAL and signal.writers is not None:
+                result["shaped"] = [*written_by(found.step_key, signal.writers)]
             await end_wait(connection, *said_to, result, signal.actor, lock=lock)
             code = SignalCode.DELIVERED
         if code is not SignalCode.KEPT:
@@ -246,13 +258,17 @@ def _check(signal: Signal) -> None:
 
 
 def _said(signal: Signal) -> JsonObject:
-    return {"output": signal.output, "error": signal.error, "token": signal.token, "version": signal.version}
+    told: JsonObject = {"output": signal.output, "error": signal.error, "token": signal.token}
+    told["version"] = signal.version
+    return told if signal.writers is None else {**told, "writers": [*signal.writers]}
 
 
 def _kept_as(tenant: str, source: str, notice_id: str, notice: inbox.Notice) -> Signal:
     payload, actor = notice.payload, Actor(**notice.payload["actor"])
     said = (payload["output"], payload["error"], payload["token"], payload["version"])
-    return Signal(tenant, notice.correlation_key or "", notice_id, actor, *said, source)
+    told = payload.get("writers")
+    writers = None if told is None else tuple(map(str, told))
+    return Signal(tenant, notice.correlation_key or "", notice_id, actor, *said, source, writers)
 
 
 class Moved(Exception):
@@ -291,6 +307,8 @@ async def end_wait(
     workflow = await definitions.of_run(connection, view.definition)
     transition = Transition(view, workflow.graph)
     taken = waits.still_asks(transition, step, wait)
+    if taken and "shaped" not in result and _people_worked(workflow, wait, actor, view.directory):
+        result = {**result, "shaped": [*written_by(step_key, SOMEBODY)]}
     if taken:
         waits.complete(transition, step, wait, result, actor)
     else:
@@ -298,3 +316,14 @@ async def end_wait(
     if not await faces.append(connection, transition.commit(), answers=step_key):
         raise Moved
     return taken
+
+
+def _people_worked(workflow: Workflow, wait: WaitRow, actor: Actor, people: Directory) -> bool:
+    """True if people work in the process that has ended, and a machine says so: nobody knows then who they were."""
+    operation = workflow.operations.get(str((wait.context or {}).get("operation")))
+    if wait.kind is not WaitKind.EXTERNAL or operation is None:
+        return False
+    if operation.side_effects is not SideEffects.HUMAN_PROCESS:
+        return False
+    entry = people.entry(principal(Kind.PERSON, actor.id)) if actor.kind in TELLERS else None
+    return entry is None or entry.standing is not Standing.PERSON

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from core.canonical import JsonObject
 from core.db import Connection, Database, DatabaseClock, within
 from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
+from core.identity import Directory, Kind, principal
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
@@ -30,13 +31,23 @@ from runtime.engine.run import RunView
 from runtime.engine.states import RunState
 from runtime.engine.transition import Transition, checked_reference
 from runtime.engine.workflow import Workflow
-from runtime.store import documents, faces, read_models, runs
+from runtime.store import documents, faces, read_models, runs, tenants
 from runtime.store.faces import NewRun
 
 # After this time without a start, the next one reads the database's time.
 CLOCK_SECONDS_MAX = 60
 # The time that an open run waits for more steps, if neither its start nor its workflow's SLA says otherwise.
 OPEN_DEFAULT, OPEN_MAX = timedelta(days=7), timedelta(days=366)
+
+
+# The trigger of runs that other runs start.
+OF_RUNS = "workflow"
+# The triggers whose references nobody chooses: those of records, of other runs, and of Counterseal's own workflows.
+_UNKEYED = ("servicenow", OF_RUNS, "counterseal")
+
+
+class KeyTaken(ConsistencyError):
+    """An idempotency key that somebody else has used: it hands out nobody's run."""
 
 
 class StartRequest(Struct, frozen=True):
@@ -47,6 +58,9 @@ class StartRequest(Struct, frozen=True):
     ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
     came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``. ``adder`` is the
     mark of whoever added the step that orders this run, or what that step follows from. ``root`` is the outermost run.
+
+    ``requester`` is the person who requested the run above. Without one, the directory tells at the door for whom
+    ``requested_by`` stands, and the run keeps that. ``started_by`` is the authenticated account that starts it.
     """
 
     tenant_id: str
@@ -66,6 +80,8 @@ class StartRequest(Struct, frozen=True):
     until: datetime | None = None
     adder: str | None = None
     root: UUID | None = None
+    requester: str | None = None
+    started_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +112,13 @@ async def start_named(
     known = definitions.startable.known(place)
     if known is not None and known[1].age() < CLOCK_SECONDS_MAX:
         workflow, clock = known
+        people = definitions.people(request.tenant_id)
         with suppress(InputError):  # if this version refuses the input, read what is published now
-            opened = await _open(at, workflow, request, clock.now(), pinned=version is not None)
+            opened = (
+                None
+                if people is None
+                else await _open(at, workflow, request, clock.now(), people, pinned=version is not None, guarded=True)
+            )
             if opened is not None:
                 definitions.startable.put(place, (workflow, opened[1]))
                 return await _told(at, workflow, request.tenant_id, opened[0])
@@ -105,9 +126,9 @@ async def start_named(
         try:
             stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
             workflow = definitions.compiled(stored)
-            started, clock = await _opened(connection, workflow, request)
+            started, clock = await _opened(connection, definitions, workflow, request)
         except CountersealError:
-            found = await _known(connection, name, request)
+            found = await _known(connection, definitions, name, request)
             if found is None:
                 raise
             return found
@@ -124,29 +145,46 @@ async def _told(at: Connection | Database, workflow: Workflow, tenant: str, star
     return dataclasses.replace(started, waiting_for=held)
 
 
-async def start_run(connection: Connection, workflow: Workflow, request: StartRequest) -> Started:
-    """Start a run of this very version, or find the one that its trigger has started."""
+async def start_run(
+    connection: Connection, workflow: Workflow, request: StartRequest, definitions: Definitions | None = None
+) -> Started:
+    """Start a run of this very version, or find the one that its trigger has started.
+
+    ``definitions`` remember the tenant's people; without them, the directory is read.
+    """
     async with within(connection, request.tenant_id):
-        return (await _opened(connection, workflow, request))[0]
+        return (await _opened(connection, definitions, workflow, request))[0]
 
 
-async def _opened(connection: Connection, workflow: Workflow, request: StartRequest) -> tuple[Started, DatabaseClock]:
+async def _opened(
+    connection: Connection, definitions: Definitions | None, workflow: Workflow, request: StartRequest
+) -> tuple[Started, DatabaseClock]:
     asked = time.monotonic()
-    now = await connection.fetchval("SELECT now()")
-    opened = await _open(connection, workflow, request, now, pinned=True)
+    now, people = await _people_now(connection, definitions, request.tenant_id)
+    opened = await _open(connection, workflow, request, now, people, pinned=True)
     if opened is not None:
         return opened
-    known = await _known(connection, workflow.name, request)
+    known = await _known(connection, definitions, workflow.name, request)
     if known is None:
         raise ConsistencyError("The run that this trigger started cannot be seen yet.", remedy="Send it again.")
     return known, DatabaseClock(now, asked)
 
 
 async def _open(
-    at: Connection | Database, workflow: Workflow, request: StartRequest, now: datetime, *, pinned: bool
+    at: Connection | Database,
+    workflow: Workflow,
+    request: StartRequest,
+    now: datetime,
+    people: Directory,
+    *,
+    pinned: bool,
+    guarded: bool = False,
 ) -> tuple[Started, DatabaseClock] | None:
-    """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now."""
-    view, open_for = _new_view(workflow, request, now), _open_for(workflow, request, now)
+    """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now.
+
+    ``guarded`` says that these people may be out of date: then nothing starts either if they are.
+    """
+    view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
     transition = Transition(view, workflow.graph)
     inputs = commit_fields(view.run.run_key, path_of("trigger"), request.trigger)
     opening = RunOpened(
@@ -164,6 +202,8 @@ async def _open(
         channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
         origins=request.origins,
         adder=request.adder,
+        requester=view.run.requester,
+        started_by=request.started_by,
     )
     error = transition.open(opening, request.actor)
     new_run = NewRun(
@@ -184,6 +224,9 @@ async def _open(
         inherits=bool(request.inherited),
         open_for=open_for,
         root=request.root,
+        requester=view.run.requester,
+        started_by=request.started_by,
+        people=people.digest if guarded and request.requester is None else None,
     )
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
@@ -218,13 +261,42 @@ def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timed
     return moment - now
 
 
-async def _known(connection: Connection, workflow: str, request: StartRequest) -> Started | None:
+async def _people_now(
+    connection: Connection, definitions: Definitions | None, tenant: str
+) -> tuple[datetime, Directory]:
+    """The database's time, and the tenant's people then."""
+    now, digest = await tenants.directory_now(connection, tenant)
+    if definitions is None:
+        return now, await tenants.directory(connection, tenant)
+    return now, await definitions.directory(connection, tenant, digest)
+
+
+async def _known(
+    connection: Connection, definitions: Definitions | None, workflow: str, request: StartRequest
+) -> Started | None:
+    """The run that this trigger has started. ``ConsistencyError`` if it was somebody else's: a key is its caller's."""
     named = (request.tenant_id, workflow, request.trigger_type, request.trigger_ref)
     found = await runs.run_of_trigger(connection, *named)
-    return None if found is None else Started(found["run_id"], False, found["reference"])
+    if found is None:
+        return None
+    if request.trigger_type not in _UNKEYED:
+        _, people = await _people_now(connection, definitions, request.tenant_id)
+        theirs, mine = found["requester"] or people.resolve(found["requested_by"]), requester_of(request, people)
+        if theirs != mine or (theirs is None and found["requested_by"] != request.requested_by):
+            words = "Somebody else has started a run of this workflow with this idempotency key."
+            raise KeyTaken(words, remedy="Use a key of your own.")
+    return Started(found["run_id"], False, found["reference"])
 
 
-def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunView:
+def requester_of(request: StartRequest, people: Directory) -> str | None:
+    """The id of the person who requests a run: as the run above knows them, or whom this directory finds."""
+    if request.requester is not None or request.trigger_type == OF_RUNS:
+        return request.requester
+    sure = request.started_by and principal(Kind.PERSON, request.started_by)
+    return people.resolve(sure or request.requested_by)
+
+
+def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: Directory) -> RunView:
     """The run as it is before its first move."""
     run_id = request.run_id or new_id()
     named = (run_id, workflow.name, workflow.version, "", request.requested_by)
@@ -242,7 +314,13 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime) -> RunVi
         version=0,  # its first commit makes it 1
         gate=0,
         head=ChainHead.of(f"run:{run_id}"),
-        run=replace(run, reference=reference, requested_by=request.requested_by),
+        run=replace(
+            run,
+            reference=reference,
+            requested_by=request.requested_by,
+            requester=requester_of(request, people),
+            started_by=request.started_by,
+        ),
         constants={**constants, "run.reference": reference},
         now=now,
         deadline_at=None,

@@ -113,7 +113,7 @@ async def _start_each(
             if listens.when is None or _rendered(listens.when, "when", workflow.name, request.trigger) is True:
                 dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, request.trigger))
                 named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))
-                started.append(await start_run(connection, workflow, named))
+                started.append(await start_run(connection, workflow, named, definitions))
         except InputError as error:
             # All of this is found before anything is written of the run.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))

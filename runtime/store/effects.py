@@ -10,6 +10,7 @@ import asyncpg
 from core.db import Connection
 from runtime.engine import lives
 from runtime.engine.commit import ReceiptRow, WaitRow
+from runtime.engine.contributors import shared_with
 from runtime.engine.instructions import Shared
 from runtime.engine.run import Run
 from runtime.engine.states import EffectState
@@ -46,11 +47,11 @@ async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) 
     wait, known = await _awaited(connection, graphs, row, run, receipt)
     if not known:
         ended = EffectState(row["status"])
-        return Shared(receipt, ended, over=over, erased=True)
+        return Shared(receipt, ended, over=over, erased=True, shaped=shared_with(run, receipt, wait))
     life = lives.life_of(receipt, wait)
     if life is EffectState.LEFT and row["status"] == EffectState.FAILED:
         life = EffectState.FAILED  # it was ended outside, because nobody who shared it was left
-    return Shared(receipt, life, wait, over, erased=run is None)
+    return Shared(receipt, life, wait, over, erased=run is None, shaped=shared_with(run, receipt, wait))
 
 
 async def _performed(

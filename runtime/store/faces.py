@@ -92,7 +92,8 @@ APPEND = f"""{_NOT_AHEAD}{_ADMIT.format(",".join(sorted(SAID | FOLLOWS)), _FOREI
 OPENED = """_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
-  _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb"""
+  _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb,
+  _requester text, _started_by text, _people text"""
 
 OPEN = f"""
   IF {_FIRST_AT} > clock_timestamp() + interval '{commits.AHEAD}' THEN
@@ -101,18 +102,20 @@ OPEN = f"""
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
     deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
-    root_run_id, last_at)
+    root_run_id, last_at, requester, started_by)
   SELECT _run_id, _tenant_id, _workspace_id, _workflow, _workflow_version, _workflow_digest, _trigger_type,
     _trigger_ref, _reference, _requested_by, 'queued', 1, _superstep, _executing, _width, _count,
     encode(sha256(sha256(convert_to('run:' || _run_id, 'UTF8')) || sha256(_lines)), 'hex'),
     now() + _sla, _retention, _parent, _depth, _run_key, _cap, _inherits, now() + _open, _root,
-    {_FIRST_AT}
+    {_FIRST_AT}, _requester, _started_by
   WHERE EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version = _workflow_version
         AND w.digest = _workflow_digest AND w.retired_at IS NULL AND w.waits_for IS NULL)
     AND (_pinned OR NOT EXISTS (
       SELECT FROM workflows w WHERE w.tenant_id = _tenant_id AND w.name = _workflow AND w.version > _workflow_version
         AND w.retired_at IS NULL AND w.waits_for IS NULL))
+    AND (_people IS NULL OR EXISTS (
+      SELECT FROM tenants t WHERE t.tenant_id = _tenant_id AND coalesce(t.directory_digest, '') = _people))
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;
@@ -147,7 +150,9 @@ class NewRun:
     ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` names the cap of its
     steps besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked for;
     otherwise it has to be the newest. ``inherits`` says that it holds copies of what its parent knows, ``open_for`` how
-    long it waits for more steps, ``root`` whose counters count for it.
+    long it waits for more steps, ``root`` whose counters count for it. ``requester`` is the person who requests it,
+    ``started_by`` the account that started it; ``people`` is the digest of the directory that said so, if a newer one
+    is to refuse the start.
     """
 
     workflow: str
@@ -167,6 +172,9 @@ class NewRun:
     inherits: bool = False
     open_for: timedelta | None = None
     root: UUID | None = None
+    requester: str | None = None
+    started_by: str | None = None
+    people: str | None = None
 
 
 async def append(at: Connection | Database, commit: Commit, *, answers: str | None = None) -> bool:
@@ -200,7 +208,7 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
         commit.width, run.sla, run.retention, run.parent, run.depth, run.run_key, run.cap, run.pinned,
         run.inherits, run.open_for, run.root, len(commit.lines), b"\n".join(commit.lines), commit.values,
-        commits.rest(commit),
+        commits.rest(commit), run.requester, run.started_by, run.people,
     ]  # fmt: skip
     # Nobody else knows the new run's id. Callers can meet only at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)

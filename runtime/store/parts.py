@@ -131,18 +131,19 @@ PARTS = {
     FROM rows AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)
     ON CONFLICT (command_id) DO NOTHING""",
     "records": """FOR one IN SELECT * FROM rows AS r(collection text, key text, value jsonb, absent bool,
-        expects int, removes bool) LOOP
+        expects int, removes bool, shaped jsonb) LOOP
       IF one.removes THEN
         DELETE FROM records WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key
           AND (one.expects IS NULL OR version = one.expects);
       ELSIF one.expects IS NOT NULL THEN
-        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now()
+        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now(),
+          shaped = one.shaped
         WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key AND version = one.expects;
       ELSE
-        INSERT INTO records AS o (tenant_id, collection, key, value, run_id)
-        VALUES (its_tenant, one.collection, one.key, one.value, _run_id)
+        INSERT INTO records AS o (tenant_id, collection, key, value, run_id, shaped)
+        VALUES (its_tenant, one.collection, one.key, one.value, _run_id, one.shaped)
         ON CONFLICT (tenant_id, collection, key) DO UPDATE SET value = excluded.value, version = o.version + 1,
-          run_id = _run_id, changed_at = now() WHERE NOT one.absent;
+          run_id = _run_id, changed_at = now(), shaped = excluded.shaped WHERE NOT one.absent;
       END IF;
       GET DIAGNOSTICS met = ROW_COUNT;
       IF met = 0 AND (one.expects IS NOT NULL OR NOT one.removes) THEN

@@ -38,14 +38,16 @@ LAST_ID = UUID(int=2**128 - 1)
 
 
 _RUN_COLUMNS = """r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type, r.trigger_ref, r.reference,
-  r.requested_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at, r.started_at, r.finished_at,
-  r.purged_at, r.deadline_at"""
+  r.requested_by, r.requester, r.started_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at,
+  r.started_at, r.finished_at, r.purged_at, r.deadline_at"""
 _RUNS = Statement(f"""
 SELECT {_RUN_COLUMNS} FROM runs r
 WHERE r.tenant_id = :tenant AND (r.created_at, r.run_id) < (:after_at, :after_id)
   AND (CAST(:status AS text) IS NULL OR r.status = :status)
   AND (CAST(:workflow AS text) IS NULL OR r.workflow = :workflow)
   AND (CAST(:reference AS text) IS NULL OR r.reference = :reference)
+  AND (CAST(:requester AS text) IS NULL OR r.requester = :requester
+    OR r.requester IS NULL AND r.requested_by = ANY (CAST(:texts AS text[])))
 ORDER BY r.created_at DESC, r.run_id DESC LIMIT :limit""")
 
 # The cap that keeps a run from starting (Q-12), its workflow's before its tenant's.
@@ -111,11 +113,16 @@ GROUP BY status""")
 
 
 class RunFilter(Struct, frozen=True):
-    """A filter of runs: all, or those with this status, workflow, business reference."""
+    """A filter of runs: all, or those with this status, workflow, business reference, or that this person requested.
+
+    ``requester`` is a person's id. Runs of an older release hold only texts: ``texts`` are those that name the person.
+    """
 
     status: str | None = None
     workflow: str | None = None
     reference: str | None = None
+    requester: str | None = None
+    texts: tuple[str, ...] = ()
 
 
 async def every(connection: Connection, statement: Statement, **values: Any) -> list[Row]:

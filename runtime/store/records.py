@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
+
+from connectors.port import SHAPED
 from core.canonical import VALUE_BYTES_MAX, Json, JsonObject, canonical_bytes
 from core.db import Database
 from core.errors import ConsistencyError
+from core.identity import UNKNOWN, Role
+from runtime.engine.contributors import mark
 
 # The most records of one output, if the caller names no limit, and their bytes.
 ROWS_MAX = 1000
 BYTES_MAX = VALUE_BYTES_MAX - 16 * 1024
+_UNTOLD = (mark(Role.SOURCE_REQUESTER, UNKNOWN),)
 
-_GET = "SELECT value, version FROM records WHERE tenant_id = $1 AND collection = $2 AND key = $3"
+_GET = "SELECT value, version, shaped FROM records WHERE tenant_id = $1 AND collection = $2 AND key = $3"
 _QUERY = """
-SELECT key, value, version FROM records WHERE tenant_id = $1 AND collection = $2 AND key > $3
+SELECT key, value, version, shaped FROM records WHERE tenant_id = $1 AND collection = $2 AND key > $3
   AND ($4::jsonb IS NULL OR value @> $4::jsonb)
 ORDER BY key LIMIT $5"""
 
@@ -24,21 +31,32 @@ class RecordRefused(ConsistencyError):
 
 
 async def read(database: Database, tenant: str, function: str, values: JsonObject) -> JsonObject:
-    """The record or the records that ``records:get`` or ``records:query`` asks for."""
+    """The record or the records that ``records:get`` or ``records:query`` asks for.
+
+    Under ``SHAPED``, which the connector takes out again, are the marks of those who shaped them.
+    """
     given: dict[str, Any] = dict(values)
     async with database.transaction(tenant) as connection:
         if function == "get":
             row = await connection.fetchrow(_GET, tenant, given["collection"], given["key"])
-            found = row is not None
-            return {"found": found, "value": row["value"] if row else None, "version": row["version"] if row else None}
+            told: JsonObject = {"found": row is not None, "value": None, "version": None}
+            told |= {} if row is None else {"value": row["value"], "version": row["version"]}
+            return {**told, SHAPED: _shapers([row] if row else [])}
         limit = given.get("limit", ROWS_MAX)
         named = (tenant, given["collection"], given.get("after", ""), given.get("where"))
         rows = await connection.fetch(_QUERY, *named, limit + 1)
     shown: list[Json] = []
     size = 0
     for row in rows[:limit]:
-        size += len(canonical_bytes(dict(row)))
+        record = {name: row[name] for name in ("key", "value", "version")}
+        size += len(canonical_bytes(record))
         if shown and size > BYTES_MAX:
             break
-        shown.append(dict(row))
-    return {"records": shown, "count": len(shown), "truncated": len(rows) > len(shown)}
+        shown.append(record)
+    whole = len(rows) == len(shown)
+    return {"records": shown, "count": len(shown), "truncated": not whole, SHAPED: _shapers(rows[: len(shown)])}
+
+
+def _shapers(rows: Sequence[asyncpg.Record]) -> list[Json]:
+    """The marks of everybody who shaped these records. One of an older release does not tell them."""
+    return [*sorted({text for row in rows for text in (_UNTOLD if row["shaped"] is None else row["shaped"])})]

@@ -12,7 +12,7 @@ from runtime.engine import contributors
 from runtime.store.views import Graphs, load
 
 _RUN_OF_TRIGGER = """
-SELECT run_id, reference FROM runs
+SELECT run_id, reference, requested_by, requester FROM runs
 WHERE tenant_id = $1 AND workflow = $2 AND trigger_type = $3 AND trigger_ref = $4"""
 
 _GOING_OF = """
@@ -24,10 +24,11 @@ FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.trigger_type = $3 A
   AND r.finished_at IS NULL AND r.canceling IS NULL
 ORDER BY r.created_at DESC LIMIT 1"""
 
-# Only people who end a wait or add steps can have shaped a run's result (``shaped``). ``traced``: the run above, which
-# waits for this one, has asked where its result comes from.
+# Whoever ends a wait, adds a step, or wrote what a run has read can have shaped its result (``shaped``); what it has
+# read is known when it is over. ``traced``: the run above, which waits for this one, has asked where its result comes
+# from.
 _ENDING = """
-SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0
+SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0 OR finished_at IS NOT NULL
   OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.result ->> 'by' IS NOT NULL)
   AS shaped,
   EXISTS (SELECT FROM waits w WHERE w.run_id = r.parent_run_id AND w.correlation_key = r.run_id::text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ SELECT t.directory_digest, p.person_id, p.name, p.active, p.owner, p.principals,
 FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
   SELECT person_id, array_agg(group_name) AS groups FROM group_members WHERE tenant_id = $1 GROUP BY person_id
 ) m USING (person_id) WHERE t.tenant_id = $1"""
+_NOW = "SELECT now() AS now, (SELECT directory_digest FROM tenants WHERE tenant_id = $1) AS digest"
 _DIGEST = "SELECT directory_digest FROM tenants WHERE tenant_id = $1"
 # Whoever holds the lock, and has vanished, is gone when its transaction has said nothing for too long: this waits for
 # that, and then a little for others that wait as well. It holds for the locks that follow in the transaction too.
@@ -113,6 +115,13 @@ async def directory_digest(connection: Connection, tenant: str) -> str | None:
     """The digest of the directory that was published last."""
     digest: str | None = await connection.fetchval(_DIGEST, tenant)
     return digest
+
+
+async def directory_now(connection: Connection, tenant: str) -> tuple[datetime, str | None]:
+    """The database's time, and the digest of the directory that is published then."""
+    row = await connection.fetchrow(_NOW, tenant)
+    assert row is not None, "a SELECT without FROM has a row"
+    return row["now"], row["digest"]
 
 
 async def directory(connection: Connection, tenant: str) -> Directory:

@@ -12,11 +12,9 @@ from runtime.engine.instructions import OtherRun, StartRun
 from runtime.engine.run import Family, RunView
 from runtime.engine.states import RunState
 from runtime.requests.handing import origins_of, used_within
-from runtime.requests.starting import StartRequest, start_named
+from runtime.requests.starting import OF_RUNS, StartRequest, start_named
 from runtime.store import families, runs
 from runtime.store.views import load
-
-TRIGGER_TYPE = "workflow"
 
 
 async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
@@ -27,7 +25,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
             request = StartRequest(
                 tenant_id=view.tenant_id,
                 workspace_id=view.workspace_id,
-                trigger_type=TRIGGER_TYPE,
+                trigger_type=OF_RUNS,
                 trigger_ref=f"{view.run_id}:{work.step.key}" + (f"#{work.step.again}" if work.step.again else ""),
                 trigger=work.inputs,
                 requested_by=view.run.requested_by,
@@ -40,6 +38,8 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
                 origins=work.origins,
                 adder=work.adder,
                 root=root,
+                requester=view.run.requester,
+                started_by=view.run.started_by,
             )
             await start_named(connection, definitions, work.workflow, work.version, request)
             return await look(connection, work, definitions)

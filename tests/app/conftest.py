@@ -81,6 +81,24 @@ operations:
       properties: {name: {type: string}, pin: {type: string, x-secret: true}}
       additionalProperties: false
     output_schema: {type: object}
+  - name: probe.ticket.file
+    handler: probe:file
+    side_effects: external_call
+    risk: low
+    summary: "File {name}"
+    target: "ticket/{name}"
+    in_doubt: probe
+    idempotency: {scope: tenant}
+    input_schema: {type: object, properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
+  - name: probe.value.read
+    handler: probe:read
+    side_effects: none
+    risk: low
+    summary: "Read {name}"
+    target: "thing/{name}"
+    input_schema: {type: object, properties: {name: {type: string}}, additionalProperties: false}
+    output_schema: {type: object}
   - name: probe.case.open
     kind: durable
     handler: probe:case

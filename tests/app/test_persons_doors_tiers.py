@@ -20,8 +20,11 @@ import pytest
 
 from app.access import Role
 from app.cli.outcome import Exit
+from connectors.port import Done
+from connectors.records.connector import RecordsConnector
 from evidence.chain import Actor
 from runtime.requests import policies, publishing
+from runtime.store import records
 from sandbox.faults import Fault
 from tests.support.people import deactivate, leave_group, remove_person
 
@@ -54,10 +57,27 @@ SAID = f"""
 """
 HEAD = "version: 2\nreference: ${{ trigger.number }}\nsteps:\n"
 FORM = "{type: object, properties: {x: {type: string}}}"
+KEPT = "  - {id: kept, do: records.put, with: {collection: c, key: k, value: {tier: '${{ trigger.tier }}'}}}\n"
 OTHERS = (
     f"workflow: filled\n{HEAD}  - {{id: said, task: {{title: T, form: {FORM}, assign: {{group: leads}}}}}}{SAID}",
     f"workflow: heard\n{HEAD}  - {{id: said, wait: {{signal: said, correlate: '${{{{ trigger.number }}}}'}}}}{SAID}",
     f"workflow: grown\n{HEAD}  - {{id: said, wait: {{signal: never, correlate: '${{{{ trigger.number }}}}'}}}}\n",
+    f"workflow: keeps\n{HEAD}{KEPT}",
+    f"workflow: reads\n{HEAD}  - {{id: got, do: records.get, with: {{collection: c, key: k}}}}\n"
+    + DANGER.join(("  - ", "\n")).replace("trigger.tier", "steps.got.output.value.tier"),
+    f"workflow: files\n{HEAD}  - {{id: filed, do: probe.ticket.file, with: {{name: '${{{{ trigger.tier }}}}'}}}}\n",
+    f"workflow: refiles\n{HEAD}  - {{id: got, do: probe.ticket.file, with: {{name: '${{{{ trigger.tier }}}}'}}}}\n"
+    + DANGER.join(("  - ", "\n")).replace("trigger.tier", "steps.got.output.name"),
+    f"workflow: looks\n{HEAD}  - {{id: got, do: probe.value.read, with: {{name: '${{{{ trigger.tier }}}}'}}}}\n"
+    + DANGER.join(("  - ", "\n")).replace("trigger.tier", "steps.got.output.name"),
+)
+ALLOWED = "".join(
+    f"\n  - {{id: {name}, match: {{{match}}}, outcome: allow}}"
+    for name, match in (
+        ("records", "connector: records"),
+        ("files", "operation: probe.ticket.file"),
+        ("looks", "operation: probe.value.read"),
+    )
 )
 TESTER = Actor("test", "tester")
 TIERS = ("low", "medium", "high")
@@ -88,9 +108,11 @@ class Table:
 
     async def publish(self, approvers: str) -> None:
         faces, tester = self.installation.app.faces, TESTER
+        reader = RecordsConnector(partial(records.read, self.installation.engine))
+        self.installation.app.connectors["records"] = reader
         rules = "".join(RULE.format(tier=tier, approvers=approvers) for tier in TIERS)
         async with faces.database.transaction("default") as connection:
-            policy = f"policy: tests\nversion: 2\nrules:{rules}"
+            policy = f"policy: tests\nversion: 2\nrules:{ALLOWED}{rules}"
             await policies.publish_policy(connection, faces.definitions, "default", policy, "policy", tester)
             for text in (WORKFLOW, *OTHERS):
                 await publishing.publish_workflow(connection, faces.definitions, "default", text, "w", tester)
@@ -202,6 +224,28 @@ def shaped(workflow: str, said: Said) -> Opens:
     async def opens(table: Table, tier: str) -> None:
         start = {"workflow": workflow}
         await table.open(tier, lambda about: table.http("tess", "/v1/runs", {**start, "input": about}), said)
+
+    return opens
+
+
+def left_behind(writes: str, uses: str, by: str) -> Opens:
+    """A run of somebody else uses what a run of this one has left: a record, or a shared effect."""
+
+    async def opens(table: Table, tier: str) -> None:
+        start = {"workflow": writes, "input": {"number": f"{writes}-{tier}", "tier": tier}}
+        assert (await table.http(by, "/v1/runs", start)).status_code == 201
+        await table.installation.work()
+        await table.open(tier, lambda about: table.http("tess", "/v1/runs", {"workflow": uses, "input": about}))
+
+    return opens
+
+
+def edited_outside(name: str) -> Opens:
+    """A run of somebody else reads outside what this one wrote there last."""
+
+    async def opens(table: Table, tier: str) -> None:
+        table.installation.outside.reshape = lambda done: Done(done.output, writers=(f"servicenow:{name}",))
+        await table.open(tier, lambda about: table.http("tess", "/v1/runs", {"workflow": "looks", "input": about}))
 
     return opens
 
@@ -349,6 +393,11 @@ ROWS = {
     "who added the step": Row(SEPARATED, shaped("grown", added("ann"))),
     "whose service token added the step": Row(SEPARATED, shaped("grown", added("robot"))),
     "who has retried the run": Row(SEPARATED, retried),
+    "who kept the record": Row(SEPARATED, left_behind("keeps", "reads", "ann")),
+    "whose service token kept the record": Row(SEPARATED, left_behind("keeps", "reads", "robot")),
+    "who shaped the shared effect": Row(SEPARATED, left_behind("files", "refiles", "ann")),
+    "who edited the record outside": Row(SEPARATED, edited_outside("ann.lee")),
+    "who edited the record outside, by sys_id": Row(SEPARATED, edited_outside(SYS_ID.upper())),
     "a service account": Row(MACHINE, account="U0EVE", named="robot"),
     "a guest": Row({"slack": "no_member"}, happens=of_account("is_restricted")),
     "a guest of one channel": Row({"slack": "no_member"}, happens=of_account("is_ultra_restricted")),
@@ -415,7 +464,7 @@ async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
                     assert len(await installation.tenant_events("approval.vote_refused")) == told + 1
             assert (await installation.books.approval(id=question.id)).status == before
         await installation.work()
-        assert installation.outside.effects == []
+        assert [one for one in installation.outside.effects if one.operation == "probe.danger.apply"] == []
     finally:
         slack_world.state.users.clear()
         slack_world.state.users.update(users)

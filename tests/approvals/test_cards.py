@@ -17,11 +17,11 @@ from approvals.content import Agent, CardContent, CardState, InputField, RuleRea
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
 from approvals.slack.blocks import code, pieces, shown
-from core.legible import visible
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
 from core.action import Change, Risk
 from core.errors import InputError
+from core.legible import visible
 from core.terms import GroupQuorum
 
 NASTY = [

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from approvals.content import MASK, CardContent, InputField, Source
 from approvals.model import Choice
 from approvals.slack.blocks import code, literal, shown
-from core.legible import visible
 from approvals.slack.payloads import (
     Click,
     Clicker,
@@ -27,6 +26,7 @@ from approvals.slack.payloads import (
 )
 from core.action import Change
 from core.errors import InputError
+from core.legible import visible
 
 ID = UUID(int=7)
 WHO = Clicker("T1", "U1", frozenset({"T1"}), frozenset())

@@ -26,7 +26,6 @@ from approvals.forms import FormProblem, check_form, check_value, fields_of
 from approvals.model import TaskAnswer, TaskState, TaskView
 from approvals.ports import Absent, MessageRef, Posted, PostInDoubt
 from approvals.slack.blocks import ECHO_BYTES_MAX, echo_bytes
-from core.legible import visible
 from approvals.slack.forms import cut, errors_of, input_blocks, values_of
 from approvals.slack.guard import BODY_BYTES_MAX, SlackEndpoint
 from approvals.slack.handlers import Answer, TaskService, build_bolt
@@ -44,6 +43,7 @@ from approvals.slack.payloads import (
 from approvals.slack.tasks import button_value, form_modal, render
 from core.canonical import INTEGER_MAX, JsonObject, canonical_bytes
 from core.errors import InputError
+from core.legible import visible
 
 pytestmark = pytest.mark.req("X-9")
 

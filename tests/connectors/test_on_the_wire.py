@@ -20,7 +20,7 @@ from connectors.http.addresses import AllowedHost, Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.operation import Operation
-from connectors.port import Before, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused, Usage
+from connectors.port import SOMEBODY, Before, Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused, Usage
 from connectors.servicenow import client
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
@@ -58,7 +58,7 @@ def now(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> Callable[
         (
             "servicenow.incident.get",
             {"sys_id": ID, "fields": ["number", "assigned_to"]},
-            ("GET", ONE, RAW | {"sysparm_fields": "assigned_to,number"}, ""),
+            ("GET", ONE, RAW | {"sysparm_fields": "assigned_to,number,sys_created_by,sys_updated_by"}, ""),
         ),
         (
             "servicenow.incident.query",
@@ -78,7 +78,7 @@ def now(catalog: Catalog, closing: Callable[[Any], Any], wire: Any) -> Callable[
                 "/api/now/table/change/x",
                 RAW
                 | {"sysparm_query": "a=b^c=d", "sysparm_limit": "7", "sysparm_offset": "14"}
-                | {"sysparm_fields": "number,active"},
+                | {"sysparm_fields": "number,active,sys_created_by,sys_updated_by"},
                 "",
             ),
         ),
@@ -109,9 +109,9 @@ async def test_what_servicenow_answers_is_read_whole(now: Any, make_call: MakeCa
     wire.say({"result": linked}, {"result": [linked, "no record"]}, *again)
     read = await now().perform(make_call("servicenow.incident.get", {"sys_id": ID}))
     flat = RECORD | {"assigned_to": "b" * 32}
-    assert read == Done(flat)
+    assert read == Done(flat, writers=SOMEBODY)
     listed = await now().perform(make_call("servicenow.incident.query", {"query": ""}))
-    assert listed == Done({"records": [flat], "count": 1, "truncated": False})
+    assert listed == Done({"records": [flat], "count": 1, "truncated": False}, writers=SOMEBODY)
     fields = {"priority": "2", "assigned_to": "b" * 32, "hidden": "x"}
     written = await now().perform(make_call(UPDATE, {"sys_id": ID, "fields": fields}))
     after = {"priority": "1", "assigned_to": "b" * 32}
@@ -417,7 +417,7 @@ async def test_an_answer_keeps_what_is_named_and_no_more(http: HttpConnector, ma
     outcome = await http.perform(send(make_call, wire, "POST"))
     headers = told | {"content-type": "application/json"}
     said = {"status": 201, "headers": headers, "body": '{"n":1}', "truncated": False, "json": {"n": 1}}
-    assert outcome == Done(said, "/things/7")
+    assert outcome == Done(said, "/things/7", writers=SOMEBODY)
 
 
 @pytest.mark.parametrize(

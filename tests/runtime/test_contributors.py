@@ -326,7 +326,7 @@ rules:
   - {id: pays, match: {connector: probe}, outcome: allow}
   - id: added
     match: {operation: probe.effect.apply}
-    when: step.origin == 'extension' && step.added_by == 'token:ana'
+    when: step.origin == 'extension' && step.added_by == 'ana'
     outcome: deny
     because: Ana adds nothing.
   - id: heard

@@ -46,7 +46,7 @@ class ActionIntended(Struct, frozen=True):
     another action that held the key. ``shared`` says that other steps and runs may share the effect by its key.
     ``authority`` is the approval of a retry and its terms, if they are not the receipt's. ``directory`` is the digest
     of the people by whom the approval's votes were counted again. ``same`` is the digest of the call, if a rule counts
-    equal calls.
+    equal calls. ``shaped`` are the marks of those who shaped a shared effect, for the steps that reuse its result.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -68,12 +68,14 @@ class ActionIntended(Struct, frozen=True):
     resolution: Private[str | None] = None
     authority: Private[JsonObject | None] = None
     same: Private[str] = ""
+    shaped: Private[list[str] | None] = None
 
 
 class ActionSucceeded(Struct, frozen=True):
     """The effect happened. ``unusable`` says why its output cannot be used, for the steps that share the effect.
 
     ``altered`` names the fields that read back otherwise than asked; ``unusable`` then has what was asked and found.
+    ``shaped`` are the marks of those who wrote outside what the output holds.
     """
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
@@ -83,6 +85,7 @@ class ActionSucceeded(Struct, frozen=True):
     usage: Private[JsonObject | None] = None
     unusable: Private[JsonObject | None] = None
     altered: list[Json] | None = None
+    shaped: Private[list[str] | None] = None
 
 
 class ActionFailed(Struct, frozen=True):
@@ -129,13 +132,15 @@ class ActionDoubtResolved(Struct, frozen=True):
 class ActionRecalled(Struct, frozen=True):
     """The result of a recorded effect is reused; nothing is sent (Q-15). ``run`` performed it, if not this run.
 
-    ``ended`` says who told its end, if that came from outside.
+    ``ended`` says who told its end, if that came from outside. ``shaped`` are the marks of those who shaped the effect,
+    if another step performed it.
     """
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
     receipt: UUID
     run: UUID | None = None
     ended: Private[JsonObject | None] = None
+    shaped: Private[list[str] | None] = None
 
 
 class ActionLate(Struct, frozen=True):

@@ -20,7 +20,9 @@ class RunOpened(Struct, frozen=True):
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
     of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
     says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the
-    step that has started this run, or a run above it.
+    step that has started this run, or a run above it. ``requester`` is the id of the person whom ``requested_by`` stood
+    for by the directory of that moment; None if it stood for nobody. ``started_by`` is the account that was
+    authenticated when it, or the run that has started it, was started over HTTP.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -38,6 +40,8 @@ class RunOpened(Struct, frozen=True):
     channels: Private[JsonObject | None] = None
     origins: Private[JsonObject | None] = None
     adder: Private[str | None] = None
+    requester: Private[str | None] = None
+    started_by: Private[str | None] = None
 
 
 class RunStarted(Struct, frozen=True):

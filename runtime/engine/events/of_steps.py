@@ -23,13 +23,17 @@ class StepStarted(Struct, frozen=True):
 
 
 class StepSucceeded(Struct, frozen=True):
-    """The step is done. ``values`` are its writes by channel, and under ``$reference`` how it names the run."""
+    """The step is done. ``values`` are its writes by channel, and under ``$reference`` how it names the run.
+
+    ``shaped`` are the marks of those who shaped what it has read: a record, an effect of another run, the outside.
+    """
 
     TYPE: ClassVar = EventType.STEP_SUCCEEDED
     writes: list[Json]
     usage: JsonObject | None = None
     output: Private[Json] = None
     values: Private[JsonObject | None] = None
+    shaped: Private[list[str] | None] = None
 
 
 class StepFailed(Struct, frozen=True):

@@ -55,6 +55,7 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
 def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.reference = event.reference or run.reference
     run.requested_by = event.requested_by or run.requested_by
+    run.requester, run.started_by = event.requester, event.started_by
     run.trigger = event.inputs or {}
     contributors.opened(run.state, event.shaped or (), event.adder)
     run.state.channels.update(event.channels or {})
@@ -227,6 +228,6 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.ActionInDoubt: of_steps.in_doubt,
     e.ActionHeld: of_steps.held,
     e.ActionDoubtResolved: of_steps.doubt_resolved,
-    e.ActionRecalled: None,
+    e.ActionRecalled: of_steps.recalled,
     e.ActionLate: of_steps.late,
 }

@@ -12,6 +12,7 @@ from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+from runtime.engine import contributors
 from runtime.engine import events as e
 from runtime.engine.agent_state import Came
 from runtime.engine.commit import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
@@ -55,6 +56,7 @@ def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
 
 def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
     ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
+    contributors.within(run.state, told.step or "", event.shaped or ())
     step = _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
     if "/" in step.key:
         of_agents.used(run, step.key, event.usage)
@@ -166,6 +168,7 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
             run_id=run.run_id,
             shared=event.shared,
             replaces=event.replaces,
+            shaped=None if event.shaped is None else tuple(event.shaped),
         )
         run.steps[step.key] = replace(step, idempotency_key=event.key)
         run.writes += 1
@@ -192,7 +195,11 @@ def _move_receipt(
 
 def action_succeeded(run: Run, told: Told, event: e.ActionSucceeded) -> None:
     came = {"output": event.output, "external_id": event.external_id, "usage": event.usage, "error": event.unusable}
-    _move_receipt(run, told, event.receipt, ReceiptEvent.SUCCEED, **came)
+    _move_receipt(run, told, event.receipt, ReceiptEvent.SUCCEED, written=tuple(event.shaped or ()), **came)
+
+
+def recalled(run: Run, told: Told, event: e.ActionRecalled) -> None:
+    contributors.within(run.state, told.step or "", event.shaped or ())
 
 
 def action_failed(run: Run, told: Told, event: e.ActionFailed) -> None:
