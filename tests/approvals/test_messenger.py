@@ -161,6 +161,22 @@ async def test_who_is_in_a_group_is_told_by_account_and_who_cannot_be_told_is_le
     assert found == {leads.key: {"U1", "U2", f"{home.id}/U1", f"{home.id}/U2"}}
 
 
+@pytest.mark.parametrize(
+    ("user", "org_wide", "member"),
+    [("U1", False, True), ("T1/U1", False, True), ("T2/U1", False, False),
+     ("E1/U1", True, True), ("T1/U1", True, False)],
+)  # fmt: skip
+async def test_a_user_of_another_workspace_is_in_no_group_of_this_one(
+    client: AsyncWebClient, slack: Any, user: str, org_wide: bool, member: bool
+) -> None:
+    slack.groups["S0LEADS"] = ["U1"]
+    home = {"ok": True, "team_id": "T1", "enterprise_id": "E1", "is_enterprise_install": org_wide}
+    slack.faults["auth.test"] = [(200, {}, home)]
+    leads = GroupQuorum("S0LEADS", 1, GroupSource.SLACK_GROUP)
+    found = await SlackUserGroups(client, SlackWorkspace(client)).membership(user, [leads])
+    assert (found.groups, found.unresolvable) == ({leads.key} if member else frozenset(), frozenset())
+
+
 @pytest.mark.parametrize("fault", ["lost", "hang", (429, {}, {"ok": False})])
 async def test_while_slack_is_away_nobody_can_say_who_is_in_a_group(
     client: AsyncWebClient, slack: Any, fault: Any

@@ -102,23 +102,15 @@ def test_a_new_policy_voids_an_approval_only_if_other_rules_ask_or_on_other_term
     assert (run.status, len(run.sent)) == ("succeeded" if sent else "waiting_approval", sent)
 
 
-OPERATORS = """
-policy: operators
-version: 1
-rules:
-  - {id: acts, match: {connector: probe}, outcome: needs_approval, approvers: [{group: operators}], expires: PT24H}
-"""
-
-
 @pytest.mark.req("P-10")
 def test_an_answer_about_a_doubt_is_no_approval_of_a_repeat() -> None:
     """Not even if it is of the same action, and on the terms on which policy asks now."""
-    run = governed(MAIL).drive(dies=True).dead().drive()
-    (about,) = run.book_of_questions()
-    run.answer("ana", choice="again").rule_by(OPERATORS).drive()
-    first, second = run.book_of_questions()
-    assert (first.terms, second.terms) == (about.terms, about.terms)
+    run = governed(MAIL, ASK).drive().answer("ana", "ben").drive(dies=True).dead().drive()
+    run.answer("ana", "ben", choice="again").rule_by(ASK.replace("because: Look.", "because: Look., expires: P7D"))
+    run.drive()
     assert (run.status, len(run.sent)) == ("waiting_approval", 1)
+    _, about, second = run.book_of_questions()
+    assert (about.kind, second.kind, second.terms, second.digest) == ("in_doubt", "action", about.terms, about.digest)
 
 
 @pytest.mark.req("P-10")

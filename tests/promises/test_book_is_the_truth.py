@@ -22,7 +22,7 @@ from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.told import Diverged, read_line
 from runtime.engine.transition import Transition, writes_of
 from tests.engine.governing import CASE, CATALOG, EFFECT, HEAD, Governed, governed
-from tests.support.engine_scenes import act, book_of, driven
+from tests.support.engine_scenes import book_of, driven
 from tests.support.engine_stage import KEY, NOW, RUN_ID
 
 PAUSE = {"tenant": Pause.of("tenant", {"by": "ana", "reason": "calm", "at": NOW.isoformat()})}
@@ -83,16 +83,15 @@ def test_a_line_whose_data_is_no_object_breaks_the_chain(data: Any) -> None:
         read_line(whole, {}, KEY, 3)
 
 
-TWO = HEAD + "".join(f"  - {{id: {key}, needs: [], do: probe.effect.apply, with: {{name: x}}}}\n" for key in "ab")
 NEXT = EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: '${{ string(steps.a.output.value) }}'}}\n"
 
 
 def test_a_late_answer_to_what_was_never_intended_is_no_fact() -> None:
-    """Its step is over, and another one beside it is not."""
-    run = governed(TWO).drive()
+    run = governed(EFFECT).drive()
+    transition = Transition(run.whole(), run.workflow.graph)
     unknown = ActionLate(UUID(int=7), 1, 1, "answered", "2026-01-01T00:00:00Z")
     with pytest.raises(ConsistencyError):
-        act(run, lambda t: t.tell(unknown, step="a", actor=Actor("worker", "w")))
+        transition.tell(unknown, step="a", actor=Actor("worker", "w"))
 
 
 def test_what_is_tried_and_not_appended_leaves_the_run_as_it_was() -> None:

@@ -35,7 +35,7 @@ STARTED = LOOP + (
 def shaped(run: Governed, key: str) -> set[str]:
     """The people who shaped the action that is asked about at this step."""
     (asked,) = [one for one in run.view().run.approvals.values() if one.step_key == key]
-    return {str(one["principal"]) for one in asked.contributors}
+    return {str(one["principal"]) for one in asked.contributors or ()}
 
 
 def fill(run: Governed, key: str, person: str) -> None:
