@@ -87,6 +87,6 @@ async def test_a_run_whose_row_says_something_else_than_its_book_is_not_shown(ru
     assert (await looking.at("acme", run_id)).last > 0
     async with owning(runtime.database) as connection:
         await connection.execute("SET LOCAL session_replication_role = replica")
-        await connection.execute("UPDATE runs SET requested_by = 'person:eve' WHERE run_id = $1", run_id)
+        await connection.execute("UPDATE runs SET reference = 'other' WHERE run_id = $1", run_id)
     with pytest.raises(Diverged):
         await looking.at("acme", run_id)
