@@ -285,7 +285,7 @@ async def test_only_a_commit_without_an_answer_is_in_doubt(
 async def test_a_commit_of_which_the_database_does_not_know_is_in_doubt(
     sql: SqlConnector, declared: Catalog, database: Any, state: str, outcome: type
 ) -> None:
-    """40003 is *statement completion unknown*; 40001 says that all was rolled back."""
+    """The state 40003 is *statement completion unknown*; 40001 says that all was rolled back."""
     await database.execute(
         "CREATE FUNCTION crm.at_the_end() RETURNS trigger LANGUAGE plpgsql"
         f" AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$;"

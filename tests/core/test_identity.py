@@ -74,7 +74,17 @@ def test_every_spelling_of_a_person_resolves_to_that_person(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "servicenow", "oidc:https://idp.example#raj", "slack:T0OTHER/U0REQ", "person:", "cara.diaz", "acme:raj.quist"]
+    "text",
+    [
+        "",
+        " ",
+        "servicenow",
+        "oidc:https://idp.example#raj",
+        "slack:T0OTHER/U0REQ",
+        "person:",
+        "cara.diaz",
+        "acme:raj.quist",
+    ],
 )
 def test_what_nobody_claims_is_unresolved(text: str) -> None:
     assert DIRECTORY.resolve(text) is None

@@ -1,7 +1,4 @@
-"""What an outside system says is kept as far as it can be recorded, and a doubt is never settled by guessing.
-
-Promises 2 and 4.
-"""
+"""Answers of outside systems are kept as far as they can be recorded (promises 2 and 4)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def people(*names: str, active: bool = True, groups: tuple[str, ...] = ("owners"
 def test_an_approval_counts_the_votes_of_those_who_may_vote_today(
     approval: Given, today: Directory, stands: bool
 ) -> None:
-    """Who left counts no more, nor who shaped the action; who is asked after an escalation counts only then."""
+    """Votes of people who left, or who shaped the action, do not count; those of an escalation count only after it."""
     assert approval.stands(today) is stands
     view = replace(governed(EFFECT).view(), directory=today)
     assert (approval.void(view) is None) is stands

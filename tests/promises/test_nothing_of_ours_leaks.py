@@ -1,4 +1,4 @@
-"""What belongs to one account or one tenant stays there: files, settings, the environment (promise 8)."""
+"""Files, secrets and tenants of an installation are its own (promise 8)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from app import adapters, file_locks
+from app import file_locks
 from app.postgres_programs import Account
 from app.settings import load_settings
 from app.storage import DEFAULT_TENANT
 from app.wiring import build
 from core.db import FACES_ROLE, Database
 from core.errors import NotFoundError
-from evidence.blobs import LockMode
 from runtime.store import tenants
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

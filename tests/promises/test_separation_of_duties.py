@@ -1,4 +1,4 @@
-"""Nobody judges what they shaped themselves (promise 12)."""
+"""People do not judge what they shaped themselves (promise 12)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def shaped(run: Governed, key: str) -> set[str]:
 
 def fill(run: Governed, key: str, person: str) -> None:
     who = Actor("person", person)
-    run.over(key, lambda t, s, wait: waits.complete(t, s, wait, {"output": {"x": person}, "by": f"person:{person}"}, who))
+    run.over(
+        key, lambda t, s, wait: waits.complete(t, s, wait, {"output": {"x": person}, "by": f"person:{person}"}, who)
+    )
 
 
 @pytest.mark.req("V-5")

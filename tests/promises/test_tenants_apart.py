@@ -1,4 +1,4 @@
-"""What one tenant publishes, and who its people are, is no other tenant's affair (promise 8)."""
+"""Texts and people of one tenant are no other tenant's (promise 8)."""
 
 from __future__ import annotations
 

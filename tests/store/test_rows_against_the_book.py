@@ -72,7 +72,7 @@ async def test_a_row_that_says_something_else_than_the_book_is_found(runtime: An
 
 
 async def found(connection: asyncpg.Connection[Any], run: Any, sql: str) -> Diverged:
-    """What the comparison says if one row is changed so; the row is as it was afterwards."""
+    """Return what the comparison says if one row is changed so; the row is as it was afterwards."""
     await connection.execute("SAVEPOINT unchanged; SET LOCAL session_replication_role = replica")
     assert (await connection.execute(sql)).endswith(" 1"), sql
     with pytest.raises(Diverged) as raised:
