@@ -13,6 +13,7 @@ from connectors.port import Done, InDoubt, Parked, Probe, ProbeVerdict
 from core.canonical import canonical_bytes
 from core.errors import ConsistencyError
 from evidence.chain import Actor
+from evidence.receipts import LateAnswer
 from runtime.definition.workflow import load_workflow
 from runtime.engine.agent_state import Agent, Called, Stage
 from runtime.engine.doubt import PROBES_MAX
@@ -91,7 +92,7 @@ NEXT = EFFECT + "  - {id: b, do: probe.effect.apply, with: {name: '${{ string(st
 def test_a_late_answer_to_what_was_never_intended_is_no_fact() -> None:
     run = governed(EFFECT).drive()
     transition = Transition(run.whole(), run.workflow.graph)
-    unknown = ActionLate(UUID(int=7), 1, 1, "answered", "2026-01-01T00:00:00Z")
+    unknown = ActionLate(UUID(int=7), 1, 1, LateAnswer.SUCCEEDED, "2026-01-01T00:00:00Z")
     with pytest.raises(ConsistencyError):
         transition.tell(unknown, step="a", actor=Actor("worker", "w"))
 
@@ -140,7 +141,7 @@ async def test_a_model_is_told_everything_again_however_often_it_could_not_be_as
     worker = runtime.worker()
     await worker.work_off()
     for _ in range(2):
-        await runtime.trouble.make_waits_due()
+        await runtime.trouble.make_waits_due("retry")
         await runtime.sweep()
         await worker.work_off()
     assert await runtime.status(run) == "succeeded"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from core.canonical import Json
 from core.identity import Directory, Entry
 from evidence.chain import Actor
 from runtime.engine import waits
@@ -61,7 +62,7 @@ def test_a_round_that_is_over_takes_along_nobody_who_shaped_another() -> None:
 
 @pytest.mark.req("V-5")
 def test_who_shaped_the_result_of_a_run_within_a_loop_shaped_what_is_done_with_it() -> None:
-    said = [OtherRun("succeeded", {"x": name}, shaped=[f"form_filler f person:{name}"]) for name in ("pat", "sam")]
+    said = [OtherRun("succeeded", {"x": name}, shaped=(f"form_filler f person:{name}",)) for name in ("pat", "sam")]
     run = driven(governed(STARTED, ASK, said=tuple(said)))
     assert [sorted(shaped(run, f"each[{at}].act") & {"person:pat", "person:sam"}) for at in (0, 1)] == [
         ["person:pat"], ["person:sam"],
@@ -96,7 +97,8 @@ def test_a_card_gives_the_reason_of_the_agents_own_turn() -> None:
     """An agent of an earlier run may have had the same key: what it said is no reason of this one."""
     earlier = piloted(MEMORY + one("triage"), {**calls(apply("zoe")), "content": "Because earlier."}, says("Done."))
     other = "01930000-0000-8000-8000-000000000002"
-    messages = [[other, step] for _, step in earlier.state.channels["messages"]]
+    remembered: Any = earlier.state.channels["messages"]
+    messages: list[Json] = [[other, step] for _, step in remembered]
     opened = RunOpened({"name": "agents"}, channels={"messages": messages}, inherited=["messages"])
     said = {**calls(apply("adam")), "content": "Because of this."}
     run = Piloted(earlier.workflow, {}, turns=[said], others={(other, "triage"): earlier.book()})

@@ -80,7 +80,9 @@ async def test_nobody_who_was_deactivated_is_in_a_group(runtime: Any) -> None:
     await two_tenants(runtime)
     await publish_people(runtime, "acme", "Ana")
     async with runtime.database.connection() as connection:
-        assert (await tenants.groups(connection, "acme"))["owners"] == {"ana"}
+        groups = await tenants.groups(connection, "acme")
+    assert groups is not None
+    assert groups["owners"] == {"ana"}
 
 
 async def test_a_voter_has_the_name_of_their_own_tenant(runtime: Any) -> None:
