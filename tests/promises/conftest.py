@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.runtime_stage import agents, quiet, runtime
+from tests.support.runtime_stage import quiet, runtime
 
-__all__ = ["agents", "quiet", "runtime"]
+__all__ = ["quiet", "runtime"]

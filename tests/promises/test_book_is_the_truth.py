@@ -22,9 +22,7 @@ from runtime.engine.pausing import Pause
 from runtime.engine.replaying import Divergence, Replay, replay, unopened
 from runtime.engine.told import Diverged, read_line
 from runtime.engine.transition import Transition, writes_of
-from sandbox.faults import Fault
 from tests.engine.governing import CASE, CATALOG, EFFECT, HEAD, Governed, governed
-from tests.support.agents import ALLOW, agent, says
 from tests.support.engine_scenes import book_of, driven
 from tests.support.engine_stage import KEY, NOW, RUN_ID
 
@@ -127,25 +125,6 @@ def test_a_worker_goes_on_from_its_own_append_as_from_the_book() -> None:
     read = run.view()
     assert (after.version, after.gate, after.head) == (read.version, read.gate, read.head)
     assert (after.run.status, after.run.state.outputs) == (read.run.status, read.run.state.outputs)
-
-
-async def test_a_model_is_told_everything_again_however_often_it_could_not_be_asked(agents: Any) -> None:
-    """One worker asks it again and again, and between two attempts nothing is added to the conversation."""
-    runtime = agents.runtime
-    agents.model.turns = [says("Done.")]
-    agents.model.faults.inject(Fault("completions", status=429, times=2, headers={"Retry-After": "9"}))
-    await runtime.tenant()
-    await runtime.policy(ALLOW)
-    await runtime.publish(agent())
-    run = (await runtime.start("agents", {"text": "help"})).run_id
-    worker = runtime.worker()
-    await worker.work_off()
-    for _ in range(2):
-        await runtime.trouble.make_waits_due("retry")
-        await runtime.sweep()
-        await worker.work_off()
-    assert await runtime.status(run) == "succeeded"
-    assert [message["role"] for message in agents.asked[-1]] == ["system", "user"]
 
 
 @pytest.mark.req("P-10")
