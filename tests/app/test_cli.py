@@ -104,6 +104,7 @@ MISTAKES: list[tuple[tuple[str, ...], int]] = [
     (("workflow", "check", "/nowhere.yaml"), Exit.INPUT),
     (("workflow", "publish", "/nowhere.yaml"), Exit.INPUT),
     (("policy", "publish", "/nowhere.yaml"), Exit.INPUT),
+    (("policy", "activate", "ops@99999999999"), Exit.INPUT),
     (("policy", "explain", "/nowhere.json"), Exit.INPUT),
     (("token", "create", "--subject", "a b", "--role", "admin"), Exit.INPUT),
     (("token", "create", "--subject", "ann", "--role", "king"), Exit.INPUT),
@@ -129,6 +130,7 @@ def test_a_mistake_is_answered_with_its_place_and_the_remedy(command: Any, docum
         (("run", "start", "simple", "--workspace", "a b; --"), Exit.INPUT, "--workspace: 'a b; --' is no name. Use"),
         (("run", "start", "simple", "--input", '{"a":"\\u0000"}'), Exit.INPUT, "--input.a: holds a character"),
         ((*token, "--tenant", "nowhere"), Exit.CONFLICT, "`counterseal tenant create nowhere` creates it."),
+        ((*token, "--expires", "soon"), Exit.INPUT, "--expires: "),
         ((*token, "--tenant", "No Tenant"), Exit.INPUT, "--tenant: 'No Tenant' is no name."),
     ):
         command(*arguments, exit_code=code)

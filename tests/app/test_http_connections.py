@@ -249,6 +249,18 @@ def test_more_than_32_kib_of_headers_are_refused(serving: Any, head: bytes) -> N
         assert b"connection: close" in answer.lower()
 
 
+def test_empty_lines_after_an_answer_are_bounded_too(serving: Any) -> None:
+    with serving() as server:
+        client = server.connect()
+        assert client.is_served()
+        with suppress(ConnectionError):
+            client.send(b"\r\n" * 17_000)
+        answer = b"none"
+        with suppress(TimeoutError):
+            answer = client.until_closed()
+        assert answer.startswith(b"HTTP/1.1 431 ")
+
+
 def test_32_kib_of_headers_are_accepted(serving: Any) -> None:
     with serving() as server:
         client = server.connect()

@@ -48,6 +48,19 @@ async def test_a_pause_over_http_is_seen_everywhere_and_nothing_goes_out(install
     assert len(await installation.tenant_events("pause.set")) == 1
 
 
+async def test_every_pause_is_told_to_who_watches_and_why_it_was_lifted_to_who_audits(installation: Any) -> None:
+    await installation.publish()
+    client = await installation.client(Role.OPERATOR)
+    for what, name in (("connector", "probe"), ("workflow", "simple"), ("tenant", "")):
+        body = {"what": what, "reason": "Calm."} | ({"name": name} if name else {})
+        assert (await client.post("/v1/pauses", json=body)).status_code == 200
+    assert set((await client.get("/readyz")).json()["paused"]) == {"connector probe", "workflow simple", "tenant"}
+    body = {"what": "connector", "name": "probe", "reason": "It is mended."}
+    assert (await client.post("/v1/pauses/resume", json=body)).status_code == 200
+    (lifted,) = await installation.tenant_events("pause.lifted")
+    assert lifted["data"]["reason"] == "It is mended."
+
+
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [

@@ -15,6 +15,7 @@ from app.refusals import WINDOW_SECONDS, StrangerLog
 from approvals.slack import workspace as workspaces
 from approvals.slack.payloads import Clicker
 from approvals.slack.workspace import KNOWN_SECONDS, Home, SlackWorkspace, StrangerCode
+from core.terms import GroupQuorum, GroupSource
 from evidence.chain import Actor, EventType
 from runtime.requests import publishing
 from sandbox.faults import Fault
@@ -119,6 +120,31 @@ async def test_guests_bots_and_leavers_do_not_count(office: Office, flag: str) -
     office.mark(flag)
     await office.refused(office.installation.click(approval_id, nonce, "U0ANA"), NO_MEMBER)
     assert await office.codes() == ["no_member"]
+
+
+async def test_hidden_values_are_shown_to_those_who_are_asked_alone(office: Office) -> None:
+    """Also once somebody has voted."""
+    await _people(office, "slack: U0ANA", "slack: U0BEN")
+    _, approval_id, nonce = await office.installation.asked()
+    await office.installation.slack(office.installation.click(approval_id, nonce, "U0ANA"))
+    assert len(await office.installation.books.votes()) == 1
+    shown = {}
+    for user in ("U0ANA", "U0BEN"):
+        sent = office.installation.submission(approval_id, nonce, "approve", "", user)
+        sent["view"] |= {
+            "callback_id": "counterseal.review",
+            "private_metadata": json.dumps({"a": str(approval_id), "n": nonce}),
+        }
+        shown[user] = "4711" in (await office.installation.slack(sent)).text
+    assert shown == {"U0ANA": True, "U0BEN": False}
+
+
+async def test_groups_of_slack_hold_accounts_of_this_workspace_alone(office: Office) -> None:
+    group = GroupQuorum("S0ITLEADS", source=GroupSource.SLACK_GROUP)
+    asked = office.installation.app.faces.slack_groups
+    for team, groups in ((HERE, {group.key}), (ELSEWHERE, set())):
+        found = await asked.membership(f"{team}/U0ANA", [group])
+        assert (found.groups, found.unresolvable) == (groups, set())
 
 
 async def test_an_account_that_slack_places_elsewhere_does_not_count(office: Office) -> None:

@@ -335,6 +335,20 @@ async def test_no_body_is_logged(face: Face, view: CardView, caplog: pytest.LogC
     assert "was not acknowledged" in caplog.text
 
 
+async def test_a_request_leaves_what_counterseal_itself_logs(face: Face, view: CardView) -> None:
+    """With each request Bolt sets the level of a logger to that of its own, which is not to tell of payloads."""
+    before = {name: logging.getLogger(name).level for name in ("", "counterseal", "counterseal.slack")}
+    for name in before:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    try:
+        assert (await face.send(click_payload(view, "counterseal.approve"))).status_code == 200
+        assert {logging.getLogger(name).level for name in before} == {logging.DEBUG}
+        assert not logging.getLogger("counterseal.slack.bolt").isEnabledFor(logging.INFO)
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
 async def test_url_verification_when_the_app_is_set_up(face: Face) -> None:
     body = json.dumps({"type": "url_verification", "challenge": "abc", "token": "x"}).encode()
     answer = await face.http.post("/slack/events", content=body, headers=signed(body, kind="application/json"))

@@ -76,7 +76,9 @@ async def test_failed_search_is_not_absence(messenger: SlackMessenger, slack: An
         ((200, {"content-type": "text/plain"}, "hello"), PostInDoubt),
         ((200, {"content-type": "application/json"}, "{"), PostInDoubt),
         ((200, {}, []), PostInDoubt),
+        ((500, {}, {"ok": False, "error": "is_archived"}), PostInDoubt),
         ((200, {}, {"ok": False, "error": "fatal_error"}), PostInDoubt),
+        ((200, {}, {"ok": False, "error": "internal_error"}), PostInDoubt),
         ((200, {}, {"ok": True}), PostInDoubt),
         ((200, {}, {"ok": False, "error": "is_archived"}), PostRefused),
         ((200, {}, {"ok": False, "error": "something_new"}), PostRefused),
@@ -157,6 +159,22 @@ async def test_who_is_in_a_group_is_told_by_account_and_who_cannot_be_told_is_le
     assert home is not None
     found = await SlackUserGroups(client, SlackWorkspace(client)).members([leads])
     assert found == {leads.key: {"U1", "U2", f"{home.id}/U1", f"{home.id}/U2"}}
+
+
+@pytest.mark.parametrize(
+    ("user", "org_wide", "member"),
+    [("U1", False, True), ("T1/U1", False, True), ("T2/U1", False, False),
+     ("E1/U1", True, True), ("T1/U1", True, False)],
+)  # fmt: skip
+async def test_a_user_of_another_workspace_is_in_no_group_of_this_one(
+    client: AsyncWebClient, slack: Any, user: str, org_wide: bool, member: bool
+) -> None:
+    slack.groups["S0LEADS"] = ["U1"]
+    home = {"ok": True, "team_id": "T1", "enterprise_id": "E1", "is_enterprise_install": org_wide}
+    slack.faults["auth.test"] = [(200, {}, home)]
+    leads = GroupQuorum("S0LEADS", 1, GroupSource.SLACK_GROUP)
+    found = await SlackUserGroups(client, SlackWorkspace(client)).membership(user, [leads])
+    assert (found.groups, found.unresolvable) == ({leads.key} if member else frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("fault", ["lost", "hang", (429, {}, {"ok": False})])

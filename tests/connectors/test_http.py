@@ -238,6 +238,37 @@ async def test_the_next_address_is_tried_where_nothing_was_sent(
     assert len(web.app.requests) == reached
 
 
+async def test_the_addresses_of_a_name_share_the_time_of_one_call(
+    build: Build, make_call: MakeCall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+
+    async def three(host: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"8.8.8.{number}", port)) for number in range(3)]
+
+    async def nobody(*_: Any, timeout_seconds: float, **__: Any) -> NotSent:
+        left.append(timeout_seconds)
+        return NotSent("nobody listens")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", three)
+    monkeypatch.setattr("connectors.http.connector.exchange", nobody)
+    outcome = await build(AllowedHost("many.example")).perform(post(make_call, "http://many.example/", timeout=9.0))
+    assert isinstance(outcome, NotSent)
+    assert len(left) == 3
+    assert left == sorted(left, reverse=True)
+    assert max(left) < 9.0, "what was spent on the name is not given again"
+
+
+async def test_each_request_proves_its_name_on_a_connection_of_its_own(
+    build: Build, make_call: MakeCall, web: Any
+) -> None:
+    """A kept connection was verified for one name, and the next request may be for another at the same address."""
+    connector = build()
+    for _ in range(2):
+        assert isinstance(await connector.perform(post(make_call, f"{web.url}/things")), Done)
+    assert len(web.app.connections) == 2
+
+
 async def test_one_inner_address_among_others_is_enough_to_refuse(
     build: Build, make_call: MakeCall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +297,11 @@ async def test_one_inner_address_among_others_is_enough_to_refuse(
         ("fd00::1", False),
         ("::ffff:127.0.0.1", False),
         ("64:ff9b::7f00:1", False),
+        ("64:ff9b::808:808", True),
+        ("64:ff9b::a9fe:a9fe", False),
         ("2002:7f00:1::", False),
+        ("2002:808:808::", False),
+        ("2001:0:808:808::f5ff:fffe", False),
     ],
 )
 def test_public_addresses(text: str, public: bool) -> None:

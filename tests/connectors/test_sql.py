@@ -274,6 +274,37 @@ async def test_only_a_commit_without_an_answer_is_in_doubt(
         await link.close()
 
 
+@pytest.mark.parametrize(("state", "outcome"), [("40001", NotSent), ("40003", InDoubt), ("57014", InDoubt)])
+async def test_a_commit_of_which_the_database_does_not_know_is_in_doubt(
+    sql: SqlConnector, declared: Catalog, database: Any, state: str, outcome: type
+) -> None:
+    """The state 40003 is *statement completion unknown*; 40001 says that all was rolled back."""
+    await database.execute(
+        "CREATE FUNCTION crm.at_the_end() RETURNS trigger LANGUAGE plpgsql"
+        f" AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$;"
+        "CREATE CONSTRAINT TRIGGER at_the_end AFTER UPDATE ON crm.customers DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION crm.at_the_end()"
+    )
+    assert type(await sql.perform(call(declared, "update", id=1, fields={"status": "gold"}))) is outcome
+
+
+async def test_an_empty_version_is_compared_like_any_other(outside: str, postgres_url: str, database: Any) -> None:
+    """The row had no version when it was read, and somebody has changed it since."""
+    await database.execute("ALTER TABLE crm.customers ADD rev text")
+    found = document()
+    found["update"]["params"] = {"table": "crm.customers", "key": ["id"], "version": "rev"}
+    catalog, values = loaded(found), {"id": 1, "fields": {"status": "gold"}}
+    connector = SqlConnector(SqlSettings(outside, told(postgres_url)), catalog)
+    try:
+        before = await connector.read_before(call(catalog, "update", **values))
+        assert isinstance(before, Before)
+        await database.execute("UPDATE crm.customers SET rev = '1', status = 'theirs' WHERE id = 1")
+        assert isinstance(await connector.perform(call(catalog, "update", before, **values)), NotSent)
+        assert (await customer(database, 1))["status"] == "theirs"
+    finally:
+        await connector.aclose()
+
+
 async def test_nobody_there_is_not_sent(postgres_url: str, closed_url: str, declared: Catalog) -> None:
     port = closed_url.rpartition(":")[2]
     connector = SqlConnector(SqlSettings(f"postgresql://u:secret@127.0.0.1:{port}/x", told(postgres_url)), declared)

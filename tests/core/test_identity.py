@@ -74,7 +74,17 @@ def test_every_spelling_of_a_person_resolves_to_that_person(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "servicenow", "oidc:https://idp.example#raj", "slack:T0OTHER/U0REQ", "person:", "cara.diaz"]
+    "text",
+    [
+        "",
+        " ",
+        "servicenow",
+        "oidc:https://idp.example#raj",
+        "slack:T0OTHER/U0REQ",
+        "person:",
+        "cara.diaz",
+        "acme:raj.quist",
+    ],
 )
 def test_what_nobody_claims_is_unresolved(text: str) -> None:
     assert DIRECTORY.resolve(text) is None
@@ -98,6 +108,7 @@ def test_the_entry_of_a_service_account_is_its_own_though_it_speaks_for_its_owne
     entry = DIRECTORY.entry("token:snow-sync")
     assert entry is not None
     assert (entry.id, entry.owner) == ("snow-sync", "raj.quist")
+    assert DIRECTORY.entry("raj.quist", "token:snow-sync") is None, "two entries, though of one person"
 
 
 def test_a_contributor_is_read_back_as_written() -> None:

@@ -129,6 +129,8 @@ async def test_where_nobody_can_tell_people_say(
     assert await runtime.status(run_id) == status
     assert len(runtime.outside.effects) == effects
     assert await receipt(runtime) == settled
+    error = (await runtime.books.step("a")).error
+    assert (error or {}).get("sent") is (True if choice == "fail" else None), "what was given up may have been done"
     await runtime.history(run_id)
     await runtime.at_rest()
 
