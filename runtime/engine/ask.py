@@ -84,7 +84,7 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             digest=question.digest,
             nonce=nonce,
             terms=question.terms.to_json(),
-            requester=requester,
+            requester=contributors.requester_of(view.run),
             shown=card,
             proposed=question.action,
             expires=expires,

@@ -48,7 +48,7 @@ async def test_servicenow_names_who_created_and_who_changed_a_record_whichever_f
     writers: tuple[str, ...],
 ) -> None:
     settings = ServiceNowSettings(servicenow.url, BasicAuth("svc.counterseal", "pw"), "svc.counterseal")
-    connector = closing(ServiceNowConnector(settings, catalog))
+    connector = closing(ServiceNowConnector(settings))
     for name, value in (("sys_created_by", created), ("sys_updated_by", updated)):
         servicenow.record.pop(name, None)
         servicenow.record |= {} if value is None else {name: value}
@@ -85,7 +85,7 @@ async def test_a_process_names_the_people_who_worked_in_it(
     catalog: Catalog, closing: Callable[[Any], Any], engine: Bpmn, claimed: str | None, writers: tuple[str, ...]
 ) -> None:
     settings = BpmnSettings(f"{engine.url}/engine-rest", "counterseal", "sandbox")
-    connector = closing(BpmnConnector(settings, catalog))
+    connector = closing(BpmnConnector(settings))
     call = Call("bpmn.process.start", {"process": "document-request"}, "0" * 64, 5.0, None, str(uuid.uuid4()))
     assert isinstance(await connector.perform(call), Parked)
     (instance,) = engine.state.instances.values()

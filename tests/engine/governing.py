@@ -57,7 +57,13 @@ from tests.support.engine_stage import KEY, NOW, RUN_ID, Simulation
 from tests.support.runtime_stage import ALLOW_ALL, OPERATIONS
 
 CATALOG = load_catalog([Source("probe.yaml", OPERATIONS)])
-PEOPLE = Directory.of("d1", [Entry(name, name, groups=frozenset({"owners"})) for name in ("ana", "ben")])
+PEOPLE = Directory.of(
+    "d1",
+    [
+        Entry("someone", "someone"),
+        *(Entry(name, name, groups=frozenset({"owners"})) for name in ("ana", "ben")),
+    ],
+)
 ASK = """
 policy: ask
 version: 1
