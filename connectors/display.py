@@ -21,7 +21,6 @@ _MEMBERS: Mapping[str, frozenset[str]] = {
     "section": frozenset({"type", "block_id", "text", "fields", "expand", "accessory"}),
     "context": frozenset({"type", "block_id", "elements"}),
     "image": frozenset({"type", "block_id", "image_url", "slack_file", "alt_text", "title"}),
-    "markdown": frozenset({"type", "block_id", "text"}),
     "table": frozenset({"type", "block_id", "rows", "column_settings"}),
     "rich_text": frozenset({"type", "block_id", "elements"}),
     "rich_text_section": frozenset({"type", "elements"}),
@@ -44,7 +43,7 @@ _MEMBERS: Mapping[str, frozenset[str]] = {
 # The types of the objects that stand in a member that holds some; other members hold plain values.
 _INLINE = ("text", "emoji", "link", "user", "usergroup", "channel", "broadcast", "date", "color")
 _RICH = ("rich_text_section", "rich_text_list", "rich_text_quote", "rich_text_preformatted")
-BLOCKS = ("divider", "header", "section", "context", "image", "markdown", "table", "rich_text")
+BLOCKS = ("divider", "header", "section", "context", "image", "table", "rich_text")
 _HOLDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("header", "text"): ("plain_text",),
     ("section", "text"): _TEXT,

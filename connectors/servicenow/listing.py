@@ -45,7 +45,7 @@ class Listing:
 
     async def read(self, timeout_seconds: float) -> Done | Refused | NotSent:
         """Read it. The output says ``truncated`` if the query selects more than ``records`` holds."""
-        most, at = min(self.limit or ROWS_MAX, ROWS_MAX), self.offset
+        most, at = ROWS_MAX if self.limit is None else min(self.limit, ROWS_MAX), self.offset
         deadline, left = deadline_in(timeout_seconds), timeout_seconds
         for _ in range(PAGES_MAX):
             page = await self._page(min(PAGE_ROWS, most - len(self._rows)), at, left)

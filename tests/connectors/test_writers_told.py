@@ -86,7 +86,9 @@ async def test_a_process_names_the_people_who_worked_in_it(
 ) -> None:
     settings = BpmnSettings(f"{engine.url}/engine-rest", "counterseal", "sandbox")
     connector = closing(BpmnConnector(settings))
-    call = Call("bpmn.process.start", {"process": "document-request"}, "0" * 64, 5.0, None, str(uuid.uuid4()))
+    declared = catalog.get("bpmn.process.start")
+    key = str(uuid.uuid4())
+    call = Call("bpmn.process.start", {"process": "document-request"}, "0" * 64, 5.0, None, key, declared=declared)
     assert isinstance(await connector.perform(call), Parked)
     (instance,) = engine.state.instances.values()
     (task,) = instance.user_tasks()

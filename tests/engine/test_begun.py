@@ -220,7 +220,9 @@ def test_what_comes_first_holds_the_step_its_operation_and_the_whole_call() -> N
     run.claim("a")
     operation = run.workflow.operations["probe.record.update"]
     found, _ = first(run)
-    call = Call(operation.name, {"name": "x", "fields": {"priority": "1"}}, found.call.idempotency_key, 30.0)
+    call = Call(
+        operation.name, {"name": "x", "fields": {"priority": "1"}}, found.call.idempotency_key, 30.0, declared=operation
+    )
     assert found == ReadBefore(run.rows["a"], operation, call, Known())
     shared = governed(TICKET)
     shared.claim("a")
@@ -231,5 +233,5 @@ def test_what_comes_first_holds_the_step_its_operation_and_the_whole_call() -> N
     sent, _ = first(effect)
     (row,) = effect.view().run.receipts.values()
     operation = effect.workflow.operations["probe.effect.apply"]
-    call = Call(operation.name, {"name": "x"}, row.idempotency_key, 30.0)
+    call = Call(operation.name, {"name": "x"}, row.idempotency_key, 30.0, declared=operation)
     assert sent == Perform(effect.view().run.steps["a"], operation, call, row)

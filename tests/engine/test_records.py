@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from core.identity import Role
 from runtime.engine import records
+from runtime.engine.contributors import mark
 from runtime.engine.shared_rows import RecordRow
 from runtime.engine.transition import Transition
 from tests.engine.governing import HEAD, Governed, governed
@@ -16,6 +18,7 @@ ALLOW = "policy: records\nversion: 1\nrules: [{id: all, match: {connector: recor
 ASKS = ALLOW.replace("outcome: allow", "outcome: needs_approval, approvers: [{group: owners}]")
 PUT = HEAD + "  - {id: a, do: records.put, with: {collection: cases, key: c1, value: {n: 1}, if_absent: true}}\n"
 AGAIN = HEAD + "  - {id: a, do: records.put, with: {collection: cases, key: c1, value: {n: 2}, version: 3}}\n"
+BY = (mark(Role.SOURCE_REQUESTER, "someone"),)
 DELETE = HEAD + "  - {id: a, do: records.delete, with: {collection: cases, key: c1, version: 3}}\n"
 
 
@@ -27,8 +30,8 @@ def written(run: Governed) -> list[RecordRow]:
 @pytest.mark.parametrize(
     ("text", "row"),
     [
-        (PUT, RecordRow("cases", "c1", {"n": 1}, absent=True)),
-        (AGAIN, RecordRow("cases", "c1", {"n": 2}, expects=3)),
+        (PUT, RecordRow("cases", "c1", {"n": 1}, absent=True, shaped=BY)),
+        (AGAIN, RecordRow("cases", "c1", {"n": 2}, expects=3, shaped=BY)),
         (DELETE, RecordRow("cases", "c1", None, expects=3, removes=True)),
     ],
 )

@@ -99,7 +99,9 @@ def test_a_card_gives_the_reason_of_the_agents_own_turn() -> None:
     other = "01930000-0000-8000-8000-000000000002"
     remembered: Any = earlier.state.channels["messages"]
     messages: list[Json] = [[other, step] for _, step in remembered]
-    opened = RunOpened({"name": "agents"}, channels={"messages": messages}, inherited=["messages"])
+    opened = RunOpened(
+        {"name": "agents"}, requested_by="someone", channels={"messages": messages}, inherited=["messages"]
+    )
     said = {**calls(apply("adam")), "content": "Because of this."}
     run = Piloted(earlier.workflow, {}, turns=[said], others={(other, "triage"): earlier.book()})
     act(run, lambda t: t.open(opened, Actor("person", "ann")))

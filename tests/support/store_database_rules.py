@@ -21,6 +21,9 @@ ROWS = {
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
     " trigger_type, trigger_ref, reference, requested_by, status)"
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
+    "families": "INSERT INTO families (root_run_id, tenant_id, writes, refused, asked) VALUES ($2, $1, 0, 0, 0)",
+    "refusals": "INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)"
+    " VALUES ($1, 'k', $2, $2, '{}', '{}', 'p', '', now())",
     "queue": "INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)"
     " VALUES ($2, 'k', $2, $1, 'w', '', false, 'claimable', 0)",
     "effects": "INSERT INTO effects (tenant_id, key, run_id, step_key, receipt_id, status)"
