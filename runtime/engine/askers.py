@@ -12,8 +12,6 @@ from core.identity import Directory, Entry, Kind, Role, Standing
 from runtime.engine import contributors
 from runtime.engine.run import Run, RunView
 
-# The trigger of runs that the holder of a token has started.
-OVER_HTTP = "http"
 # The decision that denies what is done for them, and the code with which its step fails.
 BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
@@ -71,7 +69,7 @@ def inactive_for(view: RunView, run: Run, key: str) -> str | None:
     for who, part in acting(run, key):
         entry = people.entry(who)
         # Only accounts of the directory have tokens: one that it has no more was taken out of it.
-        by_token = who.startswith(f"{Kind.BEARER}:") or (view.trigger_type == OVER_HTTP and who == run.requested_by)
+        by_token = who.startswith(f"{Kind.BEARER}:") or (run.started_by is not None and who == run.requested_by)
         taken_out = entry is None and by_token and people.digest
         why = "is not in the directory any more" if taken_out else None if entry is None else off(people, entry)
         if why is not None:

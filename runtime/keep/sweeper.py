@@ -94,10 +94,7 @@ class Sweeper(Struct):
 
         async def turn() -> bool:
             try:
-                due = await self._due()
-                lanes.begin("consequences", partial(self._consequences, due.changed), due.changed)
-                lanes.begin("purges", partial(self._purges, due.purges), due.purges)
-                return await self._repaired(due) >= sweeps.BATCH
+                return await self.turn(lanes) >= sweeps.BATCH
             except Exception as error:
                 if is_away(error):
                     self._spared_until = asyncio.get_running_loop().time() + SPARED_SECONDS
@@ -107,6 +104,13 @@ class Sweeper(Struct):
             await repeat(stop, turn, self.interval.total_seconds(), "a sweep failed", woken=lanes.done)
         finally:
             await lanes.end()
+
+    async def turn(self, lanes: Lanes) -> int:
+        """Repair what is due, and let ``lanes`` begin what takes long. Return how many things were due."""
+        due = await self._due()
+        lanes.begin("consequences", partial(self._consequences, due.changed), due.changed)
+        lanes.begin("purges", partial(self._purges, due.purges), due.purges)
+        return await self._repaired(due)
 
     async def sweep(self) -> int:
         """Repair everything that is due; return how many things were."""

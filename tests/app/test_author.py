@@ -7,20 +7,10 @@ from typing import Any
 import pytest
 
 from app.access import Role
+from tests.support.app_author import flow
 from tests.support.app_stage import PEOPLE, POLICY
 
-FLOW = """
-workflow: NAME
-version: VERSION
-reference: ${{ trigger.number }}
-steps:
-  - {id: said, wait: {signal: said, correlate: "${{ trigger.number }}"}}
-"""
 MORE = {"steps": [{"id": "extra", "do": "probe.effect.apply", "with": {"name": "extra"}}]}
-
-
-def flow(version: int = 1, name: str = "written") -> dict[str, str]:
-    return {"source": FLOW.replace("NAME", name).replace("VERSION", str(version))}
 
 
 @pytest.fixture

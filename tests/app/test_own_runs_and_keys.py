@@ -9,7 +9,7 @@ import pytest
 from app.access import Role
 from evidence.chain import Actor
 from runtime.requests.starting import StartRequest, start_named
-from tests.app.test_author import flow
+from tests.support.app_author import flow
 
 
 async def opened_by(installation: Any, text: str, number: str) -> str:

@@ -35,7 +35,7 @@ rules:
   - {id: model, match: {connector: model}, outcome: allow}
   - id: added
     match: {operation: probe.effect.apply}
-    when: step.origin == 'extension' && step.added_by == 'person:ana'
+    when: step.origin == 'extension' && step.added_by == 'ana'
     outcome: needs_approval
     approvers: [{group: leads}]
 """

@@ -11,9 +11,7 @@ from connectors.port import Refused
 from tests.support.agents import Agents, agent, call, calls, says
 from tests.support.runtime_again import approved_by
 from tests.support.runtime_agents import APPROVAL
-from tests.support.runtime_origins import started
-from tests.support.runtime_refusals_hold import asked
-from tests.support.runtime_voting import office
+from tests.support.runtime_refusals_hold import asked, office, started
 
 pytestmark = pytest.mark.req("promise 12")
 

@@ -72,7 +72,7 @@ async def test_rejected_and_expired_are_different_branches(runtime: Any) -> None
     assert await runtime.status(run_id) == "running"
     await runtime.go_on()
     assert (await runtime.state(run_id))["channels"]["why"] == ["rejected authorization/rejected ok"]
-    second = (await runtime.start("w", ref="2")).run_id
+    second = (await runtime.start("w", {"n": 2}, ref="2")).run_id
     await runtime.worker().work_off()
     await runtime.wait_is_due()
     await runtime.go_on()

@@ -187,7 +187,7 @@ async def test_whoever_added_a_step_does_not_approve_its_action(runtime: Any) ->
 async def test_whoever_changed_the_record_does_not_approve_what_comes_of_it(runtime: Any) -> None:
     await begun(runtime, flow())
     changed = (mark(Role.UPDATER, "ana "),)
-    request = StartRequest("acme", "main", "servicenow", "2", {}, "requester", Actor("webhook", "e"), shaped=changed)
+    request = StartRequest("acme", "main", "servicenow", "2", {}, "somebody", Actor("webhook", "e"), shaped=changed)
     first = await runtime.question()
     assert (await runtime.vote("ben", "reject", on=first)).counted
     await start_named(runtime.faces, runtime.definitions, "w", None, request)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from approvals.content import CardState
 from approvals.model import ApprovalStatus
@@ -128,6 +129,12 @@ async def refused(runtime: Any, run_id: Any) -> None:
     await runtime.worker().work_off()
 
 
+async def altered(runtime: Any, run_id: Any) -> None:
+    found: dict[str, Any] = {"value": {"asked": "1", "found": "5"}}
+    runtime.outside.reshape = lambda done: replace(done, altered=found)
+    await runtime.worker().work_off()
+
+
 async def busy(runtime: Any, run_id: Any) -> None:
     runtime.outside.script["a"] = [NotSent("busy")]
     await runtime.worker().work_off()
@@ -158,6 +165,9 @@ ROWS = {
     "done": Row(PROBED, worked, "applied", "", "succeeded", "succeeded"),
     "the call is refused": Row(
         PROBED, refused, "failed", "The input is wrong.", "failed_terminal", "failed", why="400"
+    ),
+    "the target holds something else": Row(
+        PROBED, altered, "altered", "", "failed_terminal", "succeeded", why="altered"
     ),
     "it is tried again": Row(PROBED, busy, "failed", "busy", "failed_retryable", "failed", why="not_sent"),
     "the record is gone": Row(UPDATED, gone, "failed", "no such record", "failed_terminal", why="not_found"),

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 
 from evidence.chain import Actor
-from tests.support.engine_agent_runs import WITHIN
 from tests.support.people import deactivate
 from tests.support.runtime_again import ALLOW, approved_by
-from tests.support.runtime_origins import started
-from tests.support.runtime_refusals_hold import PAY, asked, retried
-from tests.support.runtime_voting import office
-from tests.support.store_locks import GATE
+from tests.support.runtime_refusals_hold import GATE, PAY, WITHIN, asked, office, retried, started
 
 pytestmark = pytest.mark.req("promise 11")
 

@@ -20,6 +20,7 @@ from connectors.port import NotSent
 from core.db import ENGINE_ROLE, Connection, Database
 from runtime.engine.commit import Commit
 from runtime.keep import sweeper as sweeper_module
+from runtime.keep.lanes import Lanes
 from runtime.keep.sweeper import Sweeper
 from runtime.store.commits import apply, apply_together
 from runtime.work import committing, pump
@@ -387,8 +388,8 @@ class Counted(Sweeper):
     interval: timedelta = timedelta(milliseconds=20)
     swept: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
 
-    async def sweep(self) -> int:
-        found = await super().sweep()
+    async def turn(self, lanes: Lanes) -> int:
+        found = await super().turn(lanes)
         self.swept.put_nowait(found)
         return found
 
@@ -426,14 +427,14 @@ async def test_a_sweeper_takes_leases_away_in_the_end(runtime: Any, monkeypatch:
     dying.cancel()
     await asyncio.wait({dying})
     await runtime.trouble.expire_leases()
-    sweeper, stop, sweep = Counted(runtime.database, runtime.definitions), asyncio.Event(), Sweeper.sweep
+    sweeper, stop, turn = Counted(runtime.database, runtime.definitions), asyncio.Event(), Sweeper.turn
 
-    async def away(_: Sweeper) -> int:
-        monkeypatch.setattr(Sweeper, "sweep", sweep)
+    async def away(_: Sweeper, lanes: Lanes) -> int:
+        monkeypatch.setattr(Sweeper, "turn", turn)
         raise asyncpg.CannotConnectNowError("the database system is starting up")
 
     monkeypatch.setattr(sweeper_module, "SPARED_SECONDS", 0.1)
-    monkeypatch.setattr(Sweeper, "sweep", away)
+    monkeypatch.setattr(Sweeper, "turn", away)
     sweeping = asyncio.create_task(sweeper.run(stop))
     while await asyncio.wait_for(sweeper.swept.get(), 60) == 0:
         continue

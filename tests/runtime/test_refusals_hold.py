@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -13,43 +12,11 @@ from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending
 from tests.support.people import add_person
 from tests.support.runtime_again import approved_by
-from tests.support.runtime_refusals_hold import PAY, asked, retried
+from tests.support.runtime_refusals_hold import GATE, PAY, WITHIN, asked, office, retried, started
 
 pytestmark = pytest.mark.req("promise 12")
 
 OTHER = PAY.replace("workflow: pay", "workflow: another").replace("id: a", "id: z")
-WITHIN = "workflow: within\nversion: 1\nsteps:\n  - {id: c, run: pay}\n"
-GATE = """
-workflow: gate
-version: 1
-steps:
-  - {id: a, approve: {summary: "Close it?", approvers: {group: leads}}}
-"""
-
-
-async def office(runtime: Any, *texts: str, policy: str = "") -> None:
-    """Raj asks, lea and leo decide; Ben is a colleague of Raj, ``bot`` is Raj's machine and ``robot`` Ben's."""
-    await runtime.tenant()
-    await runtime.policy(policy or approved_by("leads", 1))
-    for text in texts or (PAY,):
-        await runtime.publish(text)
-    for person, groups in {"raj": (), "ben": (), "cy": (), "lea": ("leads",), "leo": ("leads",)}.items():
-        await add_person(
-            runtime.database,
-            "acme",
-            person,
-            groups,
-            principals=(f"email:{person}@x.example", f"slack:U{person.upper()}"),
-        )
-    await add_person(runtime.database, "acme", "bot", owner="raj")
-    await add_person(runtime.database, "acme", "robot", owner="ben")
-
-
-async def started(runtime: Any, by: str, ref: str, name: str = "pay", trigger: dict[str, Any] | None = None) -> UUID:
-    request = StartRequest("acme", "main", "test", ref, trigger or {}, by, Actor("person", by))
-    run_id: UUID = (await start_named(runtime.faces, runtime.definitions, name, None, request)).run_id
-    await runtime.worker().work_off()
-    return run_id
 
 
 async def rejected(runtime: Any, who: str = "lea") -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from core import terms
 from core.db import Connection
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
@@ -93,8 +94,10 @@ class Post:
 
 
 @pytest.fixture
-async def tenants(runtime: Any) -> Any:
-    """A big one and a small one, whose name comes last."""
+async def tenants(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A big one and a small one, whose name comes last. As many questions as there are may be open."""
+    for bound in ("run", "requester"):
+        monkeypatch.setitem(terms.QUESTIONS, bound, 10_000)
     for tenant in (BIG, SMALL):
         await runtime.tenant(tenant, concurrency=2000)
         await runtime.policy(tenant=tenant)

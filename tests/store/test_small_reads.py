@@ -74,7 +74,7 @@ async def test_the_end_of_a_run_tells_who_may_have_shaped_it_and_who_asks(runtim
     async with runtime.database.connection() as connection:
         found = [await runs.ending_of(connection, uid(number)) for number in (1, 2, 3, 4)]
     told = [(one["result"]["n"], bool(one["shaped"]), one["traced"]) for one in found]
-    assert told == [(1, True, True), (2, True, False), (3, True, False), (4, False, False)]
+    assert told == [(1, True, True), (2, True, False), (3, True, False), (4, True, False)]
 
 
 @pytest.mark.req("Q-15")

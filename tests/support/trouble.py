@@ -68,6 +68,10 @@ class Trouble:
             await connection.execute("SET LOCAL session_replication_role = replica")
             return _count(await connection.execute(sql, *parameters))
 
+    async def forget_refusals(self) -> None:
+        """Let what people have refused bind nobody any more."""
+        await self._do("DELETE FROM refusals")
+
     # -- leases of steps ----------------------------------------------------------------------------------------------
 
     async def expire_leases(self, tenant: str | None = None, *, step: str | None = None) -> int:
