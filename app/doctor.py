@@ -96,7 +96,7 @@ async def _database(settings: Settings) -> list[Check]:
 
 
 async def _server(settings: Settings, database: Database) -> AsyncIterator[Check]:
-    """What a failover would lose, and if the database's clock has gone back."""
+    """The setting of standbys: what a failover would lose, and if the database's clock has gone back."""
     async with database.transaction(settings.tenant) as connection:
         found = await replication.of(connection)
         behind = await replication.behind(connection, settings.tenant)

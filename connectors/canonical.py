@@ -40,7 +40,7 @@ def canonical(handler: str, values: JsonObject) -> JsonObject:
 
 
 def unsendable(handler: str, values: JsonObject) -> str | None:
-    """Why this input may not leave, in words: it is not the canonical one. None if it may."""
+    """Say why this input may not leave: it is not the canonical one. None if it may."""
     try:
         if canonical(handler, values) == values:
             return None

@@ -58,7 +58,7 @@ def _plain(name: str) -> str:
 
 
 def problem_of(name: str) -> str | None:
-    """Why a header with this name is refused, in words; None if it is not."""
+    """Say why a header with this name is refused; None if it is not."""
     plain = _plain(name)
     if not _TOKEN.fullmatch(name):
         return f"the header {name!r} holds characters that a header cannot"

@@ -31,7 +31,7 @@ HEADERS = "headers"
 # A shorter value is not searched for: it would be found in words that have nothing to do with it.
 _MARKED_MIN, _OTHER_MIN = 4, 8
 _CREDENTIAL = re.compile(r"auth|cookie|key|token|secret|pass|session|credential|signature|jwt", re.IGNORECASE)
-_SCHEME = re.compile(r"^(\S+)\s+(.+)$", re.DOTALL)
+_SCHEME = re.compile(r"(\S+)\s+(.+)", re.DOTALL)
 # A text that was cut may end within a secret. So many characters of its beginning are taken for it.
 _BEGINNING_MIN = 8
 # Shorter bytes are not looked for in other encodings.
@@ -129,7 +129,7 @@ class Secrets(Struct, frozen=True, dict=True):
         return failure
 
     def done(self, done: Done) -> Done:
-        """What was done, without secrets."""
+        """The outcome without secrets."""
         named = done.external_id if not isinstance(done.external_id, str) else self.text(done.external_id)
         return replace(done, output=self.json(done.output), external_id=named, after=self.json(done.after))
 
@@ -153,7 +153,7 @@ NO_SECRETS = Secrets()
 
 
 def _begun(form: str, text: str) -> int:
-    """Where, at its end, the text begins with the secret and breaks off; -1 if it does not."""
+    """The place where, at its end, the text begins with the secret and breaks off; -1 if it does not."""
     first, at = form[:_BEGINNING_MIN], max(len(text) - len(form) + 1, 0)
     while (at := text.find(first, at)) >= 0:
         if form.startswith(text[at:]):
@@ -190,7 +190,7 @@ def _of_headers(headers: Json) -> Iterator[str]:
 def parts_of(name: str, value: str) -> Iterator[str]:
     """The value of a header, and those parts of it that are secret by themselves."""
     yield value
-    if (found := _SCHEME.match(value)) is not None:
+    if (found := _SCHEME.fullmatch(value)) is not None:
         yield found[2]
         if found[1].lower() == "basic":
             yield from _basic(found[2])

@@ -101,7 +101,7 @@ def _text(value: Json) -> str:
 
 def _moment(text: str) -> datetime | None:
     """The moment of a date or a time; a time without a zone is GMT, and a day is its midnight."""
-    if not _DAY.match(text):
+    if _DAY.fullmatch(text[:10]) is None:
         return None
     try:
         found = datetime.fromisoformat(text)

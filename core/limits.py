@@ -1,4 +1,4 @@
-"""How long anything of the database may take, so that nobody waits for somebody who does not answer (promises 4, 9).
+"""Limits of time of whatever asks the database: nobody waits for somebody who does not answer (promises 4, 9).
 
 A process that is stopped, cut off or gone with its machine keeps its connections open, and its locks with them. So
 PostgreSQL ends a transaction whose client says nothing, a statement that runs on, and a wait for a lock; and we drop a

@@ -15,7 +15,7 @@ FRESH_SECONDS = 24 * 3600
 # The time for which a rejection binds, unless policy names another.
 REJECTION_SECONDS = 24 * 3600
 # The bounds of open questions and of calls that fail again, unless policy names others (``Terms``).
-QUESTIONS = {"turn": 5, "run": 20, "requester": 100, "failed": 3}
+QUESTIONS = {"turn": 5, "run": 20, "requester": 100, "failures": 3}
 
 
 class Tier(StrEnum):

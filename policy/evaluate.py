@@ -103,11 +103,7 @@ def build_facts(
         "action.risk": str(action.risk),
         "action.reversible": action.reversible,
         "action.side_effects": str(action.side_effects),
-        "action.changed": [
-            field
-            for field, after in action.fields.items()
-            if before is None or field not in before or before[field] != after
-        ],
+        "action.changed": _changed(action),
         "action.present": list(action.fields),
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
@@ -140,6 +136,12 @@ def build_facts(
     facts.update((f"action.before.{name}", value) for name, value in (before or {}).items())
     facts.update(traced)
     return facts
+
+
+def _changed(action: Action) -> list[str]:
+    """The fields that are written and that hold something else, as far as they were read."""
+    before = {} if action.before is None else action.before
+    return [field for field, after in action.fields.items() if field not in before or before[field] != after]
 
 
 _PLAIN_REASONS = {

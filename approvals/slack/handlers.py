@@ -114,7 +114,13 @@ def build_bolt(
         ssl_check_enabled=False,
     )
 
-    windows = Windows(signing_secret)
+    _listen(bolt, Windows(signing_secret), service, tasks)
+    bolt.error(_failed)
+    return bolt
+
+
+def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks: TaskService) -> None:
+    """Register the listeners of cards, tasks and their windows."""
 
     async def on_open(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         await _open_task(tasks, windows, client, parse_task_click(body))
@@ -139,8 +145,6 @@ def build_bolt(
     bolt.view(TASK_CALLBACK)(on_complete)
     bolt.action(re.compile(r"counterseal\.[a-z_]+"))(on_click)
     bolt.view(re.compile(r"counterseal\.[a-z_]+"))(on_submission)
-    bolt.error(_failed)
-    return bolt
 
 
 async def _click(service: InteractionService, windows: Windows, client: AsyncWebClient, click: Click) -> None:

@@ -133,7 +133,7 @@ def _request(call: Call, url: httpx.URL, address: Address, body: bytes, headers:
 
 
 def _outcome(answer: Answer, call: Call) -> Outcome:
-    """What came of a request. A message is searched for our own headers before it is cut."""
+    """The outcome of a request. A message is searched for our own headers before it is cut."""
     expected, secrets = call.input.get("expect_status"), Secrets.of_headers(call.input.get("headers"))
     if 300 <= answer.status < 400:
         place = secrets.text(answer.headers.get("location", "elsewhere"))

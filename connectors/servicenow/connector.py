@@ -110,7 +110,7 @@ class ServiceNowConnector:
         return self._told({**done.output, "records": [_only(row, wanted) for row in read]}, read)
 
     def _told(self, output: JsonObject, rows: Sequence[JsonObject], wanted: tuple[str, ...] = ()) -> Done:
-        """What was read, with the people who created and last changed these records."""
+        """The records that were read, with the people who created and last changed these records."""
         writers = {one for row in rows for one in self._writers(row)}
         return Done(_only(output, wanted), writers=tuple(sorted(writers)))
 

@@ -25,7 +25,7 @@ _SALT = b"counterseal: secret literals of a document"
 # What may stand around an expression without being secret: the scheme of a credential.
 _SCHEMES = re.compile(r"\s*(?:bearer|basic|token|apikey|api-key|digest)?\s*", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"]+\"|'[^']+'")
-_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+_PROPERTIES = re.compile(r"((?:[&!]\S*\s+)*).*", re.DOTALL)
 # A shorter literal is not looked for outside of its own place, such as in a comment.
 _ELSEWHERE_MIN = 6
 
@@ -114,7 +114,7 @@ def _says_something(text: str) -> bool:
 
 
 def _places(root: Node | None, secrets: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Where the scalars stand whose value is secret. An anchor is looked at once, however often it is used."""
+    """The places of the scalars whose value is secret. An anchor is looked at once, however often it is used."""
     seen, todo = set[int](), [root]
     while todo:
         node: Any = todo.pop()
@@ -130,8 +130,8 @@ def _places(root: Node | None, secrets: frozenset[str]) -> Iterator[tuple[int, i
 
 def _properties(scalar: str) -> str:
     """The anchor and the tag of a scalar, which others may refer to."""
-    found = _PROPERTIES.match(scalar)
-    return found[0] if found is not None else ""
+    found = _PROPERTIES.fullmatch(scalar)
+    return found[1] if found is not None else ""
 
 
 def _as_scalar(mark: str, scalar: str) -> str:

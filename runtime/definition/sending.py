@@ -14,7 +14,7 @@ from core.errors import DefinitionError, InputError, Problem
 
 
 def refuse_unsendable(text: str, file: str, operations: Mapping[str, Operation]) -> None:
-    """``DefinitionError`` lists each literal input, and each name of a header, that its handler refuses."""
+    """List, as a ``DefinitionError``, each literal input, and each name of a header, that its handler refuses."""
     document = load_document(text, file)
     if problems := tuple(_problems(document, document.value, (), operations)):
         raise DefinitionError(problems)

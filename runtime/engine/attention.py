@@ -55,7 +55,7 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
         return None
     failed = failures(run, key)
     anew = [one for one in failed if one["again"] == run.reopened]
-    if len(anew) >= terms.most("failed"):
+    if len(anew) >= terms.most("failures"):
         told = PreflightFailed(Check.FAILED, failed=failed)
         words = f"Nobody was asked: the same call was approved before, and failed {len(anew)} times. {said(failed)}"
         _refuse(transition, step, told, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))

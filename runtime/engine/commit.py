@@ -164,7 +164,7 @@ class ApprovalRow(Struct, frozen=True):
 
 
 class AskRow(Struct, frozen=True):
-    """What a question is guarded by: no refusal of its ``key`` binds but the ``known`` ones, and its ``asker`` has less
+    """The guard of a question: no refusal of its ``key`` binds but the ``known`` ones, and its ``asker`` has less
     than ``most`` open questions in the tenant.
     """
 

@@ -60,7 +60,7 @@ _WATCHED = (ApprovalStatus.APPROVED, ApprovalStatus.SUPERSEDED)
 
 
 def end_of(run: Run, approval: UUID) -> End | None:
-    """What has become of a question. None if the run holds it no more: then its row says it."""
+    """The end of a question so far. None if the run holds it no more: then its row says it."""
     asked, answer = run.approvals.get(approval), run.answers.get(approval)
     if asked is None or answer is None:
         return None

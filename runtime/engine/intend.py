@@ -91,15 +91,31 @@ def judge(
     ``counted`` says that this action is among the run's writes already, because it was intended before. ``chat`` is
     what an agent's model was shown, if the action is a call of that agent.
     """
-    view, state = transition.view, transition.run.state
+    view = transition.view
     if (why := askers.inactive_for(view, transition.run, step.key)) is not None:
         return deny(askers.BY_ACCOUNT, why, policy.applying(view.workflow, action.operation).policies)
     writes = transition.run.writes - counted + view.others("writes")
     capped = _capped(transition, workflow, writes, transition.run.writes - counted)
     if capped and workflow.operations[action.operation].has_effect:
         return deny("cap:max_writes_per_run", capped, policy.applying(view.workflow, action.operation).policies)
+    context = _context(transition, step, action, writes)
+    applying, traced = policy.applying(view.workflow, action.operation), NOTHING
+    if applying.traces or applying.recounts or "/" in step.key:
+        context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
+    decision = evaluate(policy, build_facts(action, context, traced), action.operation)
+    terms = decision.approval
+    if terms is None or terms.unresolved is Unresolved.ASK:
+        return decision
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
+    refusal = contributors.refusal(people, terms.tier)
+    return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
+
+
+def _context(transition: Transition, step: StepRow, action: Action, writes: int) -> FactContext:
+    """The facts besides the action: the run, the people, the counters."""
+    view, state = transition.view, transition.run.state
     added = contributors.added_by(state, step.key) if state.shaped else ""
-    context = FactContext(
+    return FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
         run_id=str(view.run_id),
@@ -119,16 +135,6 @@ def judge(
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
     )
-    applying, traced = policy.applying(view.workflow, action.operation), NOTHING
-    if applying.traces or applying.recounts or "/" in step.key:
-        context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
-    decision = evaluate(policy, build_facts(action, context, traced), action.operation)
-    terms = decision.approval
-    if terms is None or terms.unresolved is Unresolved.ASK:
-        return decision
-    people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
-    refusal = contributors.refusal(people, terms.tier)
-    return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
 
 
 def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -> str:
@@ -255,9 +261,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         shaped=None if not shared else [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, step))],
     )
     p.transition.tell(intended, step=step.key)
-    if of_tenant:
-        return _out(p, call, p.transition.run.receipts[receipt_id])
-    return Perform(p.transition.run.steps[step.key], p.operation, call, p.transition.run.receipts[receipt_id])
+    row = p.transition.run.receipts[receipt_id]
+    return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
 
 
 def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Who wrote what a step has read: a tenant's record, or something outside (promise 12). Pure."""
+"""The writers of what a step has read: a tenant's record, or something outside (promise 12). Pure."""
 
 from __future__ import annotations
 

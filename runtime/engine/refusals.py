@@ -106,7 +106,7 @@ def fits(asked: Terms, terms: Terms) -> bool:
 
 
 def ask_of(key: str, asker: str, most: int, found: Iterable[Refusal]) -> AskRow:
-    """What the append of a question is guarded by: no other refusal binds, and its asker has few open questions."""
+    """The guard of a question's append: no other refusal binds, and its asker has few open questions."""
     return AskRow(key, asker, most, [str(one.approval_id) for one in found])
 
 

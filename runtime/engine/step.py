@@ -145,17 +145,15 @@ def _propose(p: Proposal) -> Next:
     p.transition.rows.stop = view.stop  # a pause that comes first refuses the append of any call below
     if view.paused and stopped(p.transition, p.step, p.operation, p.nonce):
         return Over()
+    seconds = p.operation.timeouts.perform.total_seconds()
+    call = Call(p.operation.name, action.input, key, seconds, declared=p.operation)
     if p.operation.stays_inside:
-        seconds = p.operation.timeouts.perform.total_seconds()
-        call = Call(p.operation.name, action.input, key, seconds, declared=p.operation)
         return Perform(p.step, p.operation, call, None)
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, key, known)
     if p.operation.diff is not None and known.before is None:
-        seconds = p.operation.timeouts.perform.total_seconds()
-        call = Call(p.operation.name, action.input, key, seconds, declared=p.operation)
         return ReadBefore(p.step, p.operation, call, known)
     try:
         return _decide(p, action, key)

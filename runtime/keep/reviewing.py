@@ -34,7 +34,7 @@ Guard: TypeAlias = Callable[[Awaitable[int]], Awaitable[int]]
 
 
 class Reviewed(Struct, frozen=True):
-    """What came of a question: whether it was voided, and the lines of its run's book, which were folded for it."""
+    """The result for one question: whether it was voided, and the lines of its run's book, which were folded for it."""
 
     voided: bool
     lines: int

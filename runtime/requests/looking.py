@@ -117,7 +117,7 @@ async def seen(
 async def became(
     connection: Connection, definitions: Definitions, stored: StoredApproval
 ) -> tuple[End | None, Row | None]:
-    """What has become of what was asked about, and the receipt of its action; None for what the run no longer holds."""
+    """The end of what was asked about, and the receipt of its action; None for what the run no longer holds."""
     approval = stored.approval
     if approval.status is ApprovalStatus.REQUESTED and approval.kind is not ApprovalKind.IN_DOUBT:
         return None, None

@@ -186,8 +186,18 @@ async def _open(
     """
     view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
     transition = Transition(view, workflow.graph)
+    error = transition.open(_opening(workflow, request, view, open_for), request.actor)
+    told = people.digest if guarded and request.requester is None else None
+    new_run = _new_run(workflow, request, view, open_for, told, pinned=pinned)
+    asked = time.monotonic()
+    opened = await _written(at, transition, new_run, workflow, error)
+    return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
+
+
+def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for: timedelta | None) -> RunOpened:
+    """The first event of a run."""
     inputs = commit_fields(view.run.run_key, path_of("trigger"), request.trigger)
-    opening = RunOpened(
+    return RunOpened(
         workflow={"name": workflow.name, "version": workflow.version, "digest": workflow.digest},
         definition=workflow.definition_digest,
         trigger=request.trigger_type,
@@ -205,8 +215,19 @@ async def _open(
         requester=view.run.requester,
         started_by=request.started_by,
     )
-    error = transition.open(opening, request.actor)
-    new_run = NewRun(
+
+
+def _new_run(
+    workflow: Workflow,
+    request: StartRequest,
+    view: RunView,
+    open_for: timedelta | None,
+    people: str | None,
+    *,
+    pinned: bool,
+) -> NewRun:
+    """The row of a run. ``people`` is the digest of the directory, if a newer one is to refuse the start."""
+    return NewRun(
         workflow=workflow.name,
         workflow_version=workflow.version,
         workflow_digest=workflow.digest,
@@ -226,11 +247,8 @@ async def _open(
         root=request.root,
         requester=view.run.requester,
         started_by=request.started_by,
-        people=people.digest if guarded and request.requester is None else None,
+        people=people,
     )
-    asked = time.monotonic()
-    opened = await _written(at, transition, new_run, workflow, error)
-    return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
 
 
 async def _written(

@@ -123,7 +123,7 @@ WHERE status = 'leased' AND lease_expires_at > now() + interval '1 minute'"""
 
 
 class Due(Struct, frozen=True):
-    """``now`` is the database's time.
+    """The reading of a sweep. ``now`` is the database's time.
 
     Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
 

@@ -70,7 +70,7 @@ class Place:
         return str(answer["ts"])
 
     async def told(self, user: str) -> list[str]:
-        """What only this person has been told, after everything was delivered."""
+        """The notes that only this person has got, after everything was delivered."""
         await self.installation.work()
         every = [*self.slack.state.channels[CARDS].messages, *self.slack.state.channels[LUNCH].messages]
         return [one.text for one in every if one.ephemeral_for == user]
@@ -84,7 +84,7 @@ class Place:
         return view
 
     def words(self, answer: httpx.Response) -> str:
-        """What the window says after a submission."""
+        """The words of the window after a submission."""
         assert answer.status_code == 200, answer.text
         return json.dumps(answer.json()["view"]["blocks"], ensure_ascii=False)
 

@@ -59,6 +59,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("POST", "/v1/workflows", {"source": "x"}, {Role.ADMIN, Role.AUTHOR}),
     ("GET", "/v1/workflows/simple/1", None, COMPOSERS),
     ("POST", "/v1/workflows/simple/1/retire", None, {Role.ADMIN}),
+    ("POST", "/v1/workflows/simple/1/activate", None, {Role.ADMIN}),
     ("GET", "/v1/schemas/workflow", None, COMPOSERS),
     ("GET", "/v1/policies", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/policies", {"source": "x"}, {Role.ADMIN}),

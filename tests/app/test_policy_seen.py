@@ -1,4 +1,4 @@
-"""Whoever approves a change of policy sees the whole of it; and who counts as an approver takes two, too."""
+"""An approver of a change of policy sees the whole of it; who counts as an approver takes two, too."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_every_marker_names_a_requirement(read_modules: Callable[..., Iterator[A
         f"{module.path}:{line}: {number}"
         for module in read_modules("tests")
         for line, number in marked(module.tree)
-        if number not in numbers
+        if number not in numbers and not re.fullmatch(r"promise ([1-9]|1[0-2])", number)
     ]
     assert not unknown, "\n".join(unknown)
 

@@ -1,4 +1,4 @@
-"""What leaves is what was judged: for each operation, the bytes on the wire are compared with the action's input.
+"""Bytes that leave are the input that was judged: both are compared for each operation.
 
 Every argument takes every nasty value, by the packaged declaration and by one that declares nothing about its inputs.
 Either the action is refused before anybody judges it, or exactly its input arrives. A new operation needs a row.

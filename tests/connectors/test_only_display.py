@@ -108,7 +108,7 @@ def test_what_only_shows_something_is_posted(name: str) -> None:
 async def test_what_people_could_press_is_refused_before_it_is_judged_and_before_it_is_sent(
     name: str, make_call: Callable[..., Call], slack: Any, closing: Callable[[Any], Any]
 ) -> None:
-    """It is refused under the packaged declaration, under one of an installation, and as an earlier release kept it."""
+    """Refused under the packaged declaration, under one of an installation, and as an earlier release kept it."""
     blocks = PRESSED[name]
     with pytest.raises(InputError) as refused:
         build_action(load_catalog().get(POST), given(blocks))

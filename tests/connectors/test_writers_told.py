@@ -1,4 +1,4 @@
-"""What is read outside names who wrote it last, as the system tells; if it does not, it was somebody unknown."""
+"""A read from outside names who wrote it last, as the system tells; if it does not, it was somebody unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read is what is there: nothing invisible, nothing disguised, nothing that changes the order around it."""
+"""People read what is there: nothing invisible, nothing disguised, nothing that changes the order around it."""
 
 from __future__ import annotations
 

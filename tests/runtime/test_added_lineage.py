@@ -159,6 +159,7 @@ async def test_a_retried_step_is_still_added(runtime: Any, tmp_path: Path) -> No
     await adds(runtime, run_id, "ana", PAY)
     await runtime.worker().work_off()
     await rejected(runtime)
+    await runtime.trouble.forget_refusals()
     assert await runtime.status(run_id) == "failed_terminal"
     await stored(runtime, tmp_path)
     await runtime.retry(run_id)

@@ -5,7 +5,6 @@ A failover to a host whose clock is behind does this, or an operator who mends a
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -102,8 +101,7 @@ async def _go_through(runtime: Any, door: str, run_id: Any) -> None:
 
 
 async def _lines_keep_the_latest_time(runtime: Any, run_id: Any, by: timedelta) -> None:
-    rows = await runtime.all("SELECT lines FROM journal WHERE run_id = $1 ORDER BY n", run_id)
-    lines = [json.loads(line) for row in rows for line in row["lines"].split(b"\n")]
+    lines = [json.loads(line) for line in await runtime.books.lines(run_id)]
     times = [line["ts"] for line in lines]
     marked = [line for line in lines if "clock_behind" in line["data"]]
     assert times[-1] == max(times), "no line goes back behind its book"

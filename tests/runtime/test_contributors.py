@@ -190,6 +190,7 @@ async def test_whoever_changed_the_record_does_not_approve_what_comes_of_it(runt
     request = StartRequest("acme", "main", "servicenow", "2", {}, "somebody", Actor("webhook", "e"), shaped=changed)
     first = await runtime.question()
     assert (await runtime.vote("ben", "reject", on=first)).counted
+    await runtime.trouble.forget_refusals()
     await start_named(runtime.faces, runtime.definitions, "w", None, request)
     await runtime.worker().work_off()
     await refused(runtime, "ana", "changed the record")

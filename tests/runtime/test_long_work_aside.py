@@ -114,7 +114,7 @@ async def test_questions_are_judged_in_turns_bounded_by_the_lines_that_are_folde
 async def test_a_book_of_any_length_is_folded_beside_the_event_loop(
     runtime: Any, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
-    """It is folded whole in a thread, whoever asks for it, and its transaction stays open meanwhile."""
+    """A long book is folded whole in a thread, whoever asks for it, and its transaction stays open meanwhile."""
     await runtime.tenant()
     await runtime.policy(policy_of(1, "needs_approval"))
     await runtime.publish(ASKS)

@@ -1,4 +1,4 @@
-"""Whoever shaped a value does not decide on what is made of it, in whichever run (promise 12).
+"""The people who shaped a value do not decide on what is made of it, in whichever run (promise 12).
 
 Each case lets a value travel from one run, or from outside, to the action of another run.
 """

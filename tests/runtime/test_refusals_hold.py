@@ -1,4 +1,4 @@
-"""What people have refused is not asked again at the request of whoever was refused (promise 12)."""
+"""A refused action is not asked again at the request of whoever was refused (promise 12)."""
 
 from __future__ import annotations
 

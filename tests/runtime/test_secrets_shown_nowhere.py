@@ -1,4 +1,4 @@
-"""What a connector knows to be secret is shown nowhere: every declaring place, and every place of showing."""
+"""A value that a connector knows to be secret is shown nowhere: every declaring place, and every place of showing."""
 
 from __future__ import annotations
 

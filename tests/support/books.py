@@ -341,6 +341,12 @@ class Books:
             known.append(Approval(**row, **shown, votes=tuple(votes[row["id"]])))
         return [approval for approval in known if _fits(approval, wanted)]
 
+    async def end_of(self, approval: UUID) -> str | None:
+        """The code of the end that is stored with a question."""
+        rows = await self._rows("SELECT approval_id, why FROM approvals")
+        (row,) = [row for row in rows if row["approval_id"] == approval]
+        return None if row["why"] is None else str(row["why"])
+
     async def approval(self, **wanted: object) -> Approval:
         return _only(await self.approvals(**wanted), wanted)
 

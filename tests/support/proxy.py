@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 class Proxy:
-    """``silence`` stops what goes through; ``only_old`` lets connections that are made later through again."""
+    """A proxy: ``silence`` stops what goes through; ``only_old`` lets connections that are made later through again."""
 
     def __init__(self, url: str) -> None:
         self._to = urlsplit(url)
