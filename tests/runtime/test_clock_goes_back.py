@@ -5,6 +5,7 @@ A failover to a host whose clock is behind does this, or an operator who mends a
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
