@@ -144,11 +144,14 @@ async def test_whoever_looks_for_the_outermost_run_keeps_the_run(runtime: Any) -
 
 
 @pytest.mark.req("Q-12")
-async def test_an_append_that_waited_for_the_counters_looks_at_them_again(runtime: Any) -> None:
+@pytest.mark.parametrize("by", ["a rule", "a cap"])
+async def test_an_append_that_waited_for_the_counters_looks_at_them_again(runtime: Any, by: str) -> None:
     """Another run counts meanwhile: what rests on the count before that is refused (promise 9)."""
     _, commit = await family(runtime)
+    if by == "a cap":
+        commit.writes, commit.family = 1, FamilyMove(0, 0, {}, True, writes_max=1)
     async with runtime.database.transaction() as other:
-        await other.execute("UPDATE families SET number = number + 1")
+        await other.execute("UPDATE families SET number = number + 1, writes = writes + 1")
         waiting = await waits(runtime, commit)
     assert await waiting is None
 
