@@ -131,14 +131,14 @@ async def test_whoever_reads_a_run_to_append_to_it_keeps_it(runtime: Any) -> Non
 
 @pytest.mark.req("Q-12")
 async def test_whoever_reads_a_run_to_append_to_it_keeps_what_it_counts_with_others(runtime: Any) -> None:
-    """Who has lost a race for these counters is sure to win the next one (promise 4)."""
+    """A caller that has lost a race for these counters is sure to win the next one (promise 4)."""
     run_id, _ = await family(runtime)
     await keeps(runtime, lambda c: views.load(c, run_id, runtime.definitions.graphs, lock=True), "families")
 
 
 @pytest.mark.req("Q-12")
 async def test_whoever_looks_for_the_outermost_run_keeps_the_run(runtime: Any) -> None:
-    """Of two steps that start the first other runs, one begins the counters, and no append goes past it (promise 9)."""
+    """Two steps start the first other runs at once: one begins the counters, and no append goes past it (promise 9)."""
     run_id = await one(runtime)
     await keeps(runtime, lambda c: families.root_of(c, run_id), f"runs WHERE run_id = '{run_id}'")
 
