@@ -18,16 +18,21 @@ import pytest
 from core.db import Connection
 from core.grouping import Grouping
 from evidence.chain import Actor, EventType
-from runtime.engine.commit import Claim, Commit
+from runtime.engine.commit import Claim, Commit, FamilyMove
+from runtime.engine.draft import ENGINE
+from runtime.engine.events import RunPaused
+from runtime.engine.graph import NO_GRAPH
+from runtime.engine.transition import Transition
 from runtime.requests.steering import cancel_run
-from runtime.store import audit, claims, outbox, retention, sweeps, tenants, views
-from runtime.store.commits import apply_together
+from runtime.store import audit, claims, families, outbox, retention, sweeps, tenants, views
+from runtime.store.commits import apply, apply_together
 from tests.support.runtime_shared_cases import begun
 from tests.support.store_claims import LEASE, ONE
 from tests.support.store_locks import GATE
 
 pytestmark = pytest.mark.tampers
 
+WITHIN = "workflow: within\nversion: 1\nsteps:\n  - {id: c, run: gate}\n"
 AT_ONCE = "SET LOCAL lock_timeout = '1s'"
 Ask = Callable[[Connection], Awaitable[Any]]
 
@@ -83,6 +88,36 @@ async def leased(runtime: Any) -> tuple[UUID, Claim]:
     return run_id, Claim(row["step"]["step_key"], UUID(row["step"]["lease_id"]), row["step"]["lease_epoch"])
 
 
+async def family(runtime: Any) -> tuple[UUID, Commit]:
+    """A run that has started another one, and an append to it that rests on what both have counted."""
+    await one(runtime)
+    for text in (GATE, WITHIN):
+        await runtime.publish(text)
+    run_id = UUID(str((await runtime.start("within")).run_id))
+    await runtime.worker().work_off()
+    async with runtime.database.connection() as connection:
+        view = await views.load(connection, run_id, runtime.definitions.graphs)
+    assert view.family is not None
+    transition = Transition(view, NO_GRAPH)
+    transition.tell(RunPaused(False, None, ""), actor=ENGINE)
+    commit = transition.commit()
+    commit.family = FamilyMove(0, 0, {}, True, number=view.family.number)
+    return run_id, commit
+
+
+async def waits(runtime: Any, commit: Commit) -> asyncio.Task[Any]:
+    """The append under way: it waits for a row that somebody has."""
+
+    async def append() -> Any:
+        async with runtime.database.connection() as connection:
+            return await apply(connection, commit)
+
+    waiting = asyncio.create_task(append())
+    while not await runtime.one("SELECT 1 FROM pg_locks WHERE NOT granted"):
+        assert not waiting.done()
+    return waiting
+
+
 # -- who takes a lock ------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +127,42 @@ async def test_whoever_reads_a_run_to_append_to_it_keeps_it(runtime: Any) -> Non
     row = f"runs WHERE run_id = '{run_id}'"
     await keeps(runtime, lambda c: views.load(c, run_id, graphs, lock=True), row)
     await keeps(runtime, lambda c: views.load(c, run_id, graphs, lock=True, tenant="acme"), row, at=runtime.faces)
+
+
+@pytest.mark.req("Q-12")
+async def test_whoever_reads_a_run_to_append_to_it_keeps_what_it_counts_with_others(runtime: Any) -> None:
+    """A caller that has lost a race for these counters is sure to win the next one (promise 4)."""
+    run_id, _ = await family(runtime)
+    await keeps(runtime, lambda c: views.load(c, run_id, runtime.definitions.graphs, lock=True), "families")
+
+
+@pytest.mark.req("Q-12")
+async def test_whoever_looks_for_the_outermost_run_keeps_the_run(runtime: Any) -> None:
+    """Two steps start the first other runs at once: one begins the counters, and no append goes past it (promise 9)."""
+    run_id = await one(runtime)
+    await keeps(runtime, lambda c: families.root_of(c, run_id), f"runs WHERE run_id = '{run_id}'")
+
+
+@pytest.mark.req("Q-12")
+@pytest.mark.parametrize("by", ["a rule", "a cap"])
+async def test_an_append_that_waited_for_the_counters_looks_at_them_again(runtime: Any, by: str) -> None:
+    """Another run counts meanwhile: what rests on the count before that is refused (promise 9)."""
+    _, commit = await family(runtime)
+    if by == "a cap":
+        commit.writes, commit.family = 1, FamilyMove(0, 0, {}, True, writes_max=1)
+    async with runtime.database.transaction() as other:
+        await other.execute("UPDATE families SET number = number + 1, writes = writes + 1")
+        waiting = await waits(runtime, commit)
+    assert await waiting is None
+
+
+async def test_an_append_that_waits_for_its_run_keeps_no_counters_of_others(runtime: Any) -> None:
+    """Run first, counters then, as for all others: nobody waits in a circle (promise 4)."""
+    run_id, commit = await family(runtime)
+    async with somebody_has(runtime, f"runs WHERE run_id = '{run_id}'"):
+        waiting = await waits(runtime, commit)
+        kept = await is_kept(runtime, "families")
+    assert (await waiting is not None, kept) == (True, False)
 
 
 @pytest.mark.req("Q-17")

@@ -49,9 +49,9 @@ async def published(runtime: Any, *versions: int) -> None:
         await runtime.publish(ONE.replace("version: 1", f"version: {version}"))
 
 
-def said(commit: Commit, **told: Any) -> Commit:
-    """The commit with another first line."""
-    commit.lines[0] = orjson.dumps({**orjson.loads(commit.lines[0]), **told})
+def said(commit: Commit, line: int = 0, **told: Any) -> Commit:
+    """The commit with another first line, or with another one of this number."""
+    commit.lines[line] = orjson.dumps({**orjson.loads(commit.lines[line]), **told})
     return commit
 
 
@@ -69,6 +69,16 @@ async def test_no_run_opens_at_a_time_that_is_still_to_come(runtime: Any, monkey
     ahead = "2999-01-01T00:00:00.000000Z"
     answer = await opened(runtime, monkeypatch, lambda commit, run: (said(commit, ts=ahead), run))
     assert answer is None, "its caller reads the clock again"
+
+
+async def test_no_later_line_of_an_opening_is_of_a_time_that_is_still_to_come(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lines of an opening have one time: a later one that is ahead was forged."""
+    await published(runtime, 1)
+    ahead = "2999-01-01T00:00:00.000000Z"
+    answer = await opened(runtime, monkeypatch, lambda commit, run: (said(commit, -1, ts=ahead), run))
+    assert answer == "no face may append this"
 
 
 @pytest.mark.req("X-1")
