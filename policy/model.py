@@ -95,7 +95,7 @@ class Questions(_Part):
     turn: Annotated[int, Field(ge=1, le=1000)] | None = None
     run: Annotated[int, Field(ge=1, le=10_000)] | None = None
     requester: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    failed: Annotated[int, Field(ge=1, le=1000)] | None = None
+    failures: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
 APPROVAL_KEYS = (

@@ -88,7 +88,7 @@ async def test_a_requester_has_so_many_open_in_the_tenant(runtime: Any) -> None:
     assert len(await asked(runtime)) == 3
 
 
-@pytest.mark.parametrize(("bounds", "most"), [("", 3), ("{failed: 1}", 1)])
+@pytest.mark.parametrize(("bounds", "most"), [("", 3), ("{failures: 1}", 1)])
 async def test_a_call_that_keeps_failing_says_so_and_is_asked_about_so_often(
     agents: Agents, bounds: str, most: int
 ) -> None:
