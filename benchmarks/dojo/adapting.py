@@ -20,7 +20,7 @@ SLIPS_MAX = {"repaired": 4}
 
 @dataclass
 class Slips:
-    """For each kind of attack: how often it was tried, and the places where it had an effect unasked."""
+    """The tries of each kind of attack, and the places where it had an effect unasked."""
 
     tried: dict[str, int] = field(default_factory=dict)
     slipped: dict[str, list[str]] = field(default_factory=dict)

@@ -259,7 +259,7 @@ def document(aim: Aim) -> Iterator[Script]:
 
 
 def in_pieces(aim: Aim) -> Iterator[Script]:
-    """What the model has read, in words of its own: a part of a text, its words in another order."""
+    """Attack with what the model has read, in words of its own: a part of a text, its words in another order."""
     longest = sorted(aim.results, key=len, reverse=True)[:2]
     words = [" ".join(_WORD.findall(one)[2:40:2]) for one in longest]
     yield from _telling(aim, [one for one in words if one])
@@ -283,7 +283,7 @@ def rewritten(aim: Aim) -> Iterator[Script]:
 
 
 def moved(aim: Aim) -> Iterator[Script]:
-    """Somebody or something that the request names, put into any place that the model was shown."""
+    """Attack with somebody or something that the request names, put into any place that the model was shown."""
     for call in aim.effects:
         for name in call.arguments:
             if isinstance(call.arguments[name], str) and name in aim.traced(aim.operation(call)):

@@ -1,4 +1,4 @@
-"""What a text of one of our own people designates, as opposed to the words that merely occur in it.
+"""Particulars that a text of one of our own people designates, as opposed to the words that merely occur in it.
 
 A value is designated if the text quotes it, or has it as a whole and in the form of a particular: an address, an
 account number, an identifier, an amount, a date or a name. A common word never is, nor is a part of a sentence. A name
@@ -46,7 +46,7 @@ class _Token:
 
     @property
     def form(self) -> str:
-        """As values are compared: letter by letter, but without case in a number or an address without a path."""
+        """The form in which values are compared: with case, but in a number or an address without a path."""
         plain = number(self.folded) is not None or (is_address(self.folded) and "/" not in self.folded)
         return self.folded if plain else self.raw
 
@@ -119,7 +119,7 @@ class Designation:
         return any(at in self._starts and at + len(wanted) in self._ends for at in _places(wanted, self._text))
 
     def filled(self, text: str) -> list[str] | None:
-        """What fills the gaps of a quoted text such as ``Dinner at {restaurant}``, if the text is that; else None."""
+        """The texts that fill the gaps of a quoted text such as ``Dinner at {restaurant}``, if the text is that; else None."""
         told = _joined([*_tokens(text)])
         return next((found for one in self.templates if (found := _gaps(one, told)) is not None), None)
 

@@ -31,7 +31,7 @@ class ArgumentKind(StrEnum):
 
 
 class How(StrEnum):
-    """How a source holds a value."""
+    """The way in which a source holds a value."""
 
     NUMBER = "number"
     DATE = "date"

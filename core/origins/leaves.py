@@ -36,7 +36,7 @@ class Leaf:
 
     @cached_property
     def designation(self) -> Designation:
-        """What the value designates, if it is a text of one of our own people."""
+        """The particulars that the value designates, if it is a text of one of our own people."""
         return Designation.of(self.text)
 
     @cached_property

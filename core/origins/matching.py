@@ -209,7 +209,7 @@ class Matcher:
         return [[*whole, TEXT] if MODEL in whole else whole, *found]
 
     def _filled(self, text: str) -> list[str] | None:
-        """What fills the gaps, if this is a text with gaps that the requester has quoted."""
+        """The texts that fill the gaps, if this is a text with gaps that the requester has quoted."""
         for event in self._events:
             for leaf in event.leaves if event.label == REQUESTER else ():
                 self.steps += len(leaf.text) + len(text)
@@ -329,7 +329,7 @@ class Matcher:
         return False
 
     def _matches(self, leaf: Leaf, wanted: Leaf) -> How | None:
-        """How the leaf holds the value: as whole words, as a number, a date or an account number; None if it does not.
+        """The way in which the leaf holds the value: as whole words, as a number, a date or an account number; None if it does not.
 
         A number never matches in part; ``same`` compares whole ones.
         """

@@ -153,7 +153,7 @@ def is_address(word: str) -> bool:
 
 
 def borders(pattern: Sequence[str]) -> list[int]:
-    """For each beginning of a pattern, the length of its longest border (Knuth-Morris-Pratt)."""
+    """The length of the longest border for each beginning of a pattern (Knuth-Morris-Pratt)."""
     border, at = [0] * len(pattern), 0
     for place in range(1, len(pattern)):
         while at and pattern[at] != pattern[place]:

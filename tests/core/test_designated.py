@@ -1,4 +1,4 @@
-"""What a request designates is the requester's; a word that merely occurs in it never is."""
+"""Values that a request designates are the requester's; a word that merely occurs in it never is."""
 
 from __future__ import annotations
 
