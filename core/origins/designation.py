@@ -119,7 +119,7 @@ class Designation:
         return any(at in self._starts and at + len(wanted) in self._ends for at in _places(wanted, self._text))
 
     def filled(self, text: str) -> list[str] | None:
-        """The texts that fill the gaps of a quoted text such as ``Dinner at {restaurant}``, if the text is that; else None."""
+        """The texts that fill the gaps of a quoted text, such as ``Dinner at {place}``; None if this is none."""
         told = _joined([*_tokens(text)])
         return next((found for one in self.templates if (found := _gaps(one, told)) is not None), None)
 

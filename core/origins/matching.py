@@ -329,7 +329,7 @@ class Matcher:
         return False
 
     def _matches(self, leaf: Leaf, wanted: Leaf) -> How | None:
-        """The way in which the leaf holds the value: as whole words, as a number, a date or an account number; None if it does not.
+        """The way in which the leaf holds the value; None if it does not. Words are whole.
 
         A number never matches in part; ``same`` compares whole ones.
         """
