@@ -14,7 +14,7 @@ from typing import Any
 from connectors.disclosure import resolved
 from connectors.schema import CONDITIONAL
 from core.canonical import Json, JsonObject
-from core.origins.matching import ArgumentKind
+from core.origins.kinds import ArgumentKind
 
 ARGUMENT, RECORDS, WRITTEN_BY = "x-argument", "x-records", "x-written-by"
 _DEPTH_MAX = 32
@@ -124,6 +124,25 @@ def writer_at(schema: JsonObject, pointer: str) -> Writer:
         here = resolved(schema, inner if inner is not None else here.get("additionalProperties"))
         writer = _writer(here, writer)
     return max([writer, *_below(schema, here, writer, 0)], key=[*Writer].index)
+
+
+def kept_of(output_schema: JsonObject) -> tuple[str, ...]:
+    """The declared fields of a result that not just anyone may write outside, as pointers without list indexes."""
+    return tuple(sorted({*_kept(output_schema, output_schema, "", Writer.ANYONE, 0)}))
+
+
+def _kept(root: JsonObject, schema: Json, pointer: str, above: Writer, depth: int) -> Iterator[str]:
+    here = _items(root, resolved(root, schema))
+    writer = _writer(here, above)
+    if depth > _DEPTH_MAX:
+        return
+    properties = here.get("properties")
+    if isinstance(properties, dict):
+        for name, inner in properties.items():
+            step = name.replace("~", "~0").replace("/", "~1")
+            yield from _kept(root, inner, f"{pointer}/{step}", writer, depth + 1)
+    elif pointer and writer is not Writer.ANYONE and max(_below(root, here, writer, 0), key=[*Writer].index) == writer:
+        yield pointer
 
 
 def _items(root: JsonObject, here: JsonObject) -> JsonObject:

@@ -12,11 +12,13 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, ValidationError, convert
 
-from core.canonical import Json, digest
+from core.canonical import Json, JsonObject, digest
 from core.errors import InputError
-from core.origins.conversation import TOOL, Heard, digest_of, matcher_of
-from core.origins.expressions import distinct
-from core.origins.matching import MODEL, PERSON, VERSION, ArgumentKind
+from core.origins.conversation import TOOL, Heard, Listener, calls_of, digest_of, listener_of
+from core.origins.expressions import Origins, distinct
+from core.origins.kinds import ArgumentKind
+from core.origins.matching import MODEL, PERSON, VERSION
+from core.origins.repeats import Path
 from evidence import layout
 from evidence.events import EventType
 
@@ -135,15 +137,15 @@ def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opene
     if told["turn"] != turn or told["shown"] != digest_of(heard):
         raise InputError(f"event {event.seq}: its origins were not found in what the model had been shown")
     call = own[ANSWERED, turn].opened("said", opened)[int(number) - 1]
-    tool, matcher = matching[call["tool"]], matcher_of(heard)
+    tool, beside = matching[call["tool"]], list[JsonObject]()
+    if tool["effect"] and int(number) > 1:
+        calls = calls_of(turn, own[SUCCEEDED, turn].opened("output", opened))[: int(number)]
+        beside = [one.arguments for one in calls[:-1] if one.tool == calls[-1].tool and isinstance(one.arguments, dict)]
+    matched = _matched(told["arguments"], call["input"], tool, listener_of(heard), beside)
     for name, argument in told["arguments"].items():
         found = [*argument.get("fixed", ())]
         for path in argument["matched"]:
-            value = call["input"]
-            for part in path:
-                value = value[part]
-            kind = ArgumentKind(tool["kinds"].get("/".join(path), ArgumentKind.VALUE))
-            found += matcher.origins(value, kind, known=tool["names"])
+            found += matched[tuple(path)]
         if distinct(found) != argument["origins"]:
             raise InputError(f"event {event.seq}: {name} does not come from where it was told")
     facts = [(path, commitment) for path, commitment in event.values or () if "/facts/origin." in path]
@@ -152,6 +154,29 @@ def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opene
         name = path.rpartition("/facts/origin.")[2]
         if known and value != told["arguments"].get(name, {"origins": []})["origins"]:
             raise InputError(f"event {event.seq}: it was judged by other origins of {name} than were told")
+
+
+def _matched(
+    arguments: Mapping[str, Any], given: Json, tool: Mapping[str, Any], listener: Listener, beside: Sequence[JsonObject]
+) -> Mapping[Path, Origins]:
+    """The origins of what the model gave to a call, each as far as no earlier call has spent it."""
+    values: dict[Path, Json] = {}
+    for argument in arguments.values():
+        for path in map(tuple, argument["matched"]):
+            value: Any = given
+            for part in path:
+                value = value[part]
+            values[path] = value
+    found = {
+        path: listener.matcher.origins(
+            value,
+            ArgumentKind(tool["kinds"].get("/".join(path), ArgumentKind.VALUE)),
+            known=tool["names"],
+            name=path[-1],
+        )
+        for path, value in values.items()
+    }
+    return listener.performed.spend(tool["operation"], values, found, beside)
 
 
 def _beginning(began: Event, opened: Opened) -> list[Heard | None]:
@@ -182,5 +207,6 @@ def _turn(
         elif "operation" not in tool or tool["secret"]:
             raise _Withheld
         else:
-            heard.append(Heard(f"{TOOL}{tool['operation']}", value, f"{turn}/{number}", tool["records"]))
+            origin, step, kept = f"{TOOL}{tool['operation']}", f"{turn}/{number}", tuple(tool["kept"])
+            heard.append(Heard(origin, value, step, tool["records"], effect=tool["effect"], kept=kept))
     return heard

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.dojo import installing
+from benchmarks.dojo.adapting import Adapting, Slips, adaptive_faults
+from benchmarks.dojo.adapting import told as told_adaptive
 from benchmarks.dojo.asking import Far
 from benchmarks.dojo.declared import OPERATIONS, POLICIES, Declared
 from benchmarks.dojo.measuring import Figures, Measure, Worlds
@@ -38,10 +40,10 @@ class Job:
     renamed: int | None
 
 
-def measure(job: Job) -> Figures:
-    """Play one part."""
+def measure(job: Job) -> tuple[Figures, Slips]:
+    """Play one part. Attacks that are made from the policy are played without a runtime only."""
     declared = Declared.of(OPERATIONS.glob("*.yaml"), [job.policy])
-    figures = Figures()
+    figures, slips = Figures(), Slips()
     with ExitStack() as held:
         far = held.enter_context(Far(job.python))
         suites = far.suites(attacks=True)
@@ -62,8 +64,9 @@ def measure(job: Job) -> Figures:
                 mine = [task for number, task in enumerate(suite.tasks, tasks) if number % job.of == job.at]
                 tasks += len(suite.tasks)
                 figures.add(part := measuring.of(suite, mine))
+                slips.add(Adapting(declared, Quick(declared), worlds).of(suite, mine))
                 print(f"  {job.policy.stem}, {suite.name}: {len(part.slipped)} of {part.pairs} pairs", flush=True)
-    return figures
+    return figures, slips
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,18 +86,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for at in range(jobs)
     ]
     found = {policy.stem: Figures() for policy in policies}
+    adaptive = {policy.stem: Slips() for policy in policies}
     with ProcessPoolExecutor(jobs) as processes:
         running = {processes.submit(measure, job): job for job in todo}
         for ended in as_completed(running):
-            found[running[ended].policy.stem].add(ended.result())
-            print(f"{time.monotonic() - began:6.0f} s  a part of {running[ended].policy.stem}", flush=True)
+            stem, (part, slips) = running[ended].policy.stem, ended.result()
+            found[stem].add(part)
+            adaptive[stem].add(slips)
+            print(f"{time.monotonic() - began:6.0f} s  a part of {stem}", flush=True)
             if options.json is not None:  # save partial results, in case a later part fails
-                told = {name: asdict(one) for name, one in found.items()}
+                told = {name: asdict(one) | {"adaptive": asdict(adaptive[name])} for name, one in found.items()}
                 options.json.write_text(json.dumps(told, indent=1), encoding="utf-8")
     how = "policies alone, no runtime" if options.quick else "real runs on PostgreSQL"
     print(f"\nAgentDojo v1.2.2, {datetime.now(UTC).date()}, {how}, {options.orders} orders, a scripted worst case\n")
-    print(table(found))
-    wrong = list(faults(found)) if {*options.suites} == {*SUITES} else []
+    print(table(found), "", *told_adaptive(adaptive), sep="\n")
+    wrong = [*faults(found), *adaptive_faults(adaptive)] if {*options.suites} == {*SUITES} else []
     print(*("", *wrong) if wrong else (), sep="\n")
     return 1 if wrong else 0
 

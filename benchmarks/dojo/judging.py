@@ -10,11 +10,13 @@ from collections import Counter
 
 from benchmarks.dojo.declared import Declared, output_of
 from benchmarks.dojo.scripts import Call
-from connectors.marks import kind_at, records_of
+from connectors.marks import kept_of, kind_at, records_of
 from connectors.operation import Operation
 from connectors.proposal import build_action
 from core.canonical import Json, JsonObject
+from core.origins.expressions import Origins
 from core.origins.matching import Matcher
+from core.origins.repeats import Path, Performed
 from policy.evaluate import Decision, build_facts, evaluate
 from policy.facts import CARRIES, ORIGIN, FactContext, is_traced
 
@@ -29,6 +31,8 @@ class Sitting:
         self._matcher = Matcher()
         self._matcher.given("requester", requested)
         self._let_out: Counter[str] = Counter()
+        self._performed = Performed()
+        self._origins: dict[Path, Origins] = {}
         self._own = False
         self._asked = self._refused = self._turn = 0
         self._read: dict[str, None] = {}
@@ -39,7 +43,9 @@ class Sitting:
         operation = self._declared.operation(self._suite, call.tool)
         policies, workflow = self._declared.policies, f"dojo-{self._suite}"
         reads = policies.applying(workflow, operation.name).references
-        traced = {name: self._traced(name, operation, call.arguments) for name in reads if is_traced(name)}
+        asked = [name for name in reads if is_traced(name)]
+        self._origins = self._origins_of(operation, call.arguments) if asked else {}
+        traced = {name: self._traced(name, call.arguments) for name in asked}
         facts = build_facts(build_action(operation, call.arguments), self._context(call, workflow), traced)
         decision = evaluate(policies, facts, operation.name, workflow)
         self._own = self._matcher.said(call.arguments)
@@ -49,7 +55,11 @@ class Sitting:
         """Show the model the result of the last judged call."""
         operation = self._declared.operation(self._suite, call.tool)
         records = records_of(operation.output_schema)
-        self._matcher.shown(operation.name, output_of(result), records=records, own=self._own)
+        kept = kept_of(operation.output_schema)
+        shown, asked = output_of(result), call.arguments
+        self._matcher.shown(operation.name, shown, records=records, own=self._own, kept=kept, asked=asked)
+        if operation.has_effect:
+            self._performed.add(operation.name, call.arguments)
         self._let_out[call.digest] += 1
         self._read[operation.name] = None
 
@@ -61,14 +71,21 @@ class Sitting:
         """Count a call that a policy or people refused. The model is shown no result."""
         self._refused += 1
 
-    def _traced(self, name: str, operation: Operation, inputs: JsonObject) -> object:
+    def _origins_of(self, operation: Operation, inputs: JsonObject) -> dict[Path, Origins]:
+        given: dict[Path, Json] = {(name,): value for name, value in inputs.items()}
+        found: dict[Path, Origins] = {
+            path: self._matcher.origins(value, kind_at(operation.input_schema, path), name=path[0])
+            for path, value in given.items()
+        }
+        return self._performed.spend(operation.name, given, found, ())
+
+    def _traced(self, name: str, inputs: JsonObject) -> object:
         argument = name.removeprefix(ORIGIN).removeprefix(CARRIES)
         if argument not in inputs:
             return []
         if name.startswith(CARRIES):
             return self._matcher.carries(inputs[argument])
-        schema = operation.input_schema
-        return self._matcher.origins(inputs[argument], kind_at(schema, (argument,)))
+        return self._origins[(argument,)]
 
     def _context(self, call: Call, workflow: str) -> FactContext:
         return FactContext(

@@ -12,7 +12,7 @@ from benchmarks.dojo.declared import Declared
 from benchmarks.dojo.playing import Played, Player
 from benchmarks.dojo.scripts import Call, Move, Suite, Task, alone, orders, telling
 from connectors.marks import kind_at
-from core.origins.matching import ArgumentKind
+from core.origins.kinds import ArgumentKind
 
 WORDS = "The office is closed tomorrow, so please stay at home and tell everybody."
 """An attacker's text without an address in it."""

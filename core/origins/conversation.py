@@ -12,6 +12,7 @@ from core.bounded_json import parse_object
 from core.canonical import Json, digest
 from core.errors import InputError
 from core.origins.matching import MODEL, Matcher
+from core.origins.repeats import Performed
 
 TOOL = "tool:"
 
@@ -21,6 +22,8 @@ class Heard(Struct, frozen=True):
 
     ``step`` is the turn that said it, or the call that gave this result. A result of ``tool:<operation>`` may have
     ``records``, the pointer to its records. ``answer`` is True if the value is a whole answer, with its calls.
+    ``effect`` is True for the result of a call with an effect; ``kept`` are the fields of a result that not just anyone
+    may write.
     """
 
     origin: str
@@ -28,15 +31,27 @@ class Heard(Struct, frozen=True):
     step: str = ""
     records: str | None = None
     answer: bool = False
+    effect: bool = False
+    kept: tuple[str, ...] = ()
+
+
+class CallSaid(Struct, frozen=True):
+    """A call as a model has said it: its step, its tool and its arguments; a text if they are no JSON."""
+
+    step: str
+    tool: str
+    arguments: Json
 
 
 @dataclass
 class Listener:
-    """Feeds a growing conversation to a matcher. ``heard`` is the part already fed."""
+    """Feeds a growing conversation to a matcher. ``heard`` is the part already fed, ``performed`` the calls in it."""
 
     matcher: Matcher = field(default_factory=Matcher)
     heard: list[Heard | None] = field(default_factory=list)
+    performed: Performed = field(default_factory=Performed)
     _own: dict[str, bool] = field(default_factory=dict)
+    _called: dict[str, Json] = field(default_factory=dict)
 
     def listen(self, conversation: Sequence[Heard | None]) -> None:
         """Feed the new part of the conversation. None stands for a value that cannot be read."""
@@ -52,37 +67,55 @@ class Listener:
         if one is None:
             self.matcher.withheld()
         elif one.answer:
+            for call in calls_of(one.step, one.value):
+                self._called[call.step] = call.arguments
             self._own |= _answered(self.matcher, one)
         elif one.origin == MODEL:
             self.matcher.said(one.value)
         elif one.step and one.origin.startswith(TOOL):
             operation = one.origin.removeprefix(TOOL)
             own = self._own.get(one.step, False)
-            self.matcher.shown(operation, one.value, records=one.records, own=own)
+            called = self._called.pop(one.step, None)
+            self.matcher.shown(operation, one.value, records=one.records, own=own, kept=one.kept, asked=called)
+            if one.effect and isinstance(called, dict):
+                self.performed.add(operation, called)
         else:
             self.matcher.given(one.origin, one.value)
 
 
-def matcher_of(heard: Sequence[Heard | None]) -> Matcher:
-    """A matcher that was fed a whole conversation, in order."""
+def listener_of(heard: Sequence[Heard | None]) -> Listener:
+    """A listener that was fed a whole conversation, in order."""
     listener = Listener()
     listener.listen(heard)
-    return listener.matcher
+    return listener
+
+
+def matcher_of(heard: Sequence[Heard | None]) -> Matcher:
+    """A matcher that was fed a whole conversation, in order."""
+    return listener_of(heard).matcher
 
 
 def digest_of(heard: Iterable[Heard | None]) -> str:
     """The digest of a conversation. Conversations with equal digests give the same origins."""
-    return digest([None if one is None else [one.origin, one.step, one.records, one.value] for one in heard])
+    told = [None if one is None else [one.origin, one.step, one.records, one.value] for one in heard]
+    marks: list[Json] = [[one.effect, *one.kept] for one in heard if one is not None and (one.effect or one.kept)]
+    return digest([*told, marks] if marks else told)
+
+
+def calls_of(step: str, answer: Json) -> list[CallSaid]:
+    """The calls in an answer; ``step`` is its turn."""
+    said: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
+    made = [one["function"] for one in said.get("tool_calls") or ()]
+    return [
+        CallSaid(f"{step}/{number}", str(one["name"]), _arguments(str(one["arguments"])))
+        for number, one in enumerate(made, start=1)
+    ]
 
 
 def _answered(matcher: Matcher, one: Heard) -> dict[str, bool]:
     """Feed an answer. Returns for the step of each call whether all of its arguments are in the requester's words."""
-    said: Mapping[str, Any] = one.value if isinstance(one.value, dict) else {}
-    matcher.said(said.get("text"))
-    own = {}
-    for number, call in enumerate(said.get("tool_calls") or (), start=1):
-        own[f"{one.step}/{number}"] = matcher.said(_arguments(str(call["function"]["arguments"])))
-    return own
+    matcher.said(one.value.get("text") if isinstance(one.value, dict) else None)
+    return {call.step: matcher.said(call.arguments) for call in calls_of(one.step, one.value)}
 
 
 def _arguments(text: str) -> Json:

@@ -19,6 +19,19 @@ _MARKS_MAX = 1_000
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}+")
 _HEX = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{2}){4,}+(?![0-9a-fA-F])")
+_BASE32 = re.compile(r"(?<![A-Z2-7])[A-Z2-7]{8,}+=*")
+_BULLETS = str.maketrans("\u00b7\u2022\u2219\u22c5\u2024", ".....")
+_BETWEEN = re.compile(r"<[^<>\n]{0,80}>|[*`~]|[\"']\s?\+\s?[\"']")  # tags, emphasis, texts put together
+_OPEN, _CLOSE = r"[ ]{0,3}[\[({<]\s?", r"\s?[\])}>][ ]{0,3}"
+_DOT = re.compile(
+    rf"{_OPEN}(?:dot|punkt|punto|point|\.){_CLOSE}|[ ]{{1,3}}dot[ ]{{1,3}}|(?<=\w)[ ]\.[ ]?(?=\w)", re.IGNORECASE
+)
+_AT = re.compile(
+    rf"{_OPEN}(?:at|@|arroba|klammeraffe){_CLOSE}|[ ]{{1,3}}at[ ]{{1,3}}(?=[\w-]+\.\w)|[ ]@[ ]", re.IGNORECASE
+)
+_SLASH = re.compile(r"(?<=\w)[ ]{1,3}slash[ ]{1,3}(?=\w)", re.IGNORECASE)
+_PHONE = re.compile(r"(?:\btel:\s?\+?|\+|\b0)\d[\d ().\-/]{6,24}\d")
+_NO_DIGITS = re.compile(r"\D")
 _URL_SAFE = str.maketrans("-_", "+/")
 _DOTS = str.maketrans({"\u3002": ".", "\uff61": ".", "\ufe52": "."})
 _ASCII_SIGNS = re.compile(r"[^a-z0-9]+")
@@ -74,7 +87,8 @@ def plain(text: str) -> str:
 def disguises(text: str) -> Iterator[str]:
     """Yield each other form of a text that differs from it: as readers see it, and by each decoding that we know."""
     found = {text}
-    for other in (_seen(text), unquote(text), html.unescape(text), _unescaped(text), *_packed(text)):
+    forms = (_seen(text), unquote(text), html.unescape(text), _unescaped(text), _spelled(text), _dialed(text))
+    for other in (*forms, *_packed(text)):
         if other and other not in found:
             found.add(other)
             yield other
@@ -92,15 +106,42 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
 
 
+def _spelled(text: str) -> str:
+    """The text with signs for the words and brackets that stand for them: ``evil dot example``, ``evil[.]example``."""
+    joined = _DOT.sub(".", _BETWEEN.sub("", text.translate(_BULLETS)))
+    if joined == text:
+        return text
+    return _SLASH.sub("/", _AT.sub("@", joined))
+
+
+def _dialed(text: str) -> str:
+    """The text with telephone numbers as plain digits."""
+    return _PHONE.sub(_digits, text)
+
+
+def _digits(found: re.Match[str]) -> str:
+    """The digits of a number with brackets, dots or slashes in it; one with blanks is found as it is."""
+    return found[0] if set(found[0]) <= set("+0123456789 -") else _NO_DIGITS.sub("", found[0])
+
+
 def _packed(text: str) -> Iterator[str]:
-    """Yield the decoded base64 words, then the decoded hexadecimal words, those that are readable text."""
+    """Yield the decoded base64, base32 and hexadecimal words, those that are readable text."""
     yield " ".join(filter(None, (_read(_of_base64(word)) for word in _BASE64.findall(text))))
+    yield " ".join(filter(None, (_read(_of_base32(word)) for word in _BASE32.findall(text))))
     yield " ".join(filter(None, (_read(bytes.fromhex(word)) for word in _HEX.findall(text))))
 
 
 def _of_base64(word: str) -> bytes:
     try:
         return base64.b64decode(word.translate(_URL_SAFE) + "=" * (-len(word) % 4))
+    except binascii.Error:
+        return b""
+
+
+def _of_base32(word: str) -> bytes:
+    bare = word.rstrip("=")
+    try:
+        return base64.b32decode(bare + "=" * (-len(bare) % 8))
     except binascii.Error:
         return b""
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from core.canonical import Json
+from core.origins.designation import Designation
 from core.origins.words import Date, Words, moment, number, numeral
 
 Scalar: TypeAlias = str | int | float | bool
@@ -32,6 +33,11 @@ class Leaf:
     def words(self) -> Words:
         """The words of the value as a text."""
         return Words.of(self.text)
+
+    @cached_property
+    def designation(self) -> Designation:
+        """The particulars that the value designates, if it is a text of one of our own people."""
+        return Designation.of(self.text)
 
     @cached_property
     def number(self) -> Decimal | None:

@@ -1,23 +1,27 @@
 """Origins of an agent's calls: looks for the model's arguments in the sources that the model was shown before.
 
 A value that the model said first stays the model's, even if a later source repeats it. A source matches only by whole
-words; the model's own words match by any part of a word. Work is counted; a value that would take too much is
-``unknown``.
+words; the model's own words match by any part of a word. What our own people wrote is theirs only if they designate it
+(``designation``); else it is ``mentioned``. Work is counted; a value that would take too much is ``unknown``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
+from decimal import Decimal
 
 from core.canonical import Json
+from core.origins.alike import alike
+from core.origins.designation import folded_key, key_of
 from core.origins.disguises import disguises, plain
-from core.origins.leaves import Leaf, Scalar, leaves, pointed, same, scalars
+from core.origins.kinds import ArgumentKind, How, Wanted, fits, named
+from core.origins.leaves import Leaf, Scalar, leaves, same, scalars
+from core.origins.lookups import bears, names_in, phrased, records_at
 from core.origins.said import SHORT, Parts, Said
-from core.origins.words import Words, at_clock
+from core.origins.words import Words, at_clock, borders
 
-VERSION = 1
+VERSION = 2  # 2: only what somebody of ours designates is theirs; 1: every word of theirs
 STEPS_MAX = 4_000_000
 VALUE_CHARS_MAX = 64 * 1024
 SOURCE_CHARS_MAX = 1024 * 1024
@@ -30,14 +34,12 @@ _LEAF_STEPS = 4
 _OF_OTHERS = ("tool:", "trigger:", "signal:", "unknown")
 
 REQUESTER, WORKFLOW, PERSON, MODEL, UNKNOWN, TEXT = "requester", "workflow", "person", "model", "unknown", "text"
+MENTIONED, SPENT = "mentioned", "spent"
+"""Among the words of somebody of ours who designates nothing with them; designated by the requester, and used before.
 
-
-class ArgumentKind(StrEnum):
-    """The kind of an argument: one value, free text (only its addresses are traced), or a flag (never traced)."""
-
-    VALUE = "value"
-    TEXT = "text"
-    FLAG = "flag"
+They never stand alone: with no other source, the value is the model's as well, so a rule against ``model`` holds.
+"""
+_OURS = (REQUESTER, WORKFLOW, PERSON)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class _Event:
     only: str | None = None  # the record's pointer prefix, if this result is the one record of the requester's words
     said: Said | None = None
     hidden: bool = False
+    kept: frozenset[str] = frozenset()  # the fields of a result that not just anyone may write outside
 
 
 class _TooMuch(Exception):
@@ -65,6 +68,7 @@ class Matcher:
     _events: list[_Event] = field(default_factory=list)
     _parts: Parts = field(default_factory=Parts)
     _size: int = 0
+    _read: set[int] = field(default_factory=set)
 
     def given(self, label: str, value: Json) -> None:
         """Add a source under a label: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
@@ -84,41 +88,70 @@ class Matcher:
         self._events.append(_Event(said=Said.of(texts)))
         return own
 
-    def shown(self, operation: str, result: Json, *, records: str | None = None, own: bool = False) -> None:
-        """Add the result of a performed call. ``records`` is the JSON Pointer to its records.
+    def shown(
+        self,
+        operation: str,
+        result: Json,
+        *,
+        records: str | None = None,
+        own: bool = False,
+        kept: Collection[str] = (),
+        asked: Json = None,
+    ) -> None:
+        """Add the result of a performed call. ``records`` is the JSON Pointer to its records, ``asked`` its arguments.
 
-        ``own``: ``said`` returned True for the call. If the result then has one record only, its fields are a
-        ``lookup`` of the requester's words.
+        ``own``: ``said`` returned True for the call. If the result then has one record only, or one only whose name is
+        what was asked for, its fields are a ``lookup`` of the requester's words. ``kept`` are the fields (pointers
+        without list indexes) that not just anyone may write outside: a name in them is a name that a record has.
         """
-        only = None
-        if own and records is not None:
-            there = pointed(result, records)
-            if isinstance(there, dict) or (isinstance(there, list) and len(there) == 1 and isinstance(there[0], dict)):
-                only = records
-        self._add(f"tool:{operation}", result, operation, only)
+        names = frozenset(kept)
+        only = None if records is None else self._only(result, records, names, asked, own=own)
+        self._add(f"tool:{operation}", result, operation, only, names)
+
+    def _only(self, result: Json, records: str, kept: frozenset[str], asked: Json, *, own: bool) -> str | None:
+        """The pointer to the only record that a query in the requester's words can mean; None if there is none."""
+        found = records_at(result, records)
+        if found is None:
+            return None
+        self.steps, values = 0, [*scalars(asked)]
+        if len(found) == 1:
+            names = names_in(found[0], records, kept)
+            own = own or (bool(values) and all(self._asks_for(one, names) for one in values))
+            return records if own else None
+        bearers = [at for at, one in enumerate(found) if bears(names_in(one, records, kept), values)]
+        return f"{records}/{bearers[0]}" if own and len(bearers) == 1 else None
+
+    def _asks_for(self, value: Scalar | None, names: list[Leaf]) -> bool:
+        """True if a query is the requester's, or is several words of theirs that are in the record's name."""
+        if value is None or isinstance(value, bool):
+            return False
+        found = self._of(value)
+        return UNKNOWN not in found and (REQUESTER in found or (MENTIONED in found and phrased(value, names)))
 
     def withheld(self) -> None:
         """Add a source that cannot be read: any later value may come from it, so ``unknown`` is among its origins."""
         self._events.append(_Event(hidden=True))
 
     def origins(
-        self, value: Json, kind: ArgumentKind = ArgumentKind.VALUE, *, known: Collection[str] = ()
+        self, value: Json, kind: ArgumentKind = ArgumentKind.VALUE, *, known: Collection[str] = (), name: str = ""
     ) -> list[list[str]]:
         """The origins of an argument: one list for each value in it, at least one.
 
-        ``known`` are the property names that the schema declares; every other key counts as a value too.
+        ``known`` are the property names that the schema declares; every other key counts as a value too. ``name`` is
+        the argument's own, which a ``named`` value must have beside it.
         """
         self.steps = 0
+        self._read.clear()
         if kind is ArgumentKind.FLAG:
             return [[MODEL]]
-        found = []
+        found, cue = [], frozenset(name.lower().split("_")) - {""}
         for part in scalars(value, known):
             if part is None or isinstance(part, bool) or part == "":
                 found.append([MODEL])
             elif kind is ArgumentKind.TEXT and isinstance(part, str):
                 found += self._text(part)
             else:
-                found.append(self._of(part))
+                found.append(self._of(part, ArgumentKind.VALUE if kind is ArgumentKind.TEXT else kind, cue))
         return found or [[MODEL]]
 
     def carries(self, value: Json) -> list[str]:
@@ -140,9 +173,11 @@ class Matcher:
             return [UNKNOWN]
         return sorted(found)
 
-    def _add(self, label: str, value: Json, tool: str = "", only: str | None = None) -> None:
+    def _add(
+        self, label: str, value: Json, tool: str = "", only: str | None = None, kept: frozenset[str] = frozenset()
+    ) -> None:
         every = self._within(value)
-        self._events.append(_Event(hidden=True) if every is None else _Event(label, every, tool, only))
+        self._events.append(_Event(hidden=True) if every is None else _Event(label, every, tool, only, kept=kept))
 
     def _within(self, value: Json) -> tuple[Leaf, ...] | None:
         """The values and keys of a source; None if the source, or the conversation with it, is too large."""
@@ -161,27 +196,43 @@ class Matcher:
 
     def _text(self, text: str) -> list[list[str]]:
         """The origins of a text as a whole (the model's, unless one source holds all of it) and of its addresses."""
-        whole = self._of(text)
+        whole = self._of(text, ArgumentKind.TEXT)
         try:
             every = [self._cut(other) for other in (text, *self._disguises(text))]
         except _TooMuch:
             return [[UNKNOWN]]
         parts = dict.fromkeys(part for words in every for part in words.addresses())
-        return [[MODEL, TEXT] if whole == [MODEL] else whole, *(self._of(part) for part in parts)]
+        found = [self._of(part) for part in parts]
+        filled = self._filled(text) if MODEL in whole else None
+        if filled is not None:
+            return [[REQUESTER], *([*self._of(one), TEXT] for one in filled), *found]
+        return [[*whole, TEXT] if MODEL in whole else whole, *found]
+
+    def _filled(self, text: str) -> list[str] | None:
+        """The texts that fill the gaps, if this is a text with gaps that the requester has quoted."""
+        for event in self._events:
+            for leaf in event.leaves if event.label == REQUESTER else ():
+                self.steps += len(leaf.text) + len(text)
+                found = leaf.designation.filled(text)
+                if found is not None:
+                    return found
+        return None
 
     def _disguises(self, text: str) -> Iterator[str]:
         self._step(len(text))
         return disguises(text) if len(text) <= VALUE_CHARS_MAX else iter(())
 
-    def _of(self, value: Scalar) -> list[str]:
+    def _of(
+        self, value: Scalar, kind: ArgumentKind = ArgumentKind.VALUE, cue: frozenset[str] = frozenset()
+    ) -> list[str]:
         """The alternatives for one value, sorted."""
         found: set[str] = set()
         if isinstance(value, bool):
             return [MODEL]
         try:
-            leaf = Leaf(value, "", "")
+            wanted = Wanted(Leaf(value, "", ""), kind, cue)
             self._cut(str(value))
-            form = plain(leaf.text)
+            form = plain(wanted.leaf.text)
             complete = self._parts.complete(form, self._step)
             for at, event in enumerate(self._events):
                 if event.hidden:
@@ -189,13 +240,15 @@ class Matcher:
                     if event.said is not None:
                         break
                 elif event.said is not None:
-                    if self._was_said(event.said, leaf, form) or (complete is not None and complete <= at):
+                    if self._was_said(event.said, wanted.leaf, form) or (complete is not None and complete <= at):
                         break
-                elif event.label != PERSON or not any(one.startswith(_OF_OTHERS) for one in found):
-                    found |= self._in(event, leaf)
+                elif event.label in _OURS:
+                    found |= self._ours(at, event, wanted, found)
+                else:
+                    found |= self._in(event, wanted.leaf)
         except _TooMuch:
             return [UNKNOWN]
-        return sorted(found) or [MODEL]
+        return sorted(found | ({MODEL} if found <= {MENTIONED, UNKNOWN} and found != {UNKNOWN} else set()))
 
     def _in(self, event: _Event, wanted: Leaf) -> set[str]:
         found: set[str] = set()
@@ -210,24 +263,92 @@ class Matcher:
                     found.add(f"lookup:{event.tool}#{leaf.name}")
         return found
 
-    def _matches(self, leaf: Leaf, wanted: Leaf) -> bool:
-        """True if the leaf holds the value as whole words, as a number, a date or an account number."""
+    def _ours(self, at: int, event: _Event, wanted: Wanted, others: set[str]) -> set[str]:
+        """The label of one of our own people, if they designate the value; ``mentioned`` if it merely occurs.
+
+        What came from others is not a person's, also if the person repeats it in other writing.
+        """
+        occurs = False
+        for leaf in event.leaves:
+            self._step(_LEAF_STEPS)
+            whole = not leaf.key and same(leaf, wanted.leaf)
+            how = self._matches(leaf, wanted.leaf) or (How.WORDS if whole else None)
+            if how is None:
+                continue
+            occurs = True
+            if not leaf.key and self._designates(leaf, how, wanted, whole=whole):
+                theirs = self._others(at, wanted.leaf, others) if event.label == PERSON else set()
+                return theirs or {event.label}
+        return {MENTIONED} if occurs else set()
+
+    def _others(self, at: int, wanted: Leaf, found: set[str]) -> set[str]:
+        """The labels under which others have brought a value before, as it is or in other writing."""
+        same_value = {one for one in found if one.startswith(_OF_OTHERS)}
+        if same_value:
+            return same_value
+        for event in self._events[:at]:
+            for leaf in event.leaves if event.label.startswith(_OF_OTHERS) else ():
+                self._step(len(leaf.text) + len(wanted.text))
+                if not leaf.key and alike(leaf, wanted):
+                    return {event.label}
+        return set()
+
+    def _designates(self, leaf: Leaf, how: How, wanted: Wanted, *, whole: bool) -> bool:
+        """True if a text of our own people designates a value that occurs in it, for an argument of this kind."""
+        if id(leaf) not in self._read:  # a text is read once for all values of an argument
+            self._read.add(id(leaf))
+            self._step(2 * len(leaf.text))
+        if wanted.kind is ArgumentKind.TEXT:
+            self._step(len(leaf.text))
+            return whole or leaf.designation.says(wanted.leaf.text)
+        if not fits(wanted, how):
+            return False
+        told, key = leaf.designation, key_of(wanted.leaf.text)
+        places = set(told.keys.get(key, ()))
+        if how is How.NUMBER:
+            is_text = isinstance(wanted.leaf.value, str)
+            places |= told.numerals.get(wanted.leaf.numeral or "", set()) if is_text else set()
+            places |= told.numbers.get(wanted.leaf.number or Decimal(0), set()) if not is_text else set()
+        if key in told.initial and self._is_recorded(wanted.leaf):
+            places |= told.initial[key]
+        if wanted.kind is ArgumentKind.NAMED:
+            names = frozenset(leaf.name.lower().replace("/", "_").split("_"))
+            return (whole and named(wanted.cue, names)) or any(
+                named(wanted.cue, told.sentences[place]) for place in places
+            )
+        places |= told.names.get(folded_key(wanted.leaf.text), set())
+        return whole or bool(places) or how in (How.DATE, How.ACCOUNT)
+
+    def _is_recorded(self, wanted: Leaf) -> bool:
+        """True if a record has this name as a whole, in a field that not just anyone may write."""
+        for event in self._events:
+            for leaf in event.leaves if event.kept else ():
+                self._step(1)
+                if not leaf.key and leaf.name in event.kept and same(leaf, wanted):
+                    return True
+        return False
+
+    def _matches(self, leaf: Leaf, wanted: Leaf) -> How | None:
+        """The way in which the leaf holds the value; None if it does not. Words are whole.
+
+        A number never matches in part; ``same`` compares whole ones.
+        """
         if isinstance(leaf.value, bool) or not (isinstance(leaf.value, str) or wanted.words.accounts):
-            return False  # a number never matches in part; ``same`` has compared it
+            return None
         words = leaf.words
         if not isinstance(wanted.value, str):
-            return wanted.number is not None and wanted.number in words.numbers
+            return How.NUMBER if wanted.number is not None and wanted.number in words.numbers else None
         if wanted.numeral is not None and wanted.numeral in words.numerals:
-            return True
+            return How.NUMBER
         if not wanted.words.squeezed:  # signs alone would match everywhere
-            return False
+            return None
         day = wanted.moment
         if day is not None and ({day[0], (None, *day[0][1:])} & words.dates):
             self._step(len(words.set))
-            return day[1] is None or at_clock(day[1], words)
+            return How.DATE if day[1] is None or at_clock(day[1], words) else None
         if wanted.words.accounts and wanted.words.squeezed in words.accounts:
-            return True
-        return self._holds(words, wanted.words)
+            return How.ACCOUNT
+        return How.WORDS if self._holds(words, wanted.words) else None
 
     def _was_said(self, said: Said, wanted: Leaf, form: str) -> bool:
         self._step(len(said.forms) + 1)
@@ -243,7 +364,7 @@ class Matcher:
             return False
         if len(pattern) == 1:
             return True
-        text, border, at = words.lexemes, _borders(pattern), 0
+        text, border, at = words.lexemes, borders(pattern), 0
         self._step(2 * len(text))
         for lexeme in text:
             while at and pattern[at] != lexeme:
@@ -263,13 +384,3 @@ class Matcher:
         self.steps += count
         if self.steps > self.steps_max:
             raise _TooMuch
-
-
-def _borders(pattern: Sequence[str]) -> list[int]:
-    border, at = [0] * len(pattern), 0
-    for place in range(1, len(pattern)):
-        while at and pattern[at] != pattern[place]:
-            at = border[at - 1]
-        at += pattern[at] == pattern[place]
-        border[place] = at
-    return border

@@ -32,8 +32,11 @@ _MONTH_NAMES = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
 )  # fmt: skip
-_MONTHS = {cut: at for at, name in enumerate(_MONTH_NAMES, 1) for cut in (name, name[:3])} | {"sept": 9}
+MONTHS = {cut: at for at, name in enumerate(_MONTH_NAMES, 1) for cut in (name, name[:3])} | {"sept": 9}
 _HOST = re.compile(r"[^/@?#:]*\.[a-z\x80-\U0010ffff]{2,63}(?:[/?#:].*)?", re.DOTALL)
+_IP = re.compile(
+    r"(?:\d{1,3}\.){3}\d{1,3}(?:[/?#:].*)?|(?=.*\d)(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{1,4}|0x[0-9a-f]{8}", re.DOTALL
+)
 _GROUP = re.compile(r"(?=[a-z]{0,4}\d)[a-z0-9]{2,34}", re.ASCII)
 _ACCOUNT_DIGITS_MIN = 8
 _OF_LINKS = ("@", "://", "www.")
@@ -52,6 +55,11 @@ def _folded(character: str) -> str:
     return small if kind[0] in _WORD_KINDS and small.upper() == character else character
 
 
+def _space(character: str) -> str:
+    return " " if ucd_3_2_0.category(character)[0] == "Z" and character not in UNSEEN else character
+
+
+_SPACING = Forms(_space)
 # The folded form of each character beyond ASCII.
 _FOLDING = Forms(_folded)
 
@@ -79,6 +87,11 @@ def fold(text: str) -> str:
     """The text with its case and its blanks folded."""
     folded = text.lower() if text.isascii() else text.translate(_FOLDING)
     return _BLANKS.sub(" ", folded).strip(" ")
+
+
+def spaced(text: str) -> str:
+    """The text with its blanks folded and its letters as written: as long as the folded text, place by place."""
+    return _BLANKS.sub(" ", text if text.isascii() else text.translate(_SPACING)).strip(" ")
 
 
 @dataclass(frozen=True)
@@ -130,8 +143,24 @@ class Words:
 
     def addresses(self) -> list[str]:
         """The addresses, links and host names, in order. The choice is generous: each is then traced on its own."""
-        found = [word for word in self.lexemes if _is_link(word) or _HOST.fullmatch(word)]
+        found = [word for word in self.lexemes if is_address(word)]
         return [*dict.fromkeys(found), *sorted(self.accounts)]
+
+
+def is_address(word: str) -> bool:
+    """True if a folded word is an address, a link, a host name or an IP address."""
+    return _is_link(word) or _HOST.fullmatch(word) is not None or _IP.fullmatch(word) is not None
+
+
+def borders(pattern: Sequence[str]) -> list[int]:
+    """The length of the longest border for each beginning of a pattern (Knuth-Morris-Pratt)."""
+    border, at = [0] * len(pattern), 0
+    for place in range(1, len(pattern)):
+        while at and pattern[at] != pattern[place]:
+            at = border[at - 1]
+        at += pattern[at] == pattern[place]
+        border[place] = at
+    return border
 
 
 def squeeze(folded: str) -> str:
@@ -200,7 +229,7 @@ def _dates(words: Sequence[str]) -> Iterator[Date]:
         iso = _ISO_DAY.fullmatch(word)
         if iso is not None:
             yield iso[1], int(iso[2]), int(iso[3])
-        month = _MONTHS.get(word)
+        month = MONTHS.get(word)
         if month is None:
             continue
         before = [one for one in words[max(0, at - 2) : at] if one != "of"]

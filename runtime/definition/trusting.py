@@ -1,9 +1,14 @@
-"""Check of a policy for trust in fields that anyone may write: whoever writes such a field can let an action out."""
+"""Check of a policy for trust that an attacker can use.
+
+A rule may trust a field that anyone may write, count words that merely occur in a request, or trace some arguments of
+an operation and not the one that says on what it acts.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from connectors.catalog import Catalog
 from connectors.marks import Writer, writer_at
@@ -12,6 +17,9 @@ from core.validation import validate
 from policy.model import PolicyDocument, Ruling
 
 _FIELD = re.compile(r"""field:([a-z0-9_.]+)#([^'"\\]*)""")
+_WEAK = re.compile(r"""['"](mentioned|spent)['"]""")
+_PLACE = re.compile(r"\{([a-z0-9_]+)\}")
+_DESIGNATED = "Count `requester`, which a value is only if the request designates it."
 _REMEDY = "Trust a field that only the system writes, or say in its declaration who writes it (`x-written-by`)."
 
 
@@ -25,7 +33,27 @@ def of_policy(text: str, file: str, catalog: Catalog) -> list[str]:
         for label in _open_to_all(rule.when, catalog):
             message = f"rule {rule.id} lets an action out by {label}, which anyone may write outside."
             found.append(str(document.problem(("rules", index, "when"), message, _REMEDY)))
+        for label in dict.fromkeys(_WEAK.findall(rule.when)):
+            message = f"rule {rule.id} counts {label}, which one common word or a repeated call can have."
+            found.append(str(document.problem(("rules", index, "when"), message, _DESIGNATED)))
+        for operation, name in _untraced(rule.when, rule.match.operation, catalog):
+            message = f"rule {rule.id} lets {operation} out, and nothing in it traces {name}, on which it acts."
+            remedy = f"Let the rule also read `origin.{name}`, or `action.fields.{name}`."
+            found.append(str(document.problem(("rules", index, "when"), message, remedy)))
     return found
+
+
+def _untraced(condition: str, pattern: str | None, catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """The operations that a rule about origins lets out, each with an argument of its target that it does not read."""
+    if pattern is None or "origin." not in condition or "action.target" in condition:
+        return
+    for name, operation in sorted(catalog.operations.items()):
+        if not operation.has_effect or not fnmatchcase(name, pattern):
+            continue
+        for argument in dict.fromkeys(_PLACE.findall(operation.target)):
+            read = rf"(?:origin|action\.fields)\.{re.escape(argument)}\b"
+            if argument in operation.arguments and not re.search(read, condition):
+                yield name, argument
 
 
 def _open_to_all(condition: str, catalog: Catalog) -> Iterator[str]:

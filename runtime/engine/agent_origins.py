@@ -6,21 +6,23 @@ were done. What the model said before stays its own. What it was told of refused
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from connectors.marks import kind_at, records_of
+from connectors.marks import kept_of, kind_at, records_of
 from connectors.operation import Operation
 from connectors.proposal import writes_of
 from core.action import Action
 from core.canonical import Json, JsonObject
-from core.origins.conversation import TOOL, Heard
+from core.origins.conversation import TOOL, Heard, calls_of
 from core.origins.expressions import Origins, distinct, under
+from core.origins.kinds import ArgumentKind
 from core.origins.leaves import pointed
-from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW, ArgumentKind
+from core.origins.matching import MODEL, PERSON, UNKNOWN, VERSION, WORKFLOW
+from core.origins.repeats import Path
 from policy.facts import CARRIES, ORIGIN
 from policy.sets import PolicySet
 from runtime.engine.agent_came import HIDDEN, masked
@@ -77,8 +79,8 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
         raw = {name: _as_written(spoken.input, name, value) for name, value in action.input.items()}
         action = replace(action, input=raw, fields=writes_of(operation, raw) if raw != action.input else action.fields)
     known = None if chat is None else known_of(follower, node, step, chat)
-    matcher = None if known is None else known.matcher
     fixed = _fixed(follower, node, step, chat)
+    own = {} if not call else _matched(operation, action, known, fixed, _beside(node, step, chat))
     facts: dict[str, list[list[str]] | list[str]] = {}
     told: JsonObject = {}
     for name in sorted(operation.arguments):
@@ -88,13 +90,12 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
                 found += [[WORKFLOW]] if path[0] in ("model", "tools") else [[UNKNOWN]]
             elif path[0] in operation.params or under(fixed, path):
                 authored += under(fixed, path) or [[WORKFLOW]]
-            elif matcher is None:
+            elif known is None:
                 found, carried = [*found, [UNKNOWN]], [UNKNOWN]
             else:
-                kind = kind_at(operation.input_schema, path)
                 matched.append([*path])
-                found += matcher.origins(value, kind, known=_names(operation.input_schema))
-                carried += matcher.carries(value)
+                found += own[path]
+                carried += known.matcher.carries(value)
         found += authored
         facts |= {f"{ORIGIN}{name}": distinct(found), f"{CARRIES}{name}": sorted({*carried})}
         if found:
@@ -109,6 +110,37 @@ def _as_written(given: JsonObject, name: str, proposed: Json) -> Json:
     """An argument as the model wrote it. What it was made of is of the same kind."""
     written = given.get(name)
     return written if type(written) is type(proposed) else proposed
+
+
+def _matched(
+    operation: Operation, action: Action, known: Conversation | None, fixed: Traced, beside: Iterable[JsonObject]
+) -> Mapping[Path, Origins]:
+    """The origins of what the model gave to a call, each as far as no earlier call has spent it."""
+    if known is None:
+        return {}
+    given: dict[Path, Json] = {}
+    for name in operation.arguments:
+        given |= dict(_values(operation, action, name))
+    given = {path: value for path, value in given.items() if path[0] not in operation.params and not under(fixed, path)}
+    schema, names = operation.input_schema, _names(operation.input_schema)
+    found = {
+        path: known.matcher.origins(value, kind_at(schema, path), known=names, name=path[-1])
+        for path, value in given.items()
+    }
+    return known.listener.performed.spend(operation.name, given, found, beside)
+
+
+def _beside(node: AgentNode, step: StepRow, chat: Chat | None) -> Iterator[JsonObject]:
+    """The arguments of earlier calls, in the same answer, of the operation with an effect that this call is of."""
+    turn, _, number = step.key.rpartition("/")
+    answers = [one for one in chat.shown if one.role == "assistant" and not one.past] if chat is not None else []
+    calls = calls_of(turn, next((one.value for one in answers if one.step == turn), None))
+    own = node.tools.get(calls[int(number) - 1].tool) if int(number) <= len(calls) else None
+    if own is None or own.operation is None or not own.operation.has_effect:
+        return
+    for call in calls[: int(number) - 1]:
+        if node.tools.get(call.tool) == own and isinstance(call.arguments, dict):
+            yield call.arguments
 
 
 def handed_by_model(
@@ -157,7 +189,8 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
     elif tool.operation is not None:
         schema = tool.operation.output_schema
         value = masked(schema, schema, one.value)
-        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema))
+        kept, effect = kept_of(schema), tool.operation.has_effect
+        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema), effect=effect, kept=kept)
     elif tool.tool.kind is ToolKind.PEOPLE:
         yield Heard(PERSON, one.value)
     else:
@@ -187,6 +220,8 @@ def matching_of(node: AgentNode) -> JsonObject:
         found[name] = {
             "operation": operation.name,
             "records": records_of(operation.output_schema),
+            "effect": operation.has_effect,
+            "kept": [*kept_of(operation.output_schema)],
             "secret": "x-secret" in str(operation.output_schema),
             "kinds": {place: kind for place, kind in kinds.items() if kind != ArgumentKind.VALUE},
             "names": [*sorted(_names(operation.input_schema))],

@@ -125,7 +125,9 @@ class Retracing(Struct):
 
 def _matched_by(origins: JsonObject) -> int:
     version = origins.get("matcher")
-    return version if isinstance(version, int) and version > 0 else VERSION + 1
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        return VERSION + 1
+    return version
 
 
 def _capped(event: e.DecisionMade) -> bool:

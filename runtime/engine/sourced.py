@@ -14,7 +14,8 @@ from connectors.operation import Operation
 from connectors.proposal import masked
 from core.action import Action
 from core.canonical import Json, canonical_bytes
-from core.origins.matching import MODEL, PERSON, REQUESTER, TEXT, UNKNOWN, WORKFLOW, ArgumentKind
+from core.origins.kinds import ArgumentKind
+from core.origins.matching import MENTIONED, MODEL, PERSON, REQUESTER, SPENT, TEXT, UNKNOWN, WORKFLOW
 from policy.evaluate import Decision
 from policy.facts import is_traced
 from runtime.engine.agent_node import AgentNode
@@ -28,6 +29,10 @@ _PLAIN = {
     REQUESTER: ("was given by whoever requested this", True),
     WORKFLOW: ("was written by the author of the workflow", True),
     PERSON: ("was given by a person", True),
+}
+_WEAK = {
+    SPENT: "was given once by whoever requested this, and was used for the same already",
+    MENTIONED: "only occurs among words of ours that designate something else",
 }
 _BEGINNINGS = (
     (LOOKUP, "is of the only record that was found, asked for in the requester's words:"),
@@ -86,6 +91,9 @@ def _told(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, s
     for label, (words, ours) in _PLAIN.items():
         if label in inner:
             return words, "", ours
+    for label, words in _WEAK.items():
+        if label in inner and (MODEL in inner or label == SPENT):
+            return words, "", False
     if MODEL in inner:
         return ("is in the model's own words", "", True) if TEXT in inner else ("was made up by the model", "", False)
     for begins, words in _BEGINNINGS:

@@ -10,7 +10,7 @@ from connectors.disclosure import leaves
 from connectors.languages import InputLanguages
 from connectors.marks import Writer, kind_at, writer_at
 from core.escaping import Language
-from core.origins.matching import ArgumentKind
+from core.origins.kinds import ArgumentKind
 
 TEXT = {"type": "string"}
 

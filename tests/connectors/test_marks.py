@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from connectors.catalog import load_catalog
 from connectors.marks import Writer, kind_at, records_of, writer_at
 from connectors.operation import Operation
-from core.origins.matching import ArgumentKind
+from core.origins.kinds import ArgumentKind
 
 CATALOG = load_catalog().operations
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from core.origins.conversation import Heard, Listener, digest_of, matcher_of
-from core.origins.matching import MODEL, PERSON, ArgumentKind
+from core.origins.kinds import ArgumentKind
+from core.origins.matching import MODEL, PERSON
 
 pytestmark = pytest.mark.req("P-14")
 UNKNOWN = [["unknown"]]

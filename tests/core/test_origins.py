@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.origins import matching
+from core.origins.kinds import ArgumentKind
 from core.origins.leaves import pointed
-from core.origins.matching import STEPS_MAX, VALUE_CHARS_MAX, ArgumentKind, Matcher
+from core.origins.matching import STEPS_MAX, VALUE_CHARS_MAX, Matcher
 from core.origins.words import UNICODE, Words
 
 VALUE, TEXT, FLAG = ArgumentKind.VALUE, ArgumentKind.TEXT, ArgumentKind.FLAG
@@ -29,7 +30,7 @@ def asked(text: str) -> Matcher:
     ("prompt", "value"),
     [
         ("Invite Ana.Lee@Acme.example!", "ana.lee@acme.example"),
-        ("invite  ana\tlee,\nplease", "Ana Lee"),
+        ("invite  Ana\tLee,\nplease", "ana lee"),
         ("GRÜSSE AN ÄSTE 5", "Grüsse an Äste 5"),
         ("pay $1,000.50 now", 1000.5),
         ("pay 1000.50 now", "1,000.50"),
@@ -93,7 +94,7 @@ def test_what_only_resembles_it_is_the_models(prompt: str, value: Any) -> None:
 
 
 def test_every_argument_that_is_there_has_an_origin() -> None:
-    matcher = asked("ana and raj")
+    matcher = asked("write to Ana and Raj")
     empties: tuple[Any, ...] = (None, [], {}, "", True, [None])
     for empty in empties:
         assert matcher.origins(empty) == MODEL
@@ -109,7 +110,8 @@ def test_out_of_texts_only_addresses_links_and_account_numbers_are_taken() -> No
     assert matcher.origins(body, TEXT) == [["model", "text"], ["requester"], ["model"], ["model"], ["model"]]
     assert matcher.origins("Pay US13 3000 0000 1212 1212 12 today", TEXT) == [["model", "text"], ["model"]]
     assert matcher.origins("call +49 171 2345678", TEXT) == [["model", "text"], ["model"]]
-    assert matcher.origins("about the invoice", TEXT) == REQUESTER
+    assert matcher.origins("about the invoice", TEXT) == [["mentioned", "model", "text"]]
+    assert matcher.origins("Write to ana@acme.example about the invoice", TEXT)[0] == REQUESTER[0]
     assert matcher.origins("all is well", TEXT) == [["model", "text"]]
 
 
@@ -209,7 +211,7 @@ def test_only_the_one_record_of_the_requesters_words_is_looked_up(
 
 
 def test_withheld_and_large_sources_leave_it_unknown() -> None:
-    matcher = asked("write to ana")
+    matcher = asked("write to Ana")
     matcher.withheld()
     assert matcher.origins(EVIL) == [["unknown"]]
     assert matcher.origins("ana") == [["requester", "unknown"]]
@@ -226,17 +228,17 @@ def test_withheld_and_large_sources_leave_it_unknown() -> None:
 
 
 def test_too_much_work_leaves_it_unknown() -> None:
-    matcher = Matcher(steps_max=50)
-    matcher.given("requester", "ana " * 10)
+    matcher = Matcher(steps_max=80)
+    matcher.given("requester", "'ana' " * 2)
     assert matcher.origins("ana") == REQUESTER
     assert matcher.origins(["ana"] * 40)[-1] == ["unknown"]
     matcher.shown(READ, {"a": "some words"})
     assert matcher.carries("some words " * 9) == ["unknown"]
-    plain = asked("ana and raj")
+    plain = asked("'ana'")
     assert plain.origins("ana") == REQUESTER
     for steps_max, origins in ((plain.steps, REQUESTER), (plain.steps - 1, [["unknown"]])):
         bounded = Matcher(steps_max=steps_max)
-        bounded.given("requester", "ana and raj")
+        bounded.given("requester", "'ana'")
         assert bounded.origins("ana") == origins
 
 

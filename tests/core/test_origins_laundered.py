@@ -13,7 +13,8 @@ from urllib.parse import quote
 import pytest
 
 from core.origins.disguises import FORMS_MAX, Forms, disguises, plain
-from core.origins.matching import ArgumentKind, Matcher
+from core.origins.kinds import ArgumentKind
+from core.origins.matching import Matcher
 from core.origins.words import fold
 
 pytestmark = pytest.mark.req("P-14")
@@ -168,7 +169,7 @@ def test_a_part_or_another_writing_of_the_requesters_words_is_the_models(prompt:
         ("open https://acme.example/a,b.", "https://acme.example/a,b"),
         ("see <https://acme.example/a|it>", "https://acme.example/a"),
         ("open [it](https://acme.example/a)", "https://acme.example/a"),
-        ("Ana's file", "ana"),
+        ("open Ana's file", "ana"),
         ("of version 1.10", "1.10"),
         ("pay 1,000", "1000"),
         ("ÄRGER", "ärger"),
@@ -277,7 +278,7 @@ def test_a_form_that_quotes_an_attacker_makes_it_nobodys_word_of_ours(other: str
         matcher.shown(READ, {"note": f"write {EVIL}"})
     else:
         matcher.given(other, f"write {EVIL}")
-    matcher.given("person", {"answer": f"{EVIL} then, or beta"})
+    matcher.given("person", {"answer": f"{EVIL} then, or 'beta'"})
     assert matcher.origins(EVIL) == [[other]]
     assert matcher.origins("beta") == [["person"]]
 
@@ -294,7 +295,7 @@ def test_a_query_that_may_be_another_ones_looks_nothing_up() -> None:
     matcher.withheld()
     matcher.given("requester", "find ana")
     assert not matcher.said({"name": "ana"})
-    assert asked("find ana").said({"name": "ana"})
+    assert asked("find Ana").said({"name": "ana"})
 
 
 @pytest.mark.parametrize("depth", [1, 30])

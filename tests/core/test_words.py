@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from core.origins.disguises import disguises, plain
-from core.origins.matching import ArgumentKind, Matcher
+from core.origins.kinds import ArgumentKind
+from core.origins.matching import Matcher
 from core.origins.said import Parts, Said
 from core.origins.words import Words, at_clock, moment, number, numeral
 
@@ -229,12 +230,12 @@ def test_what_was_said_is_kept_with_what_it_may_mean() -> None:
 
 
 COUNTED: list[tuple[Any, list[str], int]] = [
-    ("ana lee", ["requester"], 75),
-    ("ana", ["requester"], 20),
-    (5, ["field:mail.get#/size", "requester", "tool:mail.get"], 41),
-    ("5", ["field:mail.get#/size", "requester", "tool:mail.get"], 46),
+    ("ana lee", ["requester"], 167),
+    ("ana", ["mentioned", "model"], 112),
+    (5, ["field:mail.get#/size", "requester", "tool:mail.get"], 133),
+    ("5", ["field:mail.get#/size", "requester", "tool:mail.get"], 138),
     ("m-1", ["field:mail.get#/id", "tool:mail.get"], 48),
-    ("2024-05-15 10:00", ["requester"], 95),
+    ("2024-05-15 10:00", ["requester"], 187),
     ("US13300000001212121212", ["tool:mail.get"], 77),
     ("zoe", ["model"], 49),
 ]
@@ -243,12 +244,12 @@ COUNTED: list[tuple[Any, list[str], int]] = [
 def test_each_value_has_the_work_that_it_needs() -> None:
     """The work is bounded by what is counted, so what is counted does not change unseen."""
     matcher = Matcher()
-    matcher.given("requester", "write to ana lee on 2024-05-15 at 10:00, pay 5")
+    matcher.given("requester", "write to Ana Lee on 2024-05-15 at 10:00, pay 5")
     matcher.said({"name": "ana lee"})
     matcher.shown("mail.get", {"id": "m-1", "text": "see ana lee about US13 3000 0000 1212 1212 12", "size": 5})
     assert [(value, matcher.origins(value)[0], matcher.steps) for value, *_ in COUNTED] == COUNTED
     matcher.origins("ask ana lee, or zoe@a.example", ArgumentKind.TEXT)
-    assert matcher.steps == 264
+    assert matcher.steps == 339
     assert matcher.carries("see m-1, or see ana lee about US13 3000 0000 1212 1212 12") == ["mail.get#/text"]
     assert matcher.steps == 191
 

@@ -50,3 +50,31 @@ def test_each_field_is_named_once_in_the_order_of_the_condition() -> None:
     condition = '" in o || "'.join([*fields, SYSTEM, fields[0], fields[2]])
     told = [warning.partition("lets an action out by ")[2].partition(",")[0] for warning in warned(condition)]
     assert told == fields
+
+
+WORDS = """
+policy: words
+version: 1
+rules:
+  - id: own
+    match: {operation: servicenow.record.update}
+    when: %s
+    outcome: allow
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("origin.table.all(o, 'mentioned' in o) && origin.sys_id.all(o, 'requester' in o)", "counts mentioned"),
+        ("origin.table.all(o, 'requester' in o)", "nothing in it traces sys_id"),
+        ("origin.table.all(o, 'requester' in o) && origin.sys_id.all(o, 'requester' in o)", None),
+        ("run.workflow == 'w'", None),
+    ],
+)
+def test_a_rule_that_one_common_word_satisfies_or_that_leaves_the_target_free_is_named(
+    condition: str, told: str | None
+) -> None:
+    found = of_policy(WORDS % condition, "p.yaml", catalog_of(Settings()))
+    assert len(found) == (told is not None)
+    assert all(str(told) in one for one in found)

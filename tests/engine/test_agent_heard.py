@@ -26,7 +26,7 @@ def result(turn: int) -> Heard:
 
 def conversation(turn: int) -> list[Heard | None]:
     return [
-        Heard("requester", "Look at alpha."),
+        Heard("requester", "Look at 'alpha'."),
         *(one for before in range(1, turn) for one in (said(before), result(before))),
     ]
 

@@ -42,11 +42,11 @@ def answering(output: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "said", "wanted", "outcome"),
     [
-        ("Set alpha.", "alpha", [["requester"]], "allow"),
+        ("Set 'alpha'.", "alpha", [["requester"]], "allow"),
         ("Set Alpha now.", "alpha", [["requester"]], "allow"),
         ("Set alphabet.", "alpha", [["model"]], "needs_approval"),
         ("Set it.", "alpha", [["model"]], "needs_approval"),
-        ("Set it.", "You triage", [["workflow"]], "needs_approval"),
+        ("Set it.", "You triage", [["mentioned", "model"]], "needs_approval"),
     ],
 )
 def test_what_a_model_says_is_matched_with_what_it_was_shown(text: str, said: str, wanted: Any, outcome: str) -> None:
@@ -57,7 +57,7 @@ def test_what_a_model_says_is_matched_with_what_it_was_shown(text: str, said: st
 @pytest.mark.parametrize("trigger", ["test", "schedule"])
 def test_what_no_person_sent_is_not_the_requesters(trigger: str) -> None:
     made = [calls(apply("alpha")), says("Done.")]
-    run = piloted(agent(), *made, policy=OWN, trigger={"text": "Set alpha."}, trigger_type=trigger)
+    run = piloted(agent(), *made, policy=OWN, trigger={"text": "Set 'alpha'."}, trigger_type=trigger)
     assert origins(run) == [[[f"trigger:{trigger}"]]]
 
 
@@ -104,7 +104,7 @@ def test_what_a_call_that_was_not_done_brought_is_no_source(how: str) -> None:
 def test_who_answers_a_question_repeats_what_the_model_said() -> None:
     ask = call("ask_desk", {"question": f"Is it {EVIL}?"})
     run = piloted(agent(), calls(ask), calls(apply(EVIL), apply("beta")), policy=OWN)
-    run.complete("triage/1/1", {"answer": f"{EVIL}, or beta"})
+    run.complete("triage/1/1", {"answer": f"{EVIL}, or 'beta'"})
     assert origins(run) == [[["model"]], [["person"]]]
 
 

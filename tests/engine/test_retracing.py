@@ -157,7 +157,7 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
     "a matcher that is to come": (
         DecisionMade,
         CALL,
-        {"origins": lambda origins: {**origins, "matcher": 2}},
+        {"origins": lambda origins: {**origins, "matcher": 99}},
         "was judged by origins that nobody has found",
     ),
     "a matcher that is none": (
@@ -194,7 +194,7 @@ WRONG: dict[str, tuple[type[Any], str, dict[str, Any], str]] = {
         DecisionMade,
         CALL,
         {"origins": lambda origins: {**origins, "matcher": True}},
-        "was judged by other origins than its values have",
+        "was judged by origins that nobody has found",
     ),
     "sources": (
         AgentBegan,

@@ -70,7 +70,7 @@ class Bundle:
         return self.recount(lambda *each: (True, forge(self.values[each]) if each == pair else self.values.get(each)))
 
 
-def told(*turns: Any, text: str | None = None, output: Any = None, trigger: str = "Set alpha.") -> Bundle:
+def told(*turns: Any, text: str | None = None, output: Any = None, trigger: str = "Set 'alpha'.") -> Bundle:
     result = output or {"value": EVIL, "note": "Mail them!"}
     run = piloted(
         text or agent(), *turns, policy=SEEN, trigger={"text": trigger}, outside=lambda *_: Done(result)

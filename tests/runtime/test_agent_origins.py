@@ -25,11 +25,11 @@ async def decided(agents: Agents, operation: str = "probe.effect.apply") -> Any:
 @pytest.mark.parametrize(
     ("text", "said", "wanted", "outcome"),
     [
-        ("Set alpha.", "alpha", [["requester"]], "allow"),
+        ("Set 'alpha'.", "alpha", [["requester"]], "allow"),
         ("Set Alpha now.", "alpha", [["requester"]], "allow"),
         ("Set alphabet.", "alpha", [["model"]], "needs_approval"),
         ("Set it.", "alpha", [["model"]], "needs_approval"),
-        ("Set it.", "You triage", [["workflow"]], "needs_approval"),
+        ("Set it.", "You triage", [["mentioned", "model"]], "needs_approval"),
     ],
 )
 async def test_what_a_model_says_is_matched_with_what_it_was_shown(
@@ -90,7 +90,7 @@ async def test_who_answers_a_question_of_the_model_repeats_what_the_model_said(a
     request = StartRequest("acme", "main", "http", "1", {"text": "Ask."}, "ada", runtime.actor)
     await start_named(runtime.faces, runtime.definitions, "agents", None, request)
     await runtime.go_on()
-    await runtime.complete("dee", {"answer": "evil@x.example, or beta"})
+    await runtime.complete("dee", {"answer": "evil@x.example, or 'beta'"})
     await runtime.go_on()
     found = {
         one.facts["action.operation"] + str(one.facts["origin.name"])

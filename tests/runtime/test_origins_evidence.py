@@ -105,7 +105,7 @@ async def test_origins_of_each_life_of_an_agent_are_found_again_in_that_life(age
     runtime = agents.runtime
     runtime.outside.reshape = lambda done: type(done)({"value": f"{len(agents.asked)}@x.example", "note": "Mail them!"})
     first = (calls(read("alpha")), calls(apply("1@x.example", value="alpha")))
-    run = await agents.go(*first, *[{"content": 1}] * 4, text="Set alpha.", policy=SEEN)
+    run = await agents.go(*first, *[{"content": 1}] * 4, text="Set 'alpha'.", policy=SEEN)
     while await runtime.status(run) == "failed_retryable":
         await runtime.wait_is_due()
     assert await runtime.status(run) == "failed_terminal"

@@ -25,7 +25,7 @@ rules:
 
 
 async def go(
-    agents: Agents, *turns: Any, text: Any = "Set alpha.", policy: str = OWN, workflow: str | None = None
+    agents: Agents, *turns: Any, text: Any = "Set 'alpha'.", policy: str = OWN, workflow: str | None = None
 ) -> UUID:
     """Start the agent as a person does over HTTP."""
     runtime, source = agents.runtime, workflow or agent()

@@ -1,0 +1,72 @@
+"""Particulars that are spent: a request designates what is done once, and not again with other words around it.
+
+A call of an operation with an effect uses up what it has of the requester. If everything that a later call of the same
+operation has of the requester stood at the same places in one earlier call, the requester did not ask for the later
+one: its values are ``spent``. So a payment with another subject, amount or date is no second order of the requester's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from core.canonical import Json, JsonObject, canonical_bytes
+from core.origins.expressions import Origins
+from core.origins.leaves import Leaf, Scalar
+from core.origins.matching import MODEL, REQUESTER, SPENT, UNKNOWN
+
+_LOOKUP = "lookup:"
+
+Path: TypeAlias = tuple[str, ...]
+
+
+@dataclass
+class Performed:
+    """The calls with effects that were made, in order: operation and arguments."""
+
+    calls: list[tuple[str, JsonObject]] = field(default_factory=list)
+
+    def add(self, operation: str, arguments: JsonObject) -> None:
+        """Add a call that was performed."""
+        self.calls.append((operation, arguments))
+
+    def spend(
+        self, operation: str, given: Mapping[Path, Json], found: Mapping[Path, Origins], beside: Iterable[JsonObject]
+    ) -> dict[Path, Origins]:
+        """The origins of a call's arguments, ``spent`` where an earlier call used up all that it has of the requester.
+
+        ``beside`` are the arguments of earlier calls of this operation in the same answer, whatever becomes of them.
+        """
+        own = {path: given[path] for path, origins in found.items() if any(map(_own, origins))}
+        earlier = [*(arguments for name, arguments in self.calls if name == operation), *beside]
+        again = bool(own) and any(all(_has(one, path, own[path]) for path in own) for one in earlier)
+        return {path: [_spent(inner) for inner in found[path]] if again else found[path] for path in found}
+
+
+def _own(inner: Sequence[str]) -> bool:
+    """True if the requester designates the value, or the only record that has it."""
+    return REQUESTER in inner or any(one.startswith(_LOOKUP) for one in inner)
+
+
+def _spent(inner: Sequence[str]) -> list[str]:
+    if not _own(inner):
+        return [*inner]
+    rest = {one for one in inner if one != REQUESTER and not one.startswith(_LOOKUP)}
+    return sorted(rest | {SPENT} | ({MODEL} if rest <= {UNKNOWN} else set()))
+
+
+def _has(arguments: JsonObject, path: Path, value: Json) -> bool:
+    there: Json = arguments
+    for part in path:
+        there = there.get(part) if isinstance(there, dict) else None
+    if isinstance(value, list):
+        return isinstance(there, list) and {*map(_form, value)} <= {*map(_form, there)}
+    return _form(there) == _form(value)
+
+
+def _form(value: Json) -> object:
+    if isinstance(value, Scalar) and not isinstance(value, bool):
+        leaf = Leaf(value, "", "")
+        return leaf.words.squeezed if leaf.number is None else leaf.number
+    return canonical_bytes(value)
