@@ -13,7 +13,7 @@ from core.origins.leaves import Leaf
 from core.origins.said import SHORT
 
 _AMOUNT = re.compile(r"\d[\d.,'\u2019]*", re.ASCII)
-_ZEROS = re.compile(r"[.,]0{1,2}$", re.ASCII)
+_ZEROS = re.compile(r"[.,]0{1,2}\Z", re.ASCII)
 _DAY = re.compile(r"(\d{1,4})[./-](\d{1,2})[./-](\d{1,4})", re.ASCII)
 
 

@@ -67,7 +67,7 @@ def test_policy_reads_the_reference_that_the_run_has_now() -> None:
 def test_a_repeat_of_an_agents_call_is_judged_by_all_that_its_model_was_shown() -> None:
     """The requester's own words let it out the second time as they did the first time."""
     made = calls(apply("alpha")), says("Done.")
-    run = piloted(agent(), *made, policy=OWN, trigger={"text": "Set alpha."}, outside=lambda *_: InDoubt("lost"))
+    run = piloted(agent(), *made, policy=OWN, trigger={"text": "Set 'alpha'."}, outside=lambda *_: InDoubt("lost"))
     run.outside, run.said = by_name, [Probe(ProbeVerdict.NOT_APPLIED, "none")]
     run.due("triage/1/1")
     run.go_on()
