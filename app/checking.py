@@ -14,9 +14,9 @@ from connectors.catalog import Catalog
 from connectors.port import Connectors, Declared
 from core.canonical import JsonObject
 from core.errors import InputError
-from runtime.engine.agent_node import AgentNode
-from runtime.engine.graph import OperationNode
-from runtime.engine.workflow import Workflow
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.workflow import Workflow
 
 
 class Standing(Struct, frozen=True):

@@ -28,8 +28,8 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.requests import publishing, renewing
 from runtime.requests.renewing import Before, Left, Renewed
-from runtime.store import documents, unavailable
-from runtime.store.unavailable import Unavailable
+from runtime.store import documents, replication
+from runtime.store.replication import Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +111,7 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
                 f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{told}\n",
                 remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
             )
-        await unavailable.replace(connection, faces.settings.tenant, problems)
+        await replication.replace(connection, faces.settings.tenant, problems)
         stuck = await publishing.undecided(connection, faces.settings.tenant)
     for file, renewed in done:
         said = {"file": file, "name": renewed.name, "version": renewed.version}

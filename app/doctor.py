@@ -25,9 +25,9 @@ from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
-from runtime.requests.unread import Unread, unread
-from runtime.store import approvals, bundles, documents, inbox, replication, tenants, unavailable
-from runtime.store.replication import Kind
+from runtime.requests.publishing import Unread, unread
+from runtime.store import approvals, documents, inbox, replication, retention, tenants
+from runtime.store.replication import Kind, listed
 
 SECONDS_MAX = 15.0
 RUNS_SHOWN = 20
@@ -131,10 +131,10 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         found = await tenants.listed(connection)
         policies = await definitions.policies(connection, tenant, found[0]["policy_digests"] if found else ())
         stored = await documents.newest_workflows(connection, tenant)
-        refused = await bundles.failures(connection, tenant)
+        refused = await retention.failures(connection, tenant)
         unstarted = await inbox.unstarted(connection, tenant)
         held = await pausing.listed(connection, tenant)
-        unusable = await unavailable.listed(connection, tenant)
+        unusable = await listed(connection, tenant)
         waiting = [one for one in await documents.workflow_versions(connection, tenant) if one.waits_for]
         lost = await unread(connection, tenant, await tenants.directory(connection, tenant))
         unshown = await approvals.undelivered(connection, tenant, RUNS_SHOWN)

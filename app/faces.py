@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
-    from runtime.requests.looking import Looking
     from runtime.requests.tasks import Tasks
+    from runtime.requests.views import Looking
     from runtime.requests.voting import Voting
 
 # The deadline of the answer to whether this process is ready.
@@ -131,7 +131,7 @@ class Faces:
     @property
     def looking(self) -> Looking:
         """Shows what the book of a run says."""
-        from runtime.requests.looking import Looking
+        from runtime.requests.views import Looking
 
         return Looking(self.database, self.definitions)
 

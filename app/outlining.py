@@ -23,10 +23,10 @@ from policy.explain import Explanation, explain
 from policy.facts import CARRIES, ORIGIN, FactContext
 from policy.sets import PolicySet
 from runtime.definition.foresight import foresee_steps
-from runtime.engine.agent_node import AgentNode, AgentTool
-from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
-from runtime.engine.tools import ToolKind
-from runtime.engine.workflow import Workflow
+from runtime.engine.model.agent_node import AgentNode, AgentTool
+from runtime.engine.model.graph import Node, OperationNode, Scope, scopes_of
+from runtime.engine.model.tools import ToolKind
+from runtime.engine.model.workflow import Workflow
 
 _WORDS = {"otherwise": "else", "body": "steps"}
 _TOOLS = {ToolKind.OPERATION: "do", ToolKind.PEOPLE: "ask", ToolKind.WORKFLOW: "run"}

@@ -16,9 +16,9 @@ from core.canonical import JsonObject
 from core.errors import ConsistencyError, NotFoundError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
-from runtime.engine.states import RunState
-from runtime.requests.looking import Seen
+from runtime.engine.model.states import RunState
 from runtime.requests.signaling import SignalAnswer, SignalCode
+from runtime.requests.views import Seen
 from runtime.store import approvals, audit, inbox, read_models
 from runtime.store.read_models import Row
 from runtime.store.tasks import StoredTask

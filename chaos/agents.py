@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from chaos.eyes import Eyes
-from runtime.engine.agent_state import is_turn
+from runtime.engine.model.agent_state import is_turn
 
 # Two calls in the first turn: people are asked about the first; the second has no probe if it is in doubt.
 _TURNS = (("set_priority", "tell"), ("note",))

@@ -16,7 +16,7 @@ from chaos.people import CHANNEL, People
 from chaos.publish import Office
 from core.db import CLOCK_ERROR_MAX, ENGINE_ROLE, FACES_ROLE, Database
 from evidence.verify import verify_bundle
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from runtime.store import journal
 from sandbox.bpmn_state import ACTIVE
 from sandbox.world import World

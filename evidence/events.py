@@ -104,7 +104,7 @@ def _every(area: str, *names: str) -> dict[EventType, frozenset[str]]:
 
 
 REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
-    # kind: runtime.engine.states.WaitKind; wait.completed also has by: signal, timer, person, run, ...
+    # kind: runtime.engine.model.states.WaitKind; wait.completed also has by: signal, timer, person, run, ...
     **_every("wait.", "wait", "kind"),
     # Some of these need more data; they are listed again below.
     **_every("approval.", "approval"),
@@ -134,7 +134,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # outcome: deny|needs_approval|allow; action: its digest (see blind); policies: {name, version, digest} of every
     # policy that was evaluated
     EventType.DECISION_MADE: frozenset({"decision", "action", "operation", "outcome", "policies"}),
-    # check: connector|target|people|refused|failed (runtime.engine.preflight.Check)
+    # check: connector|target|people|refused|failed (runtime.engine.life.preflight.Check)
     EventType.PREFLIGHT_FAILED: frozenset({"check"}),
     # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
     # under /approval/<id>/asked

@@ -32,7 +32,7 @@ from core.machine import Machine
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
 from evidence.receipts import RECEIPT
 from runtime.definition.schemas import SchemaName, schema_text
-from runtime.engine.states import COMMAND, EFFECT, RUN, STEP, WAIT
+from runtime.engine.model.states import COMMAND, EFFECT, RUN, STEP, WAIT
 from tools import rooms
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -39,7 +39,7 @@ async def policy_check(
     as_json: Json = False,
 ) -> None:
     """Check policies without publishing them; needs no database."""
-    from runtime.definition import deciders, trusting
+    from runtime.definition import agents, people
     from runtime.definition.people import load_directory
 
     definitions = _definitions()
@@ -54,11 +54,11 @@ async def policy_check(
         ``DefinitionError`` if nobody could ever decide.
         """
         found = definitions.compile_policy(context.read_text(path), str(path))
-        trusted = trusting.of_policy(found.text, str(path), definitions.catalog)
+        trusted = agents.of_policy(found.text, str(path), definitions.catalog)
         told = {"name": found.name, "version": found.version, "warnings": trusted}
         if groups is None:
             return told
-        decided = deciders.of_policy(found.text, str(path), groups)
+        decided = people.of_policy(found.text, str(path), groups)
         if decided.problems:
             raise DefinitionError(tuple(decided.problems))
         return {**told, "warnings": [*trusted, *decided.warnings]}

@@ -31,7 +31,7 @@ from core.changes import changes
 from core.errors import InputError
 from core.ids import new_id
 from evidence.receipts import ALTERED
-from runtime.engine.states import RunState, StepState
+from runtime.engine.model.states import RunState, StepState
 
 _APPROVAL = ("approval_id", "step_key", "kind", "status", "choice", "reason")
 run = Commands(name="run", help="Runs: start, list, show, diff, replay, cancel.")
@@ -293,9 +293,9 @@ async def retry(
     as_json: Json = False,
 ) -> None:
     """Go on with a failed run, from the steps that failed or were canceled with it. Completed steps stay."""
-    from runtime.requests import retrying
+    from runtime.requests.steering import retry_run
 
-    await _steer(retrying.retry_run, run_id, reason, as_json=as_json)
+    await _steer(retry_run, run_id, reason, as_json=as_json)
 
 
 @run.command("close")

@@ -13,7 +13,7 @@ from app.cli.outcome import Commands, Exit, Json, print_fields, print_rows
 from app.cli.runs import RunId, run
 from core import bounded_json
 from core.errors import InputError
-from runtime.engine.states import WaitState
+from runtime.engine.model.states import WaitState
 
 signal = Commands(name="signal", help="Signals: tell a run that waits what has happened.")
 

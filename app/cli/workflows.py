@@ -44,7 +44,7 @@ async def workflow_check(
     from policy.sets import PolicySet
     from runtime.definition.catalog import Definitions
     from runtime.definition.reserved import refuse_reserved
-    from runtime.definition.sending import refuse_unsendable
+    from runtime.definition.schemas import refuse_unsendable
     from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
@@ -115,11 +115,11 @@ def _print_outline(told: Any, connectors: dict[str, str]) -> None:
 @workflow.command("list")
 async def workflow_list(as_json: Json = False) -> None:
     """List every published version, also retired ones, and the documents that were unusable at the last start."""
-    from runtime.store import documents, unavailable
+    from runtime.store import documents, replication
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await documents.workflow_versions(connection, faces.settings.tenant)
-        unusable = await unavailable.listed(connection, faces.settings.tenant, "workflow")
+        unusable = await replication.listed(connection, faces.settings.tenant, "workflow")
     rows = [
         {**asdict(one), "connectors": list(one.connectors) if as_json else ", ".join(one.connectors)} for one in found
     ]

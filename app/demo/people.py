@@ -11,8 +11,8 @@ import httpx
 
 from app.demo.world import CARDS_CHANNEL, World
 from core.errors import TransportError
-from runtime.engine.errors import REJECTED
-from runtime.engine.states import RunState
+from runtime.engine.model.errors import REJECTED
+from runtime.engine.model.states import RunState
 
 LOOK_SECONDS = 0.2
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from app.demo.people import Incident, IncidentRun
 from app.demo.world import CARDS_CHANNEL, World
-from runtime.engine.states import RunState
+from runtime.engine.model.states import RunState
 
 _WORDS: dict[str, str] = {
     RunState.QUEUED: "[dim]queued[/]",

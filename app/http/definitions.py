@@ -24,7 +24,8 @@ from runtime.requests import policies as policy_requests
 from runtime.requests.confirming import Activated
 from runtime.requests.policies import Published
 from runtime.requests.publishing import Retired
-from runtime.store import documents, read_models, unavailable
+from runtime.store import documents, read_models
+from runtime.store import replication as unavailable
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 

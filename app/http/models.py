@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.changes import ChangeKind
 from core.terms import Stopped
-from runtime.engine.states import RunState
+from runtime.engine.model.states import RunState
 
 Item = TypeVar("Item")
 

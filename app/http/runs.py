@@ -19,11 +19,12 @@ from core.changes import changes
 from core.errors import ConsistencyError, InputError
 from core.ids import new_id
 from evidence.chain import EventType
-from runtime.engine.states import RunState
+from runtime.engine.model.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import pausing, retrying, starting, steering
+from runtime.requests import pausing, starting, steering
 from runtime.requests.finding import of_person
 from runtime.requests.starting import Started, StartRequest
+from runtime.requests.steering import retry_run
 from runtime.store import audit, read_models
 from runtime.store.read_models import Row, RunFilter
 
@@ -198,7 +199,7 @@ async def close(run_id: UUID, body: models.Close, who: Operator, faces: FacesDep
 async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep) -> dict[str, Any]:
     """Begins the failed steps anew; completed steps stay. 409 says why this is not possible."""
     async with faces.database.transaction(who.tenant) as connection:
-        status = await retrying.retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
+        status = await retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
 
 

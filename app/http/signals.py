@@ -19,7 +19,7 @@ from app.shown import run_row, signal_sentence
 from core.durations import parse_duration
 from core.errors import InputError
 from runtime.definition.edges import EdgeKind, edges_of, nodes_of
-from runtime.requests.putting_off import PutOff, put_off
+from runtime.requests.postponing import PutOff, put_off
 from runtime.requests.signaling import ID_CHARACTERS_MAX, Signal, SignalCode, Signaling
 from runtime.requests.steering import Extending, VersionMoved
 from runtime.store import read_models

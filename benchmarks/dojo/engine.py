@@ -27,7 +27,7 @@ from connectors.port import Connectors, Done, NothingBefore, Outcome, Probe, Pro
 from core.canonical import JsonObject
 from core.db import ENGINE_ROLE, FACES_ROLE
 from runtime.definition.catalog import Definitions
-from runtime.engine.tools import tool_name
+from runtime.engine.model.tools import tool_name
 from runtime.requests.policies import publish_policy
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
 from runtime.requests.starting import StartRequest, start_named

@@ -21,12 +21,12 @@ CREATE POLICY tenant ON families TO counterseal_faces, counterseal_appender USIN
 -- Why no run starts with a version yet: it waits for an admin. Null for one that runs may start with.
 ALTER TABLE workflows ADD COLUMN waits_for text;
 GRANT UPDATE (waits_for) ON workflows TO counterseal_faces;
--- What has become of an approved action, as the run's fold says (`runtime.engine.ends`), and the code of that.
+-- What has become of an approved action, as the run's fold says (`runtime.engine.book.ends`), and the code of that.
 ALTER TABLE approvals ADD COLUMN outcome text, ADD COLUMN why text;
--- Who asks now (`runtime.engine.askers`): their open questions in the tenant are bounded.
+-- Who asks now (`runtime.engine.book.refusals`): their open questions in the tenant are bounded.
 ALTER TABLE approvals ADD COLUMN asker text;
 CREATE INDEX ix_approvals_asker ON approvals (tenant_id, asker) WHERE status = 'requested' AND asker IS NOT NULL;
--- Rejections that bind in a tenant, by what they are about (`runtime.engine.refusals`).
+-- Rejections that bind in a tenant, by what they are about (`runtime.engine.book.refusals`).
 CREATE TABLE refusals (
   tenant_id text NOT NULL, key text NOT NULL, approval_id uuid NOT NULL, run_id uuid NOT NULL, groups text[] NOT NULL,
   askers text[] NOT NULL, by text NOT NULL, reason text NOT NULL, at timestamptz DEFAULT now() NOT NULL,

@@ -20,14 +20,14 @@ from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
 from policy.load import Policy, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
+from runtime.definition.edges import generics_of
 from runtime.definition.masking import evident
-from runtime.definition.siblings import generics_of
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
-from runtime.engine.commit import MutationRow
-from runtime.engine.graph import Graph
-from runtime.engine.run import Definition
-from runtime.engine.told import Diverged
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.graph import Graph
+from runtime.engine.model.rows import MutationRow
+from runtime.engine.model.run import Definition
+from runtime.engine.model.workflow import Workflow
 from runtime.store import books, documents, tenants
 from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow

@@ -15,10 +15,9 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from runtime.definition.agents import AgentCompiler
-from runtime.definition.leaves import Entry, Path, StepScope
+from runtime.definition.leaves import STEP_ID, Entry, Path, StepScope, seen_besides
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
-from runtime.definition.visible import STEP_ID, seen_besides
-from runtime.engine.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
+from runtime.engine.model.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 
 RUN_VARIABLES = {
     "trigger": "dyn",

@@ -11,9 +11,9 @@ from core.canonical import JsonObject
 from policy.facts import AGENT, PUBLISHED
 from policy.foresee import Foreseen, foresee
 from policy.sets import PolicySet
-from runtime.engine.agent_node import AgentNode
-from runtime.engine.graph import Node, OperationNode, Scope, scopes_of
-from runtime.engine.workflow import Workflow
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.graph import Node, OperationNode, Scope, scopes_of
+from runtime.engine.model.workflow import Workflow
 
 
 class StepForeseen(Struct, frozen=True):

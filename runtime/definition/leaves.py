@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,16 +19,15 @@ from connectors.operation import Kind, Operation
 from core.canonical import Json
 from core.documents import Document
 from core.errors import ExpressionError, InputError, Problem
-from core.expressions import WORKFLOW_LIMITS, Environment
+from core.expressions import WORKFLOW_LIMITS, Environment, environment_of
 from core.templates import Added, Languages, Template, TemplateError, compile_template, compile_value
 from core.terms import GroupQuorum, Terms, Tier
 from policy.evaluate import terms_of
 from policy.load import late_times
 from policy.model import Approver, RuleDocument
-from runtime.definition import visible
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
-from runtime.engine import graph
-from runtime.engine.graph import HANDED_OUT, Branch, Leaf, Scope
+from runtime.engine.model import graph
+from runtime.engine.model.graph import HANDED_OUT, Branch, Leaf, Scope
 
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
 _TOKEN_REMEDY = f"`{HANDED_OUT}` is visible in the `with` of a durable operation only."
@@ -97,7 +97,7 @@ class LeafCompiler(ABC):
 
     def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
         try:
-            compiled = visible.compiled(compiled_in, scope.variables)
+            compiled = compiled(compiled_in, scope.variables)
         except ExpressionError as error:
             inside = error.path if isinstance(error, TemplateError) else ()
             remedy = _TOKEN_REMEDY if f"'{HANDED_OUT}'" in error.message else error.remedy
@@ -196,7 +196,7 @@ class LeafCompiler(ABC):
             late = EscalationDocument.model_construct(escalate=asks.escalate, expires=asks.expires, start=None)
             entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
-        sees = visible.seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
+        sees = seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
         of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         self._check_literals(operation, inputs, scope)
@@ -315,3 +315,22 @@ def gate_terms(gate: GateDocument) -> Terms:
 
 
 _OF_RULES = ("tier", "two_person", "allow", "expires", "remind", "escalate")
+
+
+STEP_ID = "step.id"
+
+
+def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The variables and ``more``, without those of ``more`` that are hidden by a loop's item with their first part."""
+    return {**variables, **{name: kind for name, kind in more.items() if name.split(".")[0] not in variables}}
+
+
+def compiled(compiled_in: Callable[[Environment], Template], variables: Mapping[str, str]) -> Template:
+    """Compile a template over these variables. If a macro's variable has the name of one of ours, ours gives way."""
+    try:
+        return compiled_in(environment_of(variables, WORKFLOW_LIMITS))
+    except ExpressionError:
+        given = {name: kind for name, kind in variables.items() if name not in (STEP_ID, HANDED_OUT)}
+        with suppress(ExpressionError):
+            return compiled_in(environment_of(given, WORKFLOW_LIMITS))
+        raise

@@ -11,7 +11,7 @@ from core.expressions import is_variable_name
 from core.identity import Role
 from core.terms import Tier
 from policy.model import EXPIRES_DEFAULT, Approver, Escalate
-from runtime.engine.graph import Reducer
+from runtime.engine.model.graph import Reducer
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]

@@ -30,13 +30,13 @@ from runtime.definition.model import (
     StepDocument,
     WorkflowDocument,
 )
-from runtime.definition.remembering import remembering
-from runtime.engine.beginnings import bounded, misfit
-from runtime.engine.commit import MutationRow
-from runtime.engine.flow import flow_of
-from runtime.engine.graph import Channel, Graph, Reducer
-from runtime.engine.run import State
-from runtime.engine.workflow import ServiceNowStart, Workflow
+from runtime.definition.reserved import remembering
+from runtime.engine.book.channels import bounded, misfit
+from runtime.engine.book.plan import flow_of
+from runtime.engine.model.graph import Channel, Graph, Reducer
+from runtime.engine.model.rows import MutationRow
+from runtime.engine.model.run import State
+from runtime.engine.model.workflow import ServiceNowStart, Workflow
 
 STEPS_MAX = 500
 

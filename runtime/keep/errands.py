@@ -30,14 +30,15 @@ from core.outage import report
 from core.unkept import storable
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine import lives, states
-from runtime.engine.commit import ReceiptRow
-from runtime.engine.errors import UNUSABLE, ErrorClass, StepError
-from runtime.engine.instructions import OtherRun, last_receipt
-from runtime.engine.outside import call_of, system_of
-from runtime.engine.states import EffectState, RunState, WaitKind
-from runtime.engine.waits import child_result
-from runtime.engine.workflow import Workflow
+from runtime.engine.book import shared_effects
+from runtime.engine.book.instructions import OtherRun, last_receipt
+from runtime.engine.life.outside import call_of, system_of
+from runtime.engine.life.waits import child_result
+from runtime.engine.model import states
+from runtime.engine.model.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.model.rows import ReceiptRow
+from runtime.engine.model.states import EffectState, RunState, WaitKind
+from runtime.engine.model.workflow import Workflow
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import OF_RUNS, Signal, SignalCode, Signaling
@@ -119,7 +120,7 @@ class Errands(Struct, frozen=True):
             view = await load(connection, row["run_id"], self.definitions.graphs, whole=True)
             receipt = last_receipt(view.run, wait["step_key"])
             workflow = await self.definitions.of_run(connection, view.definition)
-            key = (wait["context"] or {}).get(lives.KEY)
+            key = (wait["context"] or {}).get(shared_effects.KEY)
             if key is None and receipt is not None and receipt.shared:
                 key = receipt.idempotency_key
             if key is not None:

@@ -21,11 +21,11 @@ from approvals.tally import current_votes
 from core.db import Connection
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
-from runtime.engine.askers import INACTIVE
-from runtime.engine.preflight import NOBODY, PROPOSAL
-from runtime.engine.review import VOIDED
+from runtime.engine.book.refusals import INACTIVE
+from runtime.engine.life.preflight import NOBODY, PROPOSAL
+from runtime.engine.life.readers import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
-from runtime.requests.looking import became
+from runtime.requests.views import became
 from runtime.store import approvals, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from approvals.model import ApprovalStatus
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine import readers, review
-from runtime.engine.transition import Transition
+from runtime.engine.life import readers
+from runtime.engine.life.readers import still_asks, void
+from runtime.engine.life.transition import Transition
 from runtime.store import approvals, pauses
 from runtime.store.commits import apply
 from runtime.store.views import load
@@ -107,9 +108,9 @@ async def _judged(
     transition = Transition(replace(view, directory=people), workflow.graph)
     step = view.run.steps[asked.step_key]
     why = readers.gone(transition, step, asked)
-    voided = why is not None or not review.still_asks(transition, step, workflow, policy, asked)
+    voided = why is not None or not still_asks(transition, step, workflow, policy, asked)
     if voided:
-        review.void(transition, step, asked, why)
+        void(transition, step, asked, why)
     elif readers.moves(transition, asked):
         readers.move(transition, step, approval_id)
     else:

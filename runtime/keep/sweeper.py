@@ -23,25 +23,32 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from core.clock import repeat
 from core.db import Connection, Database
 from core.outage import is_away, is_passing, report
+from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_CHANGE
-from runtime.engine import doubt, waits
-from runtime.engine.commit import Claim, StepRow, WaitRow
-from runtime.engine.draft import BARRIER, ENGINE
-from runtime.engine.errors import SENT, ErrorClass, StepError
-from runtime.engine.events import ApprovalEscalated, ApprovalExpired, ApprovalReminded, WaitPostponed, WaitTimedOut
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.instructions import last_receipt, open_wait
-from runtime.engine.preflight import PROPOSAL
-from runtime.engine.states import StepState, WaitKind
-from runtime.engine.transition import Transition
-from runtime.keep.lanes import Lanes
-from runtime.keep.purging import purge
+from runtime.engine.book.draft import BARRIER, ENGINE
+from runtime.engine.book.instructions import last_receipt, open_wait
+from runtime.engine.life import doubt, waits
+from runtime.engine.life.preflight import PROPOSAL
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import SENT, ErrorClass, StepError
+from runtime.engine.model.events import (
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    WaitPostponed,
+    WaitTimedOut,
+)
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.rows import Claim, StepRow, WaitRow
+from runtime.engine.model.states import StepState, WaitKind
+from runtime.keep.dispatcher import Lanes
 from runtime.keep.reviewing import follow
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
-from runtime.store import sweeps
+from runtime.requests.views import folded
+from runtime.store import audit, books, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
@@ -315,3 +322,21 @@ def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: U
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)
     waits.end_badly(transition, step, wait, WaitTimedOut, error.to_json())
+
+
+async def purge(database: Database, definitions: Definitions, run_id: UUID) -> bool:
+    """Remove the payloads of a run, if it is time; its audit and its evidence stay.
+
+    The run's key goes as well, so nobody who was not told a value can ever open what the audit commits to. All of it is
+    one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run whose book is
+    not what was told: a purge would remove what can still be compared.
+    """
+    async with database.transaction() as connection:
+        tenant = await retention.hold(connection, run_id)
+        if tenant is None:
+            return False
+        book = await books.read(connection, tenant, run_id)
+        past = await folded(connection, definitions, book)
+        await retention.remove_payloads(connection, book, past)
+        await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
+    return True

@@ -16,9 +16,9 @@ from core.identity import Kind, principal
 from evidence.chain import Actor, EventType
 from policy.load import Policy
 from runtime.definition.catalog import Definitions
-from runtime.engine.gates import children_in
-from runtime.engine.graph import ContinueNode
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.gates import children_in
+from runtime.engine.model.graph import ContinueNode
+from runtime.engine.model.workflow import Workflow
 from runtime.store import audit, documents, tenants
 
 

@@ -19,8 +19,8 @@ from policy.foresee import changed
 from policy.sets import Member, PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.foresight import foresee_steps
-from runtime.engine import review
-from runtime.engine.transition import Transition
+from runtime.engine.life import readers
+from runtime.engine.life.transition import Transition
 from runtime.store import approvals, documents, pauses
 from runtime.store.views import load
 
@@ -153,5 +153,5 @@ async def _question(
     workflow = await definitions.of_run(connection, view.definition)
     people = await definitions.directory(connection, tenant, view.directory_digest)
     transition = Transition(replace(view, directory=people), workflow.graph)
-    outcome = review.otherwise(transition, view.run.steps[asked.step_key], workflow, after, asked)
+    outcome = readers.otherwise(transition, view.run.steps[asked.step_key], workflow, after, asked)
     return None if outcome is None else (str(approval_id), str(run_id), asked.step_key, str(outcome))

@@ -30,11 +30,11 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.difference import HEAD, SAME, canonical_lines, difference
 from runtime.definition.reserved import DECIDE, POLICY_APPROVERS, POLICY_CHANGE, POLICY_CHANGE_SOURCE, TRIGGER
 from runtime.definition.workflow import load_workflow
-from runtime.engine.run import RunView
+from runtime.engine.model.run import RunView
 from runtime.requests.consequences import Change, change_of, foretell
+from runtime.requests.directory import approvers
 from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.steering import cancel_run
-from runtime.requests.twofold import approvers
 from runtime.store import audit, documents, runs
 from runtime.store.documents import StoredWorkflow
 

@@ -11,11 +11,11 @@ from core.errors import ConsistencyError, CountersealError, InputError
 from policy.load import PolicyName
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import ExtensionDocument
-from runtime.engine.gates import OPAQUE, children_in, come_before, gates_ahead, may_hold_gates
-from runtime.engine.graph import ChildNode, Graph, LeafNode
-from runtime.engine.run import RunView
-from runtime.engine.states import RUN
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.gates import OPAQUE, children_in, come_before, gates_ahead, may_hold_gates
+from runtime.engine.model.graph import ChildNode, Graph, LeafNode
+from runtime.engine.model.run import RunView
+from runtime.engine.model.states import RUN
+from runtime.engine.model.workflow import Workflow
 from runtime.store import documents, runs
 from runtime.store.views import load
 

@@ -17,10 +17,10 @@ from core.terms import Stopped
 from evidence.chain import Actor, EventType
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
-from runtime.engine.events import RunPaused, RunResumed
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.pausing import Pause, key_of, parts_of
-from runtime.engine.transition import Transition
+from runtime.engine.life.pausing import Pause, key_of, parts_of
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunPaused, RunResumed
+from runtime.engine.model.graph import NO_GRAPH
 from runtime.store import audit, documents, faces, pauses, read_models, tenants
 from runtime.store.views import Purged, load_to_end
 

@@ -13,14 +13,14 @@ from core.db import Connection
 from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
 from evidence.chain import Actor, EventType
 from policy.load import Policy
-from runtime.definition import deciders, trusting
+from runtime.definition import agents, people
 from runtime.definition.catalog import Definitions
-from runtime.definition.deciders import Findings
+from runtime.definition.people import Findings
 from runtime.definition.reserved import POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
 from runtime.requests import enacting
+from runtime.requests.directory import approvers, member
 from runtime.requests.enacting import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
-from runtime.requests.twofold import approvers, member
 from runtime.requests.voting import VoteRequest, vote_within
 from runtime.store import audit, documents, pauses, runs, tenants
 
@@ -214,8 +214,8 @@ async def _warnings(
     connection: Connection, definitions: Definitions, tenant: str, text: str, file: str
 ) -> tuple[str, ...]:
     """The warnings of a policy's check by the tenant's directory; ``DefinitionError`` if there are problems."""
-    decided = refuse(deciders.of_policy(text, file, await tenants.groups(connection, tenant)))
-    return (*trusting.of_policy(text, file, definitions.catalog), *decided)
+    decided = refuse(people.of_policy(text, file, await tenants.groups(connection, tenant)))
+    return (*agents.of_policy(text, file, definitions.catalog), *decided)
 
 
 def refuse(found: Findings) -> tuple[str, ...]:

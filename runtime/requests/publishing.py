@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
+from msgspec import Struct
+
+from approvals.electorate import slack_groups, unanswerable
+from approvals.tally import resolved
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
 from core.errors import AuthorizationError, InputError
 from core.identity import Directory
 from core.ids import new_id
+from core.terms import Terms
 from evidence.chain import Actor, EventType
-from runtime.definition import deciders
 from runtime.definition.catalog import Definitions
 from runtime.definition.foresight import foresee_steps
-from runtime.definition.people import load_directory
+from runtime.definition.people import load_directory, of_policy, of_workflow
 from runtime.definition.reserved import refuse_reserved
-from runtime.definition.sending import refuse_unsendable
+from runtime.definition.schemas import refuse_unsendable
 from runtime.definition.workflow import load_workflow
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.contributors import told_of
+from runtime.engine.model.workflow import Workflow
+from runtime.requests.child_runs import check_children
 from runtime.requests.confirming import set_caps, waits_for
-from runtime.requests.inheriting import check_children
+from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
-from runtime.requests.twofold import first_of_two, same_approvers
-from runtime.requests.unread import unread
-from runtime.store import audit, documents, tenants, unavailable
+from runtime.store import approvals, audit, documents, replication, tenants
 from runtime.store.documents import StoredWorkflow
 
 
@@ -85,8 +90,8 @@ async def publish_workflow(
         )
         if waits is None:
             await set_caps(connection, tenant, workflow)
-        await unavailable.forget(connection, tenant, "workflow", workflow.name)
-        warnings = refuse(deciders.of_workflow(text, file, await tenants.groups(connection, tenant)))
+        await replication.forget(connection, tenant, "workflow", workflow.name)
+        warnings = refuse(of_workflow(text, file, await tenants.groups(connection, tenant)))
         policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
         steps = tuple(one.told() for one in foresee_steps(workflow, policies))
         told = (workflow.name, workflow.version, workflow.digest, True)
@@ -142,7 +147,7 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
         if stored is None:
             continue
         try:
-            found = deciders.of_policy(stored.source, f"{stored.name}@{stored.version}", groups)
+            found = of_policy(stored.source, f"{stored.name}@{stored.version}", groups)
         except InputError:
             continue  # a policy that cannot be read allows nothing, and is reported elsewhere
         said += [*map(str, found.problems), *found.warnings]
@@ -171,3 +176,37 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     await tenants.replace_directory(connection, tenant, people)
     warnings = (*await undecided(connection, tenant), *lost)
     return Published(content.directory, content.version, digest, True, warnings=warnings)
+
+
+# At most so many open questions are looked at, the oldest first; the rest is counted.
+QUESTIONS_MAX = 500
+
+
+class Unread(Struct, frozen=True):
+    """An open question that nobody could decide, and why."""
+
+    approval_id: UUID
+    run_id: UUID
+    step: str
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"Nobody can decide the open question {self.approval_id} (run {self.run_id}, step {self.step}). {self.why}"
+        )
+
+
+async def unread(connection: Connection, tenant: str, people: Directory) -> list[Unread]:
+    """The open questions that nobody of this directory could decide, its escalation included.
+
+    Questions that ask a Slack group are left out: who is in that is known when somebody votes.
+    """
+    found = []
+    for one in await approvals.open_questions(connection, tenant, QUESTIONS_MAX):
+        terms = Terms.from_json(one.asked.terms or {})
+        if slack_groups(terms):
+            continue
+        why = unanswerable(terms, resolved(told_of(one.asked), people), people, {})
+        if why is not None:
+            found.append(Unread(one.approval_id, one.run_id, one.step_key, f"{why.message} {why.remedy}"))
+    return found

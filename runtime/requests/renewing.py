@@ -22,9 +22,9 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.people import load_directory
 from runtime.definition.reserved import POLICY_APPROVERS
 from runtime.definition.workflow import load_workflow
+from runtime.requests.directory import approvers
 from runtime.requests.policies import Published, publish_policy
 from runtime.requests.publishing import publish_directory, publish_workflow
-from runtime.requests.twofold import approvers
 from runtime.store import documents, tenants
 from runtime.store.documents import Edition, Past
 

@@ -12,13 +12,13 @@ from policy.evaluate import evaluate
 from policy.sets import NO_POLICIES, PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
-from runtime.engine.agent_memory import wanted
-from runtime.engine.events import AgentBegan, DecisionMade
-from runtime.engine.following import starter_of, starters_of
-from runtime.engine.replaying import Replay, unopened
-from runtime.engine.retracing import Retracing
-from runtime.engine.transition import writes_of
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.agent_result import wanted
+from runtime.engine.life.transition import writes_of
+from runtime.engine.model.events import AgentBegan, DecisionMade
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.origins.follow import starter_of, starters_of
+from runtime.engine.replay.replay import Replay, unopened
+from runtime.engine.replay.retracing import Retracing
 from runtime.store import documents, journal, tenants
 from runtime.store.books import Book
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from core.db import Database
 from core.errors import ConsistencyError
 from runtime.definition.catalog import Definitions
-from runtime.engine.draft import ENGINE
+from runtime.engine.book.draft import ENGINE
 from runtime.requests.signaling import end_wait, persistently
 from runtime.store import effects
 

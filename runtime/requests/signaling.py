@@ -28,15 +28,15 @@ from core.errors import ConsistencyError, InputError
 from core.identity import Directory, Kind, Standing, principal
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
-from runtime.engine import waits
-from runtime.engine.commit import WaitRow
-from runtime.engine.contributors import written_by
-from runtime.engine.draft import ENGINE
-from runtime.engine.instructions import open_wait
-from runtime.engine.states import StepState, WaitKind
-from runtime.engine.transition import Transition
-from runtime.engine.workflow import Workflow
-from runtime.requests.handing import origins_of, used_within
+from runtime.engine.book.contributors import written_by
+from runtime.engine.book.draft import ENGINE
+from runtime.engine.book.instructions import open_wait
+from runtime.engine.life import waits
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import WaitRow
+from runtime.engine.model.states import StepState, WaitKind
+from runtime.engine.model.workflow import Workflow
+from runtime.requests.child_runs import origins_of, used_within
 from runtime.store import audit, effects, faces, inbox, runs
 from runtime.store.inbox import Found, Notice
 from runtime.store.views import load, step_is_over

@@ -24,13 +24,13 @@ from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.definition.reserved import refuse_start
-from runtime.engine.beginnings import Inherited, first_values
-from runtime.engine.events import RunOpened, RunStarted
-from runtime.engine.replaying import unopened
-from runtime.engine.run import RunView
-from runtime.engine.states import RunState
-from runtime.engine.transition import Transition, checked_reference
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.channels import Inherited, first_values
+from runtime.engine.life.transition import Transition, checked_reference
+from runtime.engine.model.events import RunOpened, RunStarted
+from runtime.engine.model.run import RunView
+from runtime.engine.model.states import RunState
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.replay.replay import unopened
 from runtime.store import documents, faces, read_models, runs, tenants
 from runtime.store.faces import NewRun
 
@@ -54,7 +54,7 @@ class StartRequest(Struct, frozen=True):
     """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
 
     ``run_id`` is given if another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
-    ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.contributors``);
+    ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.book.contributors``);
     ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
     came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``. ``adder`` is the
     mark of whoever added the step that orders this run, or what that step follows from. ``root`` is the outermost run.

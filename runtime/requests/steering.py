@@ -11,21 +11,22 @@ from msgspec.structs import replace
 
 from core.canonical import JsonObject, check_text
 from core.db import Connection, Database
-from core.errors import ConsistencyError
+from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import refuse_altering
 from runtime.definition.workflow import check_past, extended, read_extension
-from runtime.engine.commit import MutationRow
-from runtime.engine.events import RunExtended
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.run import RunView
-from runtime.engine.states import RUN, RunState
-from runtime.engine.transition import Transition
-from runtime.engine.workflow import Workflow
+from runtime.engine.life.reopening import reopen
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunExtended
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.rows import MutationRow
+from runtime.engine.model.run import RunView
+from runtime.engine.model.states import RUN, RunState
+from runtime.engine.model.workflow import Workflow
 from runtime.requests.gating import Gating, gates_of
-from runtime.store import books, faces
+from runtime.store import books, faces, retention
 from runtime.store.views import load, load_to_end
 
 
@@ -144,4 +145,32 @@ async def cancel_run(
     transition.cancel(actor, reason)
     if not await faces.append(connection, transition.commit()):
         raise ConsistencyError("The run has just moved on.", remedy="Look at it again, then cancel.")
+    return transition.run.status
+
+
+async def retry_run(
+    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
+) -> RunState:
+    """Reopen a failed run inside the caller's transaction; return its status afterwards.
+
+    ``ConsistencyError`` says why that cannot be. A crash before the commit leaves the run as it ended; after it, its
+    steps stand in line.
+    """
+    check_text(reason, "reason")
+    if not reason.strip():
+        raise InputError("is empty", where="reason", remedy="Say why the run may go on now.")
+    view = await load(connection, run_id, definitions.graphs, lock=True, whole=True, tenant=tenant)
+    refuse_altering(view.workflow)
+    if view.parent is not None:
+        words = f"The run {view.parent} above this one has its end already, and has moved on."
+        raise ConsistencyError(words, remedy="Retry that one: it starts this one anew.")
+    stored = await retention.newest(connection, tenant, run_id)
+    if stored is None and view.run.finished:
+        raise ConsistencyError("The evidence of how this run ended is not stored yet.", remedy="Try again soon.")
+    workflow = await definitions.of_run(connection, view.definition)
+    stored_already = replace(view.run, checkpoints=[], ledger=[], mutations=[])
+    transition = Transition(replace(view, run=stored_already), workflow.graph)
+    reopen(transition, actor, reason, stored)
+    if not await faces.append(connection, transition.commit()):
+        raise ConsistencyError("The run has just moved on.", remedy="Look at it again.")
     return transition.run.status

@@ -13,7 +13,7 @@ from core.identity import Role, normalised
 from core.templates import Template
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
-from runtime.engine.contributors import mark
+from runtime.engine.book.contributors import mark
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.store import audit, documents, inbox
 

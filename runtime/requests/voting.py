@@ -18,26 +18,30 @@ from msgspec import Struct
 from approvals import seen
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals.ports import Membership, MessageRef
-from approvals.quorum import NotCounted, RefusalCode, consider
+from approvals.quorum import Counted, NotCounted, RefusalCode, consider
 from approvals.tally import plans
-from core.canonical import JsonObject, check_text
+from core.canonical import Json, JsonObject, check_text
 from core.db import Connection, Database, within
 from core.errors import ConsistencyError
 from core.identity import Entry
 from core.ids import new_id
 from core.terms import GroupQuorum, GroupSource
-from evidence.chain import Actor, EventType
+from evidence.chain import Actor, EventType, timestamp
+from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
-from runtime.engine import ask
-from runtime.engine.commit import CommandRow, WaitRow
-from runtime.engine.events import ApprovalVoteRefused
-from runtime.engine.states import CommandState
-from runtime.engine.transition import Transition
-from runtime.requests.counting import count, wait_of
+from runtime.definition.reserved import POLICY_CHANGE
+from runtime.engine.book.instructions import last_receipt, open_wait
+from runtime.engine.life import ask, doubt, waits
+from runtime.engine.life.preflight import PROPOSAL
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import REJECTED, SENT, ErrorClass, StepError
+from runtime.engine.model.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
+from runtime.engine.model.rows import CommandRow, StepRow, WaitRow
+from runtime.engine.model.states import CommandState
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.enacting import Then, following, may_concern, refusal
-from runtime.requests.looking import became
 from runtime.requests.signaling import CONFLICTS_MAX
+from runtime.requests.views import became
 from runtime.store import approvals, audit, faces, tenants
 from runtime.store.approvals import StoredApproval
 
@@ -272,3 +276,56 @@ def _decided(
 
 def _answer(stored: StoredApproval, to: AnswerTo, sentence: str) -> JsonObject:
     return {"approval": str(stored.approval.id), "channel": to.channel, "user": to.user, "text": sentence}
+
+
+def wait_of(transition: Transition, step: StepRow) -> WaitRow:
+    """The wait of the step that the question is about."""
+    wait = open_wait(transition.run, step.key)
+    if wait is None:
+        raise ConsistencyError(f"The step {step.key} does not wait for this answer.")
+    return wait
+
+
+def count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
+    """Make the moves that the vote causes; return the approval's status afterwards."""
+    approval, vote = stored.approval, counted.vote
+    person = Actor("person", vote.voter)
+    committed: list[Json] | None = None
+    if vote.reason:
+        path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.at))
+        committed = [[path, commit(transition.view.run.run_key, path, vote.reason)]]
+    voted = ApprovalVoted(
+        approval=approval.id,
+        choice=str(vote.choice),
+        channel=str(vote.channel),
+        reason_given=bool(vote.reason),
+        separation_waived=counted.separation_waived,
+        committed=committed,
+        reason=vote.reason,
+        groups=sorted(vote.groups),
+    )
+    transition.tell(voted, step=approval.step_key, actor=person)
+    if counted.effect is None:
+        transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")
+        return str(approval.status)
+    status = str(APPROVAL.next[approval.status, counted.effect])
+    outcome = str(counted.decision) if approval.kind is ApprovalKind.IN_DOUBT else status
+    decided = ApprovalDecided(approval.id, outcome, str(counted.decision), vote.reason)
+    transition.tell(decided, step=approval.step_key, actor=person)
+    transition.message("card", approval.id, "decided")
+    if transition.view.workflow == POLICY_CHANGE:
+        transition.message(PROPOSAL, approval.id, status)
+    step = transition.view.run.steps[approval.step_key]
+    wait = wait_of(transition, step)
+    if counted.effect is ApprovalEvent.APPROVE:
+        transition.resume(step, wait)
+        return status
+    # Giving a doubt up is no rejection: people were asked what became of the action, not if it may be done.
+    doubtful = approval.kind is ApprovalKind.IN_DOUBT
+    receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
+    if receipt is not None:
+        doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
+    kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
+    error = StepError(kind, code, vote.reason, {"by": vote.voter, **(SENT if doubtful else {})})
+    waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())
+    return status

@@ -24,15 +24,14 @@ from core.errors import NotFoundError
 from core.identity import Contributor
 from core.terms import Terms
 from evidence.receipts import ALTERED, ReceiptStatus
-from runtime.engine.altered import unread
-from runtime.engine.commit import ApprovalRow
-from runtime.engine.contributors import barred_from, told_of
-from runtime.engine.ends import End
-from runtime.engine.events import ApprovalRequested
-from runtime.engine.pausing import Pause, keys_of
-from runtime.engine.refusals import Refusal
-from runtime.engine.run import RunView
-from runtime.engine.told import Diverged, check_stored, read_line
+from runtime.engine.book.contributors import barred_from, told_of
+from runtime.engine.book.ends import End, unread
+from runtime.engine.book.recorded import Diverged, check_stored, read_line
+from runtime.engine.book.refusals import Refusal
+from runtime.engine.life.pausing import Pause, keys_of
+from runtime.engine.model.events import ApprovalRequested
+from runtime.engine.model.rows import ApprovalRow
+from runtime.engine.model.run import RunView
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, appends
 from runtime.store.read_models import LAST_ID, LAST_TIME, Row, Statement, every, first
 from runtime.store.views import Graphs, loaded

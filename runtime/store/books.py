@@ -18,12 +18,12 @@ from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead, verify_lines
 from evidence.events import EventType
-from runtime.engine.commit import MutationRow
-from runtime.engine.events import RunExtended, RunOpened
-from runtime.engine.run import Run
-from runtime.engine.told import Diverged, Told
+from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.model.events import RunExtended, RunOpened
+from runtime.engine.model.rows import MutationRow
+from runtime.engine.model.run import Run
 from runtime.store import journal
-from runtime.store.aside import aside
+from runtime.store.claims import aside
 from runtime.store.journal import Append
 
 _RUN = """

@@ -16,14 +16,16 @@ The worker that had such a lease is refused by its id, even if somebody else has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 from uuid import UUID
 
 import asyncpg
 
 from core.db import Connection
-from runtime.engine.commit import Claim
+from runtime.engine.model.rows import Claim
 from runtime.store.journal import KEPT_ON, OF_TENANT, RUN_ROW, TAIL
 
 # The cap on starts is a token bucket of one minute's starts that refills all the time. now() can be earlier than the
@@ -288,3 +290,27 @@ async def heartbeat(connection: Connection, span: timedelta, held: Sequence[tupl
     """Extend leases; return the ids of those that are still ours. A missing one is lost, and must not be settled."""
     runs, keys, ids = [run for run, _ in held], [claim.key for _, claim in held], [claim.id for _, claim in held]
     return {row["lease_id"] for row in await connection.fetch(_HEARTBEAT, span, runs, keys, ids)}
+
+
+Answer = TypeVar("Answer")
+
+# Books with more lines are checked and folded in another thread.
+LONG = 300
+# A transaction whose client says nothing for some seconds is ended: whoever works in one says so in between.
+SAID_SECONDS = 1.0
+
+
+async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:
+    """Do work on this many lines: at once, or in a thread if they are many.
+
+    An open transaction of ``connection`` stays open meanwhile. A crash rolls it back, as ever.
+    """
+    if lines <= LONG:
+        return work()
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    while True:
+        await asyncio.wait({working}, timeout=SAID_SECONDS)
+        if working.done():
+            return working.result()
+        if connection is not None and connection.is_in_transaction():
+            await connection.execute("SELECT 1")

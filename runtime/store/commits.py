@@ -28,7 +28,7 @@ from msgspec.structs import asdict
 from core.canonical import Json
 from core.db import Connection
 from core.grouping import Call, called
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.store.parts import BARRIER, HANDED, JOURNAL, PARTS, UNQUEUED, sent_of, statement
 from runtime.store.records import RecordRefused
 

@@ -13,7 +13,7 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, NotFoundError, nearest
 from policy.load import Policy
-from runtime.store import unavailable
+from runtime.store import replication
 
 NAMED_MAX = 10  # how many numbers an error lists
 
@@ -173,7 +173,7 @@ async def startable_workflow(connection: Connection, tenant: str, name: str, ver
 async def known_versions(connection: Connection, tenant: str, name: str) -> list[PublishedVersion]:
     """The versions of one workflow, the newest first; ``NotFoundError`` names what is published if there are none."""
     known = await workflow_versions(connection, tenant, name)
-    unusable = () if known else await unavailable.listed(connection, tenant, "workflow", name)
+    unusable = () if known else await replication.listed(connection, tenant, "workflow", name)
     for one in unusable:
         words = f"The workflow {name!r} is unavailable since the last start: {one.reason}"
         raise ConsistencyError(words, remedy=f"Repair {one.place} and start anew, or publish it.")

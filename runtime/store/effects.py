@@ -8,13 +8,13 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
-from runtime.engine import lives
-from runtime.engine.commit import ReceiptRow, WaitRow
-from runtime.engine.contributors import shared_with
-from runtime.engine.instructions import Shared
-from runtime.engine.run import Run
-from runtime.engine.states import EffectState
-from runtime.engine.told import Diverged
+from runtime.engine.book import shared_effects
+from runtime.engine.book.contributors import shared_with
+from runtime.engine.book.instructions import Shared
+from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.rows import ReceiptRow, WaitRow
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import EffectState
 from runtime.store import retention
 from runtime.store.views import Graphs, Purged, load
 
@@ -48,7 +48,7 @@ async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) 
     if not known:
         ended = EffectState(row["status"])
         return Shared(receipt, ended, over=over, erased=True, shaped=shared_with(run, receipt, wait))
-    life = lives.life_of(receipt, wait)
+    life = shared_effects.life_of(receipt, wait)
     if life is EffectState.LEFT and row["status"] == EffectState.FAILED:
         life = EffectState.FAILED  # it was ended outside, because nobody who shared it was left
     return Shared(receipt, life, wait, over, erased=run is None, shaped=shared_with(run, receipt, wait))
@@ -74,7 +74,7 @@ async def _awaited(
     The book was read after the row, so it may tell of a wait that the row does not name yet.
     """
     if run is not None and row["holder"] in (None, row["run_id"]):
-        return lives.held_by(run, receipt), True
+        return shared_effects.held_by(run, receipt), True
     if row["wait_id"] is None:
         return None, True
     if run is None or row["holder"] != row["run_id"]:
@@ -87,7 +87,7 @@ async def _awaited(
 
 async def sharing(connection: Connection, tenant: str, key: str) -> Sequence[asyncpg.Record]:
     """The steps of open runs that wait for the end of this effect, or were told of it: run, step, wait."""
-    return await connection.fetch(_SHARING, tenant, lives.name_of(key))
+    return await connection.fetch(_SHARING, tenant, shared_effects.name_of(key))
 
 
 async def left_by(connection: Connection, tenant: str, wait_id: UUID) -> bool:

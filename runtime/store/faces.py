@@ -22,7 +22,7 @@ from core.errors import ConsistencyError
 from core.grouping import Call, called
 from core.ids import new_id
 from evidence.events import EventType as E
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.store import commits, parts
 
 # The events that a face may append to a run: what people and the outside say (``SAID``), and what ``FOLLOWS`` from it

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from core.canonical import JsonObject
 from core.db import Connection
-from runtime.engine.states import WaitKind
+from runtime.engine.model.states import WaitKind
 
 # A signal is kept this long for a wait that does not exist yet.
 KEPT_FOR = timedelta(days=30)

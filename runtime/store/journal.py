@@ -13,7 +13,7 @@ from msgspec import Struct
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from evidence.events import EventType
-from runtime.engine.told import Told, check_stored, read_line, unpack_values
+from runtime.engine.book.recorded import Told, check_stored, read_line, unpack_values
 
 # The events that tell what a call has used.
 _USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED)

@@ -11,7 +11,7 @@ import asyncpg
 from msgspec import Struct
 
 from core.db import Connection
-from runtime.engine.states import CommandState
+from runtime.engine.model.states import CommandState
 from runtime.store.commits import MESSAGES_CHANNEL
 
 # One at a time per ordering key: the partial unique index decides between dispatchers that look at once.

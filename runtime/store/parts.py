@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from core.canonical import Json
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 
 # The rows of the queue. The row of a lease that is settled is locked by the guard. A cancel also deletes the rows of
 # other steps, but skips a locked one: its locker waits for the run's row, and then finds that the step is over.

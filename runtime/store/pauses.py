@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from core.db import Connection
-from runtime.engine.states import WaitKind
+from runtime.engine.model.states import WaitKind
 from runtime.store.commits import MESSAGES_CHANNEL
 
 # The next pause also removes those of runs that are over by now.

@@ -12,7 +12,7 @@ from core.canonical import VALUE_BYTES_MAX, Json, JsonObject, canonical_bytes
 from core.db import Database
 from core.errors import ConsistencyError
 from core.identity import UNKNOWN, Role
-from runtime.engine.contributors import mark
+from runtime.engine.book.contributors import mark
 
 # The most records of one output, if the caller names no limit, and their bytes.
 ROWS_MAX = 1000

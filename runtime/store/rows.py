@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from core.db import Connection
-from runtime.engine import lives
-from runtime.engine.commit import HELD, StepRow
-from runtime.engine.draft import BARRIER, queued
-from runtime.engine.run import Run
-from runtime.engine.states import EffectState, StepState
-from runtime.engine.told import Diverged
+from runtime.engine.book import shared_effects
+from runtime.engine.book.draft import BARRIER, queued
+from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.rows import HELD, StepRow
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import EffectState, StepState
 from runtime.store.books import same
 
 # Rows by what names them, each a mapping from column to value.
@@ -79,7 +79,7 @@ def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
 def _effects(run: Run) -> Rows:
     """The shared effects that this run has performed and not left."""
     held: dict[str, Mapping[str, Any]] = {}
-    for receipt, life, _ in lives.performed(run).values():
+    for receipt, life, _ in shared_effects.performed(run).values():
         if life not in (EffectState.FAILED, EffectState.LEFT):
             told = {"step_key": receipt.step_key, "receipt_id": str(receipt.receipt_id), "status": life}
             held[receipt.idempotency_key] = told

@@ -8,7 +8,8 @@ import asyncpg
 
 from core.db import Connection
 from core.errors import NotFoundError
-from runtime.engine import contributors
+from runtime.engine.book import contributors
+from runtime.engine.model.run import Family
 from runtime.store.views import Graphs, load
 
 _RUN_OF_TRIGGER = """
@@ -82,3 +83,27 @@ async def open_children(connection: Connection, run_id: UUID) -> list[tuple[UUID
 async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:
     """The row of a wait as JSON, and its run."""
     return await connection.fetchrow(_WAIT, wait_id)
+
+
+_ROOT = "SELECT root_run_id FROM runs WHERE run_id = $1 FOR UPDATE"
+_MAKE = """
+INSERT INTO families (root_run_id, tenant_id, writes, refused, asked, writes_max, same)
+VALUES ($1, $2, $3, $4, $5, $6, $7)"""
+_BEGUN = "UPDATE runs SET root_run_id = run_id, gate = gate + 1 WHERE run_id = $1"
+
+
+async def root_of(connection: Connection, run_id: UUID) -> UUID | None:
+    """The outermost run of this one, whose row is locked by then; None if it has no family yet."""
+    known = await connection.fetchval(_ROOT, run_id)
+    return None if known is None else UUID(int=known.int)
+
+
+async def begin(connection: Connection, tenant: str, family: Family) -> None:
+    """Begin a family with what its root, which the caller has locked, has counted so far.
+
+    The gate of the root moves with that: an append that was built without these counters is refused, and built anew. A
+    crash before the caller's commit leaves neither the counters nor the other run.
+    """
+    counted = (family.writes, family.refused, family.asked, family.writes_max, dict(family.same))
+    await connection.execute(_MAKE, family.root, tenant, *counted)
+    await connection.execute(_BEGUN, family.root)

@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from core.db import Connection
-from runtime.engine.commit import Claim
+from runtime.engine.model.rows import Claim
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 from runtime.store.inbox import KEPT, Kept
 from runtime.store.retention import COPIES, MAY_BE_PURGED

@@ -12,7 +12,7 @@ from approvals.model import TaskState, TaskView
 from approvals.ports import MessageRef, Posted
 from core.db import Connection
 from core.errors import NotFoundError
-from runtime.engine.states import WaitState
+from runtime.engine.model.states import WaitState
 
 _TASK = """
 SELECT to_jsonb(w) AS wait, r.workspace_id, r.workflow, r.workflow_version, r.reference, w.due_at, w.created_at,

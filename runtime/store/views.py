@@ -19,17 +19,16 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
-from runtime.engine.commit import StepRow, step_id_of
-from runtime.engine.events import RunOpened
-from runtime.engine.graph import NO_GRAPH, Graph
-from runtime.engine.keeping import unpack
-from runtime.engine.past import blindly, refold
-from runtime.engine.replaying import unopened
-from runtime.engine.run import Definition, Family, Run, RunView
-from runtime.engine.states import STEP, RunState, StepState
-from runtime.engine.told import KEPT, Diverged, Told, names, read_line
-from runtime.engine.windows import NeedsItems
-from runtime.store.aside import aside
+from runtime.engine.book.recorded import KEPT, Diverged, Told, names, read_line
+from runtime.engine.book.snapshot import unpack
+from runtime.engine.model.events import RunOpened
+from runtime.engine.model.graph import NO_GRAPH, Graph, NeedsItems
+from runtime.engine.model.rows import StepRow, step_id_of
+from runtime.engine.model.run import Definition, Family, Run, RunView
+from runtime.engine.model.states import STEP, RunState, StepState
+from runtime.engine.replay.past import blindly, refold
+from runtime.engine.replay.replay import unopened
+from runtime.store.claims import aside
 from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, Append, appends
 
 log = structlog.get_logger(__name__)

@@ -45,17 +45,17 @@ from core.unkept import storable
 from evidence.chain import Actor
 from evidence.events import EventType
 from policy.sets import PolicySet
-from runtime.engine import late
-from runtime.engine.commit import StepRow
-from runtime.engine.doubt import GRACE, PROBE_AFTER
-from runtime.engine.errors import UNUSABLE
-from runtime.engine.events import ActionLate
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.instructions import Inquire, Next, Over, Perform, ReadBefore, Unfit
-from runtime.engine.step import performed
-from runtime.engine.told import parts
-from runtime.engine.transition import Transition
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.instructions import Inquire, Next, Over, Perform, ReadBefore, Unfit
+from runtime.engine.book.recorded import parts
+from runtime.engine.life import late
+from runtime.engine.life.doubt import GRACE, PROBE_AFTER
+from runtime.engine.life.step import performed
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import UNUSABLE
+from runtime.engine.model.events import ActionLate
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.rows import StepRow
+from runtime.engine.model.workflow import Workflow
 from runtime.store import audit
 from runtime.store.commits import apply
 from runtime.store.views import Purged, load

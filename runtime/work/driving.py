@@ -22,11 +22,7 @@ from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_passing, report
 from policy.sets import PolicySet
-from runtime.engine import records, waits
-from runtime.engine.commit import Claim, StepRow
-from runtime.engine.doubt import SEND_WITHIN, inquired
-from runtime.engine.graph import OperationNode
-from runtime.engine.instructions import (
+from runtime.engine.book.instructions import (
     Inquire,
     Known,
     LookUp,
@@ -39,12 +35,16 @@ from runtime.engine.instructions import (
     StartRun,
     known_of,
 )
-from runtime.engine.intend import Proposal
-from runtime.engine.preflight import put_off
-from runtime.engine.states import StepState
-from runtime.engine.step import begin, performed, unsent
-from runtime.engine.transition import Transition
-from runtime.engine.workflow import Workflow
+from runtime.engine.life import records, waits
+from runtime.engine.life.doubt import SEND_WITHIN, inquired
+from runtime.engine.life.intend import Proposal
+from runtime.engine.life.preflight import put_off
+from runtime.engine.life.step import begin, performed, unsent
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.rows import Claim, StepRow
+from runtime.engine.model.states import StepState
+from runtime.engine.model.workflow import Workflow
 from runtime.store import claims, effects
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,15 +16,18 @@ from approvals.ports import SlackGroups
 from connectors.port import Connectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine.commit import Claim, StepRow
-from runtime.engine.instructions import Known, known_of, leased
-from runtime.engine.run import RunView
-from runtime.engine.states import StepState
+from runtime.engine.book.agent_chat import KEPT_MAX, Chat, Listeners, chat_of
+from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.instructions import Known, known_of, leased
+from runtime.engine.book.recorded import Told
+from runtime.engine.model.rows import Claim, StepRow
+from runtime.engine.model.run import RunView
+from runtime.engine.model.states import StepState
+from runtime.store import journal
 from runtime.store.views import Unfinished, load, view_of
-from runtime.work.chats import Chats
-from runtime.work.committing import committer
+from runtime.work.committer import committer
+from runtime.work.deps import Means
 from runtime.work.lease import Met, Recent, meet
-from runtime.work.means import Means
 from runtime.work.pump import Pump
 
 
@@ -107,3 +111,22 @@ async def _read(connection: Connection, record: asyncpg.Record, definitions: Def
         with suppress(Unfinished):  # the claim did not see the last append of this run yet
             return await view_of(connection, record, definitions.graphs, before=before)
     return await load(connection, UUID(record["run"]["run_id"]), definitions.graphs, before=before)
+
+
+class Chats:
+    """A cache of the conversations that this worker read last. It stays valid, because a book only grows."""
+
+    def __init__(self) -> None:
+        self._listeners = Listeners()
+        self._read: OrderedDict[tuple[UUID, str], tuple[int, tuple[Told, ...]]] = OrderedDict()
+
+    async def read(self, connection: Connection, run_id: UUID, run_key: bytes, agent: str) -> Chat:
+        """Read what the model of an agent has said and was told so far. Only the book holds it."""
+        last, before = self._read.pop((run_id, agent), (0, ()))
+        last, since = await journal.of_step(connection, run_id, run_key, agent, after=last)
+        told = (*before, *since)
+        self._read[run_id, agent] = (last, told)
+        while len(self._read) > KEPT_MAX:
+            self._read.popitem(last=False)
+        others = await journal.of_others(connection, run_id, wanted(told, agent))
+        return chat_of(told, agent, others, self._listeners)

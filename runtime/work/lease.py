@@ -25,11 +25,11 @@ from core.db import Connection, DatabaseClock
 from core.outage import is_away, is_passing
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
-from runtime.engine.commit import Claim, Commit, StepRow
-from runtime.engine.instructions import Next, Over
-from runtime.engine.run import RunView
-from runtime.engine.transition import Transition
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.instructions import Next, Over
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import Claim, Commit, StepRow
+from runtime.engine.model.run import RunView
+from runtime.engine.model.workflow import Workflow
 
 log = structlog.get_logger(__name__)
 

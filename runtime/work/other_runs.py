@@ -8,12 +8,13 @@ from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.engine.instructions import OtherRun, StartRun
-from runtime.engine.run import Family, RunView
-from runtime.engine.states import RunState
-from runtime.requests.handing import origins_of, used_within
+from runtime.engine.book.instructions import OtherRun, StartRun
+from runtime.engine.model.run import Family, RunView
+from runtime.engine.model.states import RunState
+from runtime.requests.child_runs import origins_of, used_within
 from runtime.requests.starting import OF_RUNS, StartRequest, start_named
-from runtime.store import families, runs
+from runtime.store import runs
+from runtime.store.runs import begin, root_of
 from runtime.store.views import load
 
 
@@ -51,14 +52,14 @@ async def _root_of(connection: Connection, view: RunView, definitions: Definitio
     """The outermost run. Its counters begin when it starts another run for the first time, with what it has done."""
     if view.family is not None:
         return view.family.root
-    known = await families.root_of(connection, view.run_id)
+    known = await root_of(connection, view.run_id)
     if known is not None:
         return known
     now = await load(connection, view.run_id, definitions.graphs)
     same = {call: [f"{view.run_id}:{key}" for key in keys] for call, keys in now.run.same.items()}
     cap = (await definitions.of_run(connection, now.definition)).writes_max
     family = Family(view.run_id, now.run.writes, now.run.refused, now.run.asked, 0, cap, same)
-    await families.begin(connection, view.tenant_id, family)
+    await begin(connection, view.tenant_id, family)
     return view.run_id
 
 

@@ -22,19 +22,19 @@ from core.db import CLOCK_ERROR_MAX, Connection
 from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from core.outage import is_away, report
-from runtime.engine.commit import HELD, AskRow, Claim, StepRow
-from runtime.engine.crossing import step_order
-from runtime.engine.instructions import Known, Next, Over
-from runtime.engine.run import RunView
-from runtime.engine.states import StepState
-from runtime.engine.step import begin
-from runtime.engine.transition import Transition
-from runtime.engine.windows import NeedsItems
+from runtime.engine.book.barrier import step_order
+from runtime.engine.book.instructions import Known, Next, Over
+from runtime.engine.life.step import begin
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.graph import NeedsItems
+from runtime.engine.model.rows import HELD, AskRow, Claim, StepRow
+from runtime.engine.model.run import RunView
+from runtime.engine.model.states import StepState
 from runtime.store import approvals, claims
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
+from runtime.work.deps import Means
 from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Sent, meet
-from runtime.work.means import Means
 
 log = structlog.get_logger(__name__)
 

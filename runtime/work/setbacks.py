@@ -21,14 +21,14 @@ from core.canonical import JsonObject, clean
 from core.db import Connection
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
-from runtime.engine import doubt
-from runtime.engine.commit import HELD, Claim, StepRow
-from runtime.engine.errors import ErrorClass, StepError
-from runtime.engine.events import StepSetBack, WaitPostponed, WaitTimedOut
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.instructions import last_receipt, open_wait
-from runtime.engine.states import StepState
-from runtime.engine.transition import GIVEN_UP, Transition
+from runtime.engine.book.instructions import last_receipt, open_wait
+from runtime.engine.life import doubt
+from runtime.engine.life.transition import GIVEN_UP, Transition
+from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.events import StepSetBack, WaitPostponed, WaitTimedOut
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.rows import HELD, Claim, StepRow
+from runtime.engine.model.states import StepState
 from runtime.store import claims
 from runtime.store.commits import apply
 from runtime.store.views import load_to_end

@@ -13,7 +13,7 @@ import structlog
 from core.clock import Patience
 from core.errors import CountersealError
 from core.outage import report
-from runtime.engine.commit import Claim
+from runtime.engine.model.rows import Claim
 from runtime.queue.port import Delivery, WorkQueue
 from runtime.store import claims
 from runtime.work.driving import Drive

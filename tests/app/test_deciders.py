@@ -14,7 +14,7 @@ from app.cli.outcome import Exit
 from app.faces import build_faces
 from app.settings import Settings
 from core.errors import ConfigurationError, DefinitionError
-from runtime.definition import deciders
+from runtime.definition.people import of_policy, of_workflow
 
 GROUPS = {
     "leads": frozenset({"ann", "bob", "cid"}),
@@ -71,12 +71,12 @@ CANNOT = [
 
 @pytest.mark.parametrize("terms", CAN)
 def test_a_rule_that_somebody_can_decide_is_no_problem(terms: str) -> None:
-    assert deciders.of_policy(_policy(terms), "p.yaml", GROUPS).problems == []
+    assert of_policy(_policy(terms), "p.yaml", GROUPS).problems == []
 
 
 @pytest.mark.parametrize(("terms", "message", "remedy"), CANNOT)
 def test_a_rule_that_nobody_can_decide_is_named_with_its_numbers(terms: str, message: str, remedy: str) -> None:
-    (problem,) = deciders.of_policy(_policy(CAN[0], terms).replace("ask,", "first,", 1), "p.yaml", GROUPS).problems
+    (problem,) = of_policy(_policy(CAN[0], terms).replace("ask,", "first,", 1), "p.yaml", GROUPS).problems
     assert (problem.file, problem.line) == ("p.yaml", 5)
     assert problem.message.startswith("policy asks version 1, rule ask: ")
     assert message in problem.message
@@ -96,7 +96,7 @@ def test_a_rule_that_nobody_can_decide_is_named_with_its_numbers(terms: str, mes
     ],
 )
 def test_a_requester_whose_own_requests_nobody_could_decide_is_a_warning(terms: str, stuck: str) -> None:
-    found = deciders.of_policy(_policy(terms), "p.yaml", GROUPS)
+    found = of_policy(_policy(terms), "p.yaml", GROUPS)
     assert found.problems == []
     assert [f"nobody could decide what {stuck} requested" in one for one in found.warnings] == ([True] if stuck else [])
 
@@ -112,13 +112,11 @@ def test_a_requester_whose_own_requests_nobody_could_decide_is_a_warning(terms: 
     ],
 )
 def test_gates_tasks_and_escalations_of_workflows_are_looked_at(step: str, message: str) -> None:
-    (problem,) = deciders.of_workflow(FLOW % step, "f.yaml", GROUPS).problems
+    (problem,) = of_workflow(FLOW % step, "f.yaml", GROUPS).problems
     assert problem.message.startswith("workflow flow version 1: ")
     assert message in problem.message
     assert problem.line == 5
-    assert (
-        deciders.of_workflow(FLOW % step.replace("laeds", "leads").replace("duty", "leads"), "f", GROUPS).problems == []
-    )
+    assert of_workflow(FLOW % step.replace("laeds", "leads").replace("duty", "leads"), "f", GROUPS).problems == []
 
 
 def _file(folder: Path, name: str, text: str) -> str:
@@ -191,4 +189,4 @@ async def test_a_start_refuses_or_warns_as_for_any_invalid_definition(
 
 def test_what_is_no_policy_is_told_as_such() -> None:
     with pytest.raises(DefinitionError):
-        deciders.of_policy("policy: 7", "p.yaml", GROUPS)
+        of_policy("policy: 7", "p.yaml", GROUPS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.access import Role
-from runtime.engine import doubt
+from runtime.engine.life import doubt
 from tests.support.arrivals import Arrivals
 from tests.support.outside import Gate
 

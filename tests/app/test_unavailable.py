@@ -12,7 +12,7 @@ from app.access import Role
 from app.doctor import State, examine
 from connectors.port import Connectors
 from core.errors import ConsistencyError
-from runtime.store import documents, unavailable
+from runtime.store import documents, replication
 
 BROKEN = "workflow: broken\nversion: 1\nsteps:\n  - {id: a, do: probe.effect.aply, with: {name: x}}\n"
 WHOLE = BROKEN.replace("aply", "apply")
@@ -44,7 +44,7 @@ async def test_what_is_invalid_is_marked_unavailable_and_shown(installation: Any
     lay(definitions_dir, WHOLE)
     await definitions.prepare(faces)
     async with faces.database.transaction(tenant) as connection:
-        assert await unavailable.listed(connection, tenant, "workflow", "broken") == []
+        assert await replication.listed(connection, tenant, "workflow", "broken") == []
         assert (await documents.startable_workflow(connection, tenant, "broken", None)).version == 1
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-PURE = "runtime.engine.transition, runtime.engine.plan, evidence.chain, policy.evaluate, approvals.quorum"
+PURE = "runtime.engine.life.transition, runtime.engine.book.plan, evidence.chain, policy.evaluate, approvals.quorum"
 OUTSIDE = (
     "asyncpg",
     "sqlalchemy",

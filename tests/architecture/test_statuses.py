@@ -15,7 +15,7 @@ import pytest
 
 from approvals.model import ApprovalStatus
 from evidence.receipts import ReceiptStatus
-from runtime.engine.states import CommandState, EffectState, RunState, StepState, WaitState
+from runtime.engine.model.states import CommandState, EffectState, RunState, StepState, WaitState
 
 STATUSES = frozenset(
     str(status)
@@ -35,7 +35,7 @@ EXEMPT = {
     ("evidence/bundle.py", "canceled"): "the name of a member of the bundle",
     ("evidence/history.py", "approved"): "the verifier knows approvals from the chain alone, not from `approvals`",
     ("evidence/history.py", "requested"): "the same",
-    ("runtime/engine/ask.py", "approved"): "the name of a member of an output",
+    ("runtime/engine/life/ask.py", "approved"): "the name of a member of an output",
 }
 
 

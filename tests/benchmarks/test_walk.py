@@ -15,6 +15,8 @@ async def test_an_allowed_effect_walks_no_further_than_it_did() -> None:
     async with new_server() as (url, folder), new_world(url, folder) as world:
         walk = await count(world)
     functions = sum(map(len, walk.values()))
-    assert {"runtime/engine/step.py", "runtime/work/calling.py", "evidence/chain.py"} <= set(walk), "not the whole way"
+    assert {"runtime/engine/life/step.py", "runtime/work/calling.py", "evidence/chain.py"} <= set(walk), (
+        "not the whole way"
+    )
     assert len(walk) <= FILES_MAX
     assert functions <= FUNCTIONS_MAX

@@ -32,7 +32,7 @@ from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
-from runtime.engine import doubt
+from runtime.engine.life import doubt
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
@@ -42,10 +42,9 @@ from runtime.queue.postgres import PostgresQueue
 from runtime.requests import pausing
 from runtime.requests.policies import publish_policy
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
-from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import StartRequest, start_run
-from runtime.requests.steering import Extending, close_run
+from runtime.requests.steering import Extending, close_run, retry_run
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents, tenants

@@ -10,7 +10,7 @@ import pytest
 from connectors.catalog import Catalog, Source, load_catalog
 from core.errors import DefinitionError, Problem
 from runtime.definition.workflow import load_workflow
-from runtime.engine.workflow import Workflow
+from runtime.engine.model.workflow import Workflow
 
 DECLARATIONS = """
 operations:

@@ -9,7 +9,7 @@ import pytest
 from connectors.catalog import load_catalog
 from core.errors import DefinitionError
 from runtime.definition.workflow import load_workflow
-from runtime.engine.agent_node import AgentNode, Limits
+from runtime.engine.model.agent_node import AgentNode, Limits
 
 pytestmark = pytest.mark.req("P-14")
 CATALOG = load_catalog()

@@ -9,8 +9,8 @@ import pytest
 
 from core.errors import InputError
 from runtime.definition.workflow import check_past, read_extension, with_added
-from runtime.engine.gates import gates_ahead
-from runtime.engine.run import Failed, Loop, State
+from runtime.engine.book.gates import gates_ahead
+from runtime.engine.model.run import Failed, Loop, State
 
 pytestmark = pytest.mark.req("V-6")
 

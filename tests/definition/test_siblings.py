@@ -15,7 +15,7 @@ from policy.facts import FactContext
 from policy.load import load_policy
 from policy.sets import PolicySet
 from runtime.definition.catalog import operation_facts
-from runtime.definition.siblings import generics_of
+from runtime.definition.edges import generics_of
 
 CATALOG = load_catalog()
 FACTS = operation_facts(CATALOG)

@@ -6,7 +6,7 @@ import pytest
 
 from app.adapters import catalog_of
 from app.settings import Settings
-from runtime.definition.trusting import of_policy
+from runtime.definition.agents import of_policy
 
 pytestmark = pytest.mark.req("P-14")
 POLICY = """

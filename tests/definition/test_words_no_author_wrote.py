@@ -16,8 +16,8 @@ from connectors.languages import InputLanguages
 from core.errors import DefinitionError, ExpressionError
 from core.escaping import Language
 from runtime.definition.workflow import extended, load_workflow
-from runtime.engine.agent_state import GIVEN
-from runtime.engine.commit import MutationRow
+from runtime.engine.model.agent_state import GIVEN
+from runtime.engine.model.rows import MutationRow
 
 PAGE = """
 operations:

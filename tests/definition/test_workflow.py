@@ -10,8 +10,8 @@ import pytest
 from connectors.catalog import load_catalog
 from core.errors import DefinitionError, InputError
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
-from runtime.engine.commit import MutationRow
-from runtime.engine.graph import ForeachNode, IfNode
+from runtime.engine.model.graph import ForeachNode, IfNode
+from runtime.engine.model.rows import MutationRow
 
 HEAD = "workflow: w\nversion: 1\n"  # two lines: steps begin in line 3
 A = "  - {id: a, do: probe.effect.apply, with: {name: x}}\n"

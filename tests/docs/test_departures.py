@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.engine.states import RUN, STEP
+from runtime.engine.model.states import RUN, STEP
 
 # What the document of the queue and worker state machine draws, written down here and nowhere derived.
 DRAWN = {

@@ -38,7 +38,7 @@ def test_every_key_of_a_workflow_is_described(docs_root: Path) -> None:
 
 
 def test_every_kind_of_wait_is_told(docs_root: Path) -> None:
-    from runtime.engine.states import WaitKind
+    from runtime.engine.model.states import WaitKind
 
     page = (docs_root / "docs" / "concepts.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([a-z]+)` \| `[a-z_]+` \|", page, re.MULTILINE)) == {str(kind) for kind in WaitKind}

@@ -17,18 +17,17 @@ from evidence.chain import Actor
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
-from runtime.engine import waits
-from runtime.engine.agent_chat import chat_of
-from runtime.engine.agent_heard import Listeners
-from runtime.engine.agent_memory import wanted
-from runtime.engine.agent_state import CHAT, agent_of
-from runtime.engine.agent_story import stories
-from runtime.engine.instructions import Perform, ReadChat, StartRun, open_wait
-from runtime.engine.past import past_of
-from runtime.engine.replaying import Replay, replay, unopened
-from runtime.engine.step import begin
-from runtime.engine.told import Told, read_line
-from runtime.engine.transition import writes_of
+from runtime.engine.book.agent_chat import Listeners, chat_of
+from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.instructions import Perform, ReadChat, StartRun, open_wait
+from runtime.engine.book.recorded import Told, read_line
+from runtime.engine.life import waits
+from runtime.engine.life.step import begin
+from runtime.engine.life.transition import writes_of
+from runtime.engine.model.agent_state import CHAT, agent_of
+from runtime.engine.replay.agent_story import stories
+from runtime.engine.replay.past import past_of
+from runtime.engine.replay.replay import Replay, replay, unopened
 from tests.engine.governing import CATALOG, Governed
 from tests.support.agents import ALLOW
 from tests.support.engine_stage import KEY, RUN_ID

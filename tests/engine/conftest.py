@@ -12,14 +12,14 @@ import pytest
 from connectors.catalog import Catalog, Source, load_catalog
 from core.canonical import derived_id
 from runtime.definition.workflow import load_workflow
-from runtime.engine.events import RunStarted
-from runtime.engine.graph import Graph
-from runtime.engine.replaying import Replay, Writes, unopened
-from runtime.engine.states import (
+from runtime.engine.book.recorded import read_line
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunStarted
+from runtime.engine.model.graph import Graph
+from runtime.engine.model.states import (
     RunState,
 )
-from runtime.engine.told import read_line
-from runtime.engine.transition import Transition
+from runtime.engine.replay.replay import Replay, Writes, unopened
 from tests.support.engine_stage import KEY, OPERATIONS, RUN_ID, Simulation
 
 

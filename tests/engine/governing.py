@@ -22,19 +22,7 @@ from evidence.chain import Actor
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
-from runtime.engine import waits
-from runtime.engine.doubt import inquired
-from runtime.engine.errors import REJECTED, ErrorClass, StepError
-from runtime.engine.events import (
-    ApprovalDecided,
-    ApprovalExpired,
-    ApprovalRequested,
-    ApprovalVoted,
-    WaitCompleted,
-    WaitTimedOut,
-)
-from runtime.engine.graph import OperationNode
-from runtime.engine.instructions import (
+from runtime.engine.book.instructions import (
     Inquire,
     Known,
     LookUp,
@@ -46,13 +34,25 @@ from runtime.engine.instructions import (
     known_of,
     open_wait,
 )  # fmt: skip
-from runtime.engine.intend import Proposal
-from runtime.engine.past import past_of
-from runtime.engine.replaying import unopened
-from runtime.engine.step import begin, performed, unsent
-from runtime.engine.told import read_line
-from runtime.engine.transition import Transition
-from runtime.engine.workflow import Workflow
+from runtime.engine.book.recorded import read_line
+from runtime.engine.life import waits
+from runtime.engine.life.doubt import inquired
+from runtime.engine.life.intend import Proposal
+from runtime.engine.life.step import begin, performed, unsent
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import REJECTED, ErrorClass, StepError
+from runtime.engine.model.events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalVoted,
+    WaitCompleted,
+    WaitTimedOut,
+)
+from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.replay.past import past_of
+from runtime.engine.replay.replay import unopened
 from tests.support.engine_stage import KEY, NOW, RUN_ID, Simulation
 from tests.support.runtime_stage import ALLOW_ALL, OPERATIONS
 

@@ -8,16 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.port import Call
-from runtime.engine.agent_came import HIDDEN, RESULT_CHARS_MAX, told_done, told_of
-from runtime.engine.agent_chat import Chat, Shown, chat_of, messages
-from runtime.engine.agent_memory import wanted
-from runtime.engine.agent_node import AgentNode, Given, Limits
-from runtime.engine.agent_state import Agent, Came, Stage
-from runtime.engine.agent_turns import turn
-from runtime.engine.events import AgentAnswered, AgentBegan, StepFailed, StepSucceeded
-from runtime.engine.graph import Graph, OperationNode, Scope
-from runtime.engine.instructions import Perform
-from runtime.engine.told import Diverged, Told
+from runtime.engine.book.agent_chat import Chat, Shown, chat_of, messages
+from runtime.engine.book.agent_result import HIDDEN, RESULT_CHARS_MAX, told_done, told_of, wanted
+from runtime.engine.book.instructions import Perform
+from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.life.agent_turns import turn
+from runtime.engine.model.agent_node import AgentNode, Given, Limits
+from runtime.engine.model.agent_state import Agent, Came, Stage
+from runtime.engine.model.events import AgentAnswered, AgentBegan, StepFailed, StepSucceeded
+from runtime.engine.model.graph import Graph, OperationNode, Scope
 
 pytestmark = pytest.mark.req("P-14")
 GIVEN: Any = Given()

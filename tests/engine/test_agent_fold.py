@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from runtime.engine.agent_state import Agent, Called, Came, Stage
-from runtime.engine.fold.of_agents import over
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.replaying import unopened
-from runtime.engine.run import Run
+from runtime.engine.book.fold.of_agents import over
+from runtime.engine.model.agent_state import Agent, Called, Came, Stage
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.run import Run
+from runtime.engine.replay.replay import unopened
 
 CALLS = {1: Called("cc", came="open"), 2: Called("aa", came="open"), 3: Called("bb", came="open")}
 ENDS = {1: Came.DENIED, 2: Came.REJECTED, 3: Came.EXPIRED}

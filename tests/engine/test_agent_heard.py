@@ -9,7 +9,7 @@ import pytest
 
 from core.origins.conversation import Heard, matcher_of
 from core.origins.matching import Matcher
-from runtime.engine.agent_heard import KEPT_MAX, Listeners
+from runtime.engine.book.agent_chat import KEPT_MAX, Listeners
 
 pytestmark = pytest.mark.req("P-14")
 RUN = uuid4()

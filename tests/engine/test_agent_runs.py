@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt, NotSent, Refused, Usage
-from runtime.engine.instructions import OtherRun
+from runtime.engine.book.instructions import OtherRun
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
 from tests.support.engine_agent_runs import APPLY, ASK, BOTH, LOOP, ONE, READ, SHAPE, WITHIN

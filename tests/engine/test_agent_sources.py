@@ -9,9 +9,9 @@ import pytest
 
 from connectors.port import Done, Refused
 from evidence.chain import Actor
-from runtime.engine import waits
-from runtime.engine.events import AgentBegan, ApprovalRequested, DecisionMade
-from runtime.engine.instructions import OtherRun
+from runtime.engine.book.instructions import OtherRun
+from runtime.engine.life import waits
+from runtime.engine.model.events import AgentBegan, ApprovalRequested, DecisionMade
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
 from tests.support.engine_agent_sources import EVIL, MEMORY, OWN, apply, one, read

@@ -10,9 +10,9 @@ from connectors.port import NotSent, Probe, ProbeVerdict, Refused
 from core.identity import Directory, Entry
 from core.terms import Escalation, GroupQuorum, Terms, Tier
 from policy.model import Ruling
-from runtime.engine import review
-from runtime.engine.ask import ladder
-from runtime.engine.transition import Transition
+from runtime.engine.life import readers
+from runtime.engine.life.ask import ladder
+from runtime.engine.life.transition import Transition
 from tests.engine import governing
 from tests.engine.governing import ASK, DENY, EFFECT, GATE, WRITE, Governed, governed
 from tests.support.runtime_stage import ALLOW_ALL
@@ -30,8 +30,8 @@ def judged_now(run: Governed, policy: str | None) -> Ruling | None:
     transition = Transition(run.whole(), run.workflow.graph)
     (asked,) = transition.run.approvals.values()
     place = (transition, run.rows["a"], run.workflow, run.policy, asked)
-    found = review.otherwise(*place)
-    assert review.still_asks(*place) is (found is None)
+    found = readers.otherwise(*place)
+    assert readers.still_asks(*place) is (found is None)
     return found
 
 
@@ -105,15 +105,15 @@ def judged_of(run: Governed, policy: str) -> Ruling | None:
     transition = Transition(run.whole(), run.workflow.graph)
     open_ = [key for key, answer in transition.run.answers.items() if answer.status == "requested"]
     (asked,) = [transition.run.approvals[key] for key in open_]
-    return review.otherwise(transition, run.rows["a"], run.workflow, run.policy, asked)
+    return readers.otherwise(transition, run.rows["a"], run.workflow, run.policy, asked)
 
 
 def test_a_question_that_is_void_is_asked_anew() -> None:
     run = governed(EFFECT, ASK).drive().rule_by(ONE_IS_ENOUGH)
     transition = Transition(run.view(), run.workflow.graph)
     (asked,) = transition.run.approvals.values()
-    review.void(transition, run.rows["a"], asked)
-    assert review.VOIDED in [command.kind for command in run.apply(transition).commands]
+    readers.void(transition, run.rows["a"], asked)
+    assert readers.VOIDED in [command.kind for command in run.apply(transition).commands]
     assert (run.drive().status, run.sent) == ("waiting_approval", [])
     assert (run.answer("ana").drive().status, len(run.sent)) == ("succeeded", 1)
 

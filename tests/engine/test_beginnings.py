@@ -8,8 +8,8 @@ import pytest
 
 from core.errors import InputError
 from runtime.definition.workflow import load_workflow
-from runtime.engine.beginnings import Inherited, bounded, first_entries, first_values, misfit
-from runtime.engine.graph import Channel, Reducer
+from runtime.engine.book.channels import Inherited, bounded, first_entries, first_values, misfit
+from runtime.engine.model.graph import Channel, Reducer
 from tests.engine.governing import CATALOG, HEAD
 
 pytestmark = pytest.mark.req("P-7")

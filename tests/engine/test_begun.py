@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from connectors.port import Call, Done, NotSent, Parked, Probe, ProbeVerdict
 from evidence.chain import Actor
-from runtime.engine import waits
-from runtime.engine.instructions import Inquire, Known, LookUp, Over, Perform, ReadBefore, known_of
-from runtime.engine.step import begin
-from runtime.engine.transition import Transition
+from runtime.engine.book.instructions import Inquire, Known, LookUp, Over, Perform, ReadBefore, known_of
+from runtime.engine.life import waits
+from runtime.engine.life.step import begin
+from runtime.engine.life.transition import Transition
 from tests.engine.governing import ASK, CASE, EFFECT, MAIL, TICKET, WRITE, Governed, governed
 from tests.support.engine_scenes import again, canceled
 from tests.support.engine_stage import RUN_ID

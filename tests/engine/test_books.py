@@ -10,11 +10,11 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from runtime.engine.agent_story import stories
-from runtime.engine.commit import Commit
-from runtime.engine.past import emptied, past_of, questions, receipt_rows, step_rows
-from runtime.engine.replaying import Replay, replay, unopened
-from runtime.engine.transition import writes_of
+from runtime.engine.life.transition import writes_of
+from runtime.engine.model.rows import Commit
+from runtime.engine.replay.agent_story import stories
+from runtime.engine.replay.past import emptied, past_of, questions, receipt_rows, step_rows
+from runtime.engine.replay.replay import Replay, replay, unopened
 from tests.engine.governing import (
     Governed,
 )  # fmt: skip

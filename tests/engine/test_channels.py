@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.errors import ExpressionError
-from runtime.engine.crossing import fold_writes, initial_values
-from runtime.engine.graph import Channel, Reducer
+from runtime.engine.book.barrier import fold_writes, initial_values
+from runtime.engine.model.graph import Channel, Reducer
 
 
 def folded(channel: Channel, *writes: Any) -> Any:

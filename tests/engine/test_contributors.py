@@ -11,13 +11,22 @@ from connectors.catalog import Source, catalog_of
 from core.identity import Directory, Entry, Role
 from core.terms import GroupQuorum, Terms, Tier
 from runtime.definition.workflow import load_workflow
-from runtime.engine import contributors
-from runtime.engine.commit import StepRow, WaitRow
-from runtime.engine.contributors import added_by, contributors_of, everybody, mark, marks_of, named, parted, shaped_by
-from runtime.engine.graph import Graph
-from runtime.engine.replaying import unopened
-from runtime.engine.run import State
-from runtime.engine.states import StepState, WaitKind, WaitState
+from runtime.engine.book import contributors
+from runtime.engine.book.contributors import (
+    added_by,
+    contributors_of,
+    everybody,
+    mark,
+    marks_of,
+    named,
+    parted,
+    shaped_by,
+)
+from runtime.engine.model.graph import Graph
+from runtime.engine.model.rows import StepRow, WaitRow
+from runtime.engine.model.run import State
+from runtime.engine.model.states import StepState, WaitKind, WaitState
+from runtime.engine.replay.replay import unopened
 from tests.support.engine_stage import KEY, OPERATIONS, RUN_ID
 
 # Whose mark lies on what, by one letter each.

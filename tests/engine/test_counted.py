@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.port import Done, NotSent, Probe, ProbeVerdict
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from tests.engine.governing import ASK, HEAD, Governed, governed
 from tests.support.engine_scenes import driven
 

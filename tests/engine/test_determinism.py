@@ -27,13 +27,17 @@ from msgspec.structs import replace
 
 from core.errors import ExpressionError
 from evidence.chain import Actor
-from runtime.engine.agent_loop import beginning, remembered
-from runtime.engine.agent_node import AgentNode
-from runtime.engine.agent_state import agent_of, is_turn
-from runtime.engine.commit import StepRow, WaitRow
-from runtime.engine.crossing import REFERENCE
-from runtime.engine.events import WaitCompleted, WaitTimedOut
-from runtime.engine.graph import (
+from runtime.engine.book.barrier import REFERENCE
+from runtime.engine.book.plan import variables
+from runtime.engine.book.recorded import KEPT, STORED, Told
+from runtime.engine.life.agent_loop import beginning, remembered
+from runtime.engine.life.transition import Transition
+from runtime.engine.life.waits import ended as end_agent
+from runtime.engine.life.waits import time_out
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.agent_state import agent_of, is_turn
+from runtime.engine.model.events import WaitCompleted, WaitTimedOut
+from runtime.engine.model.graph import (
     Branch,
     Channel,
     ForeachNode,
@@ -46,14 +50,10 @@ from runtime.engine.graph import (
     SetNode,
     WhileNode,
 )
-from runtime.engine.past import past_of
-from runtime.engine.plan import variables
-from runtime.engine.replaying import replay
-from runtime.engine.states import StepState, WaitKind
-from runtime.engine.told import KEPT, STORED, Told
-from runtime.engine.transition import Transition
-from runtime.engine.waits import ended as end_agent
-from runtime.engine.waits import time_out
+from runtime.engine.model.rows import StepRow, WaitRow
+from runtime.engine.model.states import StepState, WaitKind
+from runtime.engine.replay.past import past_of
+from runtime.engine.replay.replay import replay
 from tests.support import drawn_agents
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"

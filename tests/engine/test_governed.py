@@ -9,9 +9,9 @@ import pytest
 
 from connectors.port import Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from evidence.chain import Actor
-from runtime.engine import waits
-from runtime.engine.instructions import OtherRun, known_of
-from runtime.engine.step import begin
+from runtime.engine.book.instructions import OtherRun, known_of
+from runtime.engine.life import waits
+from runtime.engine.life.step import begin
 from tests.engine.governing import (
     ASK,
     CASE,

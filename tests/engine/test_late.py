@@ -13,18 +13,18 @@ from connectors.port import Done, InDoubt, NotSent, Parked, Refused
 from core.errors import ConsistencyError
 from evidence.chain import Actor, ChainHead, seal, timestamp
 from evidence.receipts import LateAnswer, ReceiptStatus
-from runtime.engine import late
-from runtime.engine.commit import ReceiptRow, StepRow
-from runtime.engine.events import ActionLate
-from runtime.engine.fold import fold
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.instructions import Unfit, last_receipt
-from runtime.engine.keeping import pack, unpack
-from runtime.engine.replaying import unopened
-from runtime.engine.run import Run
-from runtime.engine.states import RunState, StepState
-from runtime.engine.told import Told, line_of, read_line
-from runtime.engine.transition import Transition
+from runtime.engine.book.fold import fold
+from runtime.engine.book.instructions import Unfit, last_receipt
+from runtime.engine.book.recorded import Told, line_of, read_line
+from runtime.engine.book.snapshot import pack, unpack
+from runtime.engine.life import late
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import ActionLate
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import RunState, StepState
+from runtime.engine.replay.replay import unopened
 from tests.engine.governing import ASK, EFFECT, governed
 
 RECEIPT, RUN, KEY = UUID(int=1), UUID(int=2), b"k" * 32

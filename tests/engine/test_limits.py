@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.port import NotSent
-from runtime.engine.transition import REFERENCE_CHARACTERS_MAX
-from runtime.engine.waits import CORRELATION_CHARACTERS_MAX, TIMER_MAX
+from runtime.engine.life.transition import REFERENCE_CHARACTERS_MAX
+from runtime.engine.life.waits import CORRELATION_CHARACTERS_MAX, TIMER_MAX
 from tests.engine.governing import EFFECT, HEAD, Governed, governed
 from tests.support.engine_stage import NOW
 

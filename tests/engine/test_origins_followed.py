@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from connectors.catalog import load_catalog
 from runtime.definition.workflow import load_workflow
-from runtime.engine.origins import Follower, carried, follower_of
-from runtime.engine.plan import variables
-from runtime.engine.replaying import unopened
+from runtime.engine.book.plan import variables
+from runtime.engine.origins.follow import Follower, carried, follower_of
+from runtime.engine.replay.replay import unopened
 from tests.support.engine_stage import KEY, RUN_ID
 
 CATALOG = load_catalog()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.errors import ConsistencyError
-from runtime.engine.plan import LOOP_ITEMS_MAX, Recorded
-from runtime.engine.run import State
+from runtime.engine.book.plan import LOOP_ITEMS_MAX, Recorded
+from runtime.engine.model.run import State
 
 NOTHING: Any = None
 HEAD = "workflow: w\nversion: 1\nreference: r\n"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from core.identity import Role
-from runtime.engine import records
-from runtime.engine.contributors import mark
-from runtime.engine.shared_rows import RecordRow
-from runtime.engine.transition import Transition
+from runtime.engine.book.contributors import mark
+from runtime.engine.life import records
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import RecordRow
 from tests.engine.governing import HEAD, Governed, governed
 from tests.support.engine_folds import receipt
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from connectors.port import Done, Probe, ProbeVerdict, Refused
 from core.errors import ConsistencyError
 from evidence.chain import Actor
-from runtime.engine import waits
-from runtime.engine.instructions import Shared
-from runtime.engine.lives import performed
-from runtime.engine.reopening import anew, refusal, reopen
-from runtime.engine.states import EffectState, RunState
-from runtime.engine.transition import Transition
+from runtime.engine.book.instructions import Shared
+from runtime.engine.book.shared_effects import performed
+from runtime.engine.life import waits
+from runtime.engine.life.reopening import anew, refusal, reopen
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.states import EffectState, RunState
 from tests.engine.governing import HEAD, MAIL, TICKET, Governed, governed
 
 pytestmark = pytest.mark.req("X-18")

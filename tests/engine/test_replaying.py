@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor
-from runtime.engine.commit import WaitRow
-from runtime.engine.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
-from runtime.engine.past import past_of
-from runtime.engine.replaying import Divergence, replay
-from runtime.engine.states import WaitKind, WaitState
-from runtime.engine.told import Told, read_line
-from runtime.engine.transition import Transition, writes_of
+from runtime.engine.book.recorded import Told, read_line
+from runtime.engine.life.transition import Transition, writes_of
+from runtime.engine.model.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
+from runtime.engine.model.rows import WaitRow
+from runtime.engine.model.states import WaitKind, WaitState
+from runtime.engine.replay.past import past_of
+from runtime.engine.replay.replay import Divergence, replay
 
 HEAD = "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}}\nsteps:\n"
 

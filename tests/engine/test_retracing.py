@@ -13,9 +13,11 @@ from connectors.port import Done
 from evidence.chain import Actor
 from policy.evaluate import evaluate
 from runtime.definition.workflow import load_workflow
-from runtime.engine.agent_memory import wanted
-from runtime.engine.agent_state import agent_of
-from runtime.engine.events import (
+from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.recorded import Told
+from runtime.engine.life.transition import Transition, writes_of
+from runtime.engine.model.agent_state import agent_of
+from runtime.engine.model.events import (
     ActionRecalled,
     AgentAnswered,
     AgentBegan,
@@ -25,11 +27,9 @@ from runtime.engine.events import (
     StepSucceeded,
     WaitCompleted,
 )
-from runtime.engine.following import starter_of, starters_of
-from runtime.engine.replaying import Divergence, Replay, replay, unopened
-from runtime.engine.retracing import Retracing
-from runtime.engine.told import Told
-from runtime.engine.transition import Transition, writes_of
+from runtime.engine.origins.follow import starter_of, starters_of
+from runtime.engine.replay.replay import Divergence, Replay, replay, unopened
+from runtime.engine.replay.retracing import Retracing
 from tests.engine.agents import piloted
 from tests.engine.governing import CATALOG, HEAD, PEOPLE, Governed, governed
 from tests.support.agents import agent, calls, says

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from connectors.port import Done, NotSent, Refused
-from runtime.engine import waits
-from runtime.engine.states import EffectState, WaitKind
+from runtime.engine.life import waits
+from runtime.engine.model.states import EffectState, WaitKind
 from tests.engine.governing import DENY, HEAD, TICKET, governed
 from tests.support.engine_sharing import PEOPLE, SHARED_CASE, begun, ended, error_of, known_as, later, left
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.errors import DefinitionError
-from runtime.engine.run import State
+from runtime.engine.model.run import State
 
 TEXT = """
 workflow: w

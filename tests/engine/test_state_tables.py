@@ -11,7 +11,7 @@ from approvals.model import APPROVAL
 from core.errors import ConsistencyError
 from core.machine import Machine
 from evidence.receipts import RECEIPT
-from runtime.engine.states import COMMAND, EFFECT, RUN, STEP, WAIT
+from runtime.engine.model.states import COMMAND, EFFECT, RUN, STEP, WAIT
 
 # `state: event > next, ...`. Written out by hand from the requirements and docs/concepts.md, never from the tables.
 DRAWN: dict[str, str] = {

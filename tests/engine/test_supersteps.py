@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.commitments import blind
-from runtime.engine.states import RunState, WaitKind
-from runtime.engine.transition import Transition
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.states import RunState, WaitKind
 
 HEAD = (
     "workflow: w\nversion: 1\nreference: r\nchannels: {seen: {reduce: append}, n: {reduce: sum, initial: 0}}\nsteps:\n"

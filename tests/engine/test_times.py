@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.events import Actor
-from runtime.engine.events import StepSetBack, StepStarted
-from runtime.engine.fold import fold
-from runtime.engine.keeping import pack, unpack
-from runtime.engine.run import RunView
-from runtime.engine.told import Told
-from runtime.engine.transition import Transition
+from runtime.engine.book.fold import fold
+from runtime.engine.book.recorded import Told
+from runtime.engine.book.snapshot import pack, unpack
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import StepSetBack, StepStarted
+from runtime.engine.model.run import RunView
 
 WORKER = Actor("worker", "w")
 SECOND = timedelta(seconds=1)

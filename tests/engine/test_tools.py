@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from connectors.catalog import load_catalog
 from connectors.operation import Operation
 from core.errors import InputError
-from runtime.engine.tools import Tool, ToolKind, of_operation, of_people, of_workflow, problems, tool_name
+from runtime.engine.model.tools import Tool, ToolKind, of_operation, of_people, of_workflow, problems, tool_name
 
 CATALOG = load_catalog().operations
 

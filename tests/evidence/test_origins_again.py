@@ -12,7 +12,7 @@ from connectors.port import Done
 from core.canonical import digest
 from core.errors import InputError
 from evidence.origins import DECIDED, Event, Recount, counts, listed, recompute
-from runtime.engine.told import parts, shown_values
+from runtime.engine.book.recorded import parts, shown_values
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
 from tests.support.engine_agent_sources import EVIL, MEMORY, OWN, apply, one, read

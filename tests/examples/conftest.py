@@ -29,10 +29,10 @@ from app.wiring import App, build
 from core.db import FACES_ROLE, Database
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
-from runtime.engine import doubt
+from runtime.engine.life import doubt
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import policies, publishing
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world

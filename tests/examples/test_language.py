@@ -28,7 +28,7 @@ from core.errors import CountersealError
 from core.validation import validate
 from runtime.definition.model import KINDS, SET, WorkflowDocument
 from runtime.definition.workflow import load_workflow
-from runtime.engine.graph import Branch, Reducer
+from runtime.engine.model.graph import Branch, Reducer
 from sandbox.faults import Effect, Fault, FaultKind
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "language.md"

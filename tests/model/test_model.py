@@ -32,7 +32,7 @@ from core.db import ENGINE_ROLE, FACES_ROLE, Database, DatabaseClock
 from core.errors import CountersealError
 from core.terms import Stopped
 from runtime.definition.catalog import Definitions
-from runtime.engine import doubt
+from runtime.engine.life import doubt
 from runtime.requests import pausing
 from runtime.requests.steering import cancel_run
 from tests.model.world import OWNERS, TENANTS, WORKFLOW, Held, Model, Watched, policy

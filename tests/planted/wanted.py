@@ -17,11 +17,11 @@ RULES = "migrations/versions/0006_one_book.py"
 # Written into FUNCTIONS by tools/render_functions.py: what counts is what the database gets.
 RENDERED = ("commits.py", "parts.py", "faces.py", "journal.py")
 MACHINES = {
-    "run": ("runtime/engine/states.py", "RUN: Machine"),
-    "step": ("runtime/engine/states.py", "STEP: Machine"),
-    "wait": ("runtime/engine/states.py", "WAIT: Machine"),
-    "command": ("runtime/engine/states.py", "COMMAND: Machine"),
-    "effect": ("runtime/engine/states.py", "EFFECT: Machine"),
+    "run": ("runtime/engine/model/states.py", "RUN: Machine"),
+    "step": ("runtime/engine/model/states.py", "STEP: Machine"),
+    "wait": ("runtime/engine/model/states.py", "WAIT: Machine"),
+    "command": ("runtime/engine/model/states.py", "COMMAND: Machine"),
+    "effect": ("runtime/engine/model/states.py", "EFFECT: Machine"),
     "approval": ("approvals/model.py", "APPROVAL: Machine"),
     "receipt": ("evidence/receipts.py", "RECEIPT: Machine"),
 }

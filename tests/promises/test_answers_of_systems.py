@@ -9,7 +9,7 @@ import pytest
 from connectors.port import Before, Call, Connectors, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused, Usage
 from connectors.proposal import build_action
 from core.canonical import unfit
-from runtime.engine.instructions import Inquire, Known, ReadBefore
+from runtime.engine.book.instructions import Inquire, Known, ReadBefore
 from runtime.work.calling import inquire, read_before
 from tests.engine.governing import CATALOG, EFFECT, governed
 from tests.support.engine_folds import receipt

@@ -12,7 +12,7 @@ from approvals.model import ApprovalKind, Choice, Vote, VoteChannel
 from connectors.port import InDoubt, Probe, ProbeVerdict
 from core.identity import Contributor, Directory, Entry, Role
 from core.terms import Escalation, GroupQuorum, Terms, Tier
-from runtime.engine.instructions import Given
+from runtime.engine.book.instructions import Given
 from tests.engine.governing import ASK, DEDUPES, EFFECT, MAIL, WRITE, governed
 from tests.support.engine_stage import NOW
 

@@ -15,13 +15,13 @@ from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.receipts import LateAnswer
 from runtime.definition.workflow import load_workflow
-from runtime.engine.agent_state import Agent, Called, Stage
-from runtime.engine.doubt import PROBES_MAX
-from runtime.engine.events import ActionLate
-from runtime.engine.pausing import Pause
-from runtime.engine.replaying import Divergence, Replay, replay, unopened
-from runtime.engine.told import Diverged, read_line
-from runtime.engine.transition import Transition, writes_of
+from runtime.engine.book.recorded import Diverged, read_line
+from runtime.engine.life.doubt import PROBES_MAX
+from runtime.engine.life.pausing import Pause
+from runtime.engine.life.transition import Transition, writes_of
+from runtime.engine.model.agent_state import Agent, Called, Stage
+from runtime.engine.model.events import ActionLate
+from runtime.engine.replay.replay import Divergence, Replay, replay, unopened
 from tests.engine.governing import CASE, CATALOG, EFFECT, HEAD, Governed, governed
 from tests.support.engine_scenes import book_of, driven
 from tests.support.engine_stage import KEY, NOW, RUN_ID

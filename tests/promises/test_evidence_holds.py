@@ -15,8 +15,8 @@ from app import adapters
 from app.settings import load_settings
 from connectors.catalog import Source, load_catalog
 from runtime.definition.workflow import load_workflow
-from runtime.engine.agent_node import AgentNode
-from runtime.engine.agent_origins import matching_of
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.origins.agent import matching_of
 from tests.support.agents import agent
 from tests.support.runtime_stage import OPERATIONS
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from connectors.port import InDoubt, Probe, ProbeVerdict
 from runtime.definition.workflow import load_workflow
-from runtime.engine.instructions import Known, LookUp, Over, Perform
-from runtime.engine.step import begin
-from runtime.engine.transition import Transition
+from runtime.engine.book.instructions import Known, LookUp, Over, Perform
+from runtime.engine.life.step import begin
+from runtime.engine.life.transition import Transition
 from runtime.work.lease import Lease, LostLease
 from tests.engine.agents import by_name, piloted
 from tests.engine.governing import CATALOG, Governed, ruled

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from core.canonical import Json
 from core.identity import Directory, Entry
 from evidence.chain import Actor
-from runtime.engine import waits
-from runtime.engine.events import RunOpened
-from runtime.engine.instructions import OtherRun
+from runtime.engine.book.instructions import OtherRun
+from runtime.engine.life import waits
+from runtime.engine.model.events import RunOpened
 from tests.engine.agents import Piloted, piloted
 from tests.engine.governing import ASK, HEAD, MAIL, Governed, governed, loaded
 from tests.support.agents import calls, says

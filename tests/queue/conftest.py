@@ -16,7 +16,7 @@ from connectors.catalog import Source, load_catalog
 from core.db import ENGINE_ROLE, Database
 from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
-from runtime.engine.workflow import Workflow
+from runtime.engine.model.workflow import Workflow
 from runtime.queue.sqs import SqsQueue
 from runtime.requests.starting import StartRequest, start_run
 from runtime.store import claims, documents

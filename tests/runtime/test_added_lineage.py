@@ -14,8 +14,8 @@ from evidence.signing import FileSigner
 from runtime.definition.model import KINDS, SET
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.looking import Looking
 from runtime.requests.steering import Extending
+from runtime.requests.views import Looking
 from tests.support.agents import Agents, call, calls, says
 
 OPEN = "workflow: w\nversion: 1\nreference: r\nsteps:\n  - {id: go, wait: {signal: go, correlate: never}}\n"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.origins.conversation import Listener
-from runtime.requests.looking import Looking
 from runtime.requests.starting import StartRequest, start_named
+from runtime.requests.views import Looking
 from tests.support.agents import Agents, agent, call, calls, says
 from tests.support.runtime_agent_origins import OWN, apply, go, read
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace as changed
 
 from connectors.port import Connectors, Done, InDoubt
 from runtime.definition.catalog import Definitions
-from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
+from runtime.requests.views import Looking
 from sandbox.faults import Effect, Fault, FaultKind
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.runtime_agents import APPROVAL

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt
-from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
+from runtime.requests.views import Looking
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.runtime_agents import APPROVAL
 from tests.support.runtime_agents_waiting import doubted

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from runtime.store import journal
 from tests.support.agents import ALLOW, Agents, call, calls, says
 from tests.support.runtime_agent_origins import OWN

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.engine.told import Diverged
+from runtime.engine.book.recorded import Diverged
 from runtime.store import books
 from runtime.store.views import load
 from tests.support.trouble import Appends, Forger

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runtime.engine.agent_node import Limits
-from runtime.engine.agent_plan import reached
-from runtime.engine.agent_state import Agent
-from runtime.engine.fold.of_agents import used
+from runtime.engine.book.agent_plan import reached
+from runtime.engine.book.fold.of_agents import used
+from runtime.engine.model.agent_node import Limits
+from runtime.engine.model.agent_state import Agent
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.runtime_agents import APPROVAL
 

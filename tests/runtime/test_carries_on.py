@@ -21,7 +21,7 @@ from app import storage
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.terms import Stopped
-from runtime.engine.states import WaitKind
+from runtime.engine.model.states import WaitKind
 from runtime.requests import pausing
 from tests.support.agents import Agents, call, calls, says
 from tests.support.databases import Databases

@@ -18,7 +18,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 
 pytestmark = pytest.mark.req("P-3")
 

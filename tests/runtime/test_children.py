@@ -9,7 +9,7 @@ import pytest
 
 from connectors.port import Refused
 from core.grouping import Grouping
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.requests.steering import cancel_run
 from tests.support.runtime_children import CHILD, PARENT, WAITING, begun, child_of
 

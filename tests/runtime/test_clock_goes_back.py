@@ -13,10 +13,10 @@ import pytest
 import structlog
 from msgspec.structs import replace
 
-from runtime.engine.draft import ENGINE
-from runtime.engine.events import RunPaused
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.transition import Transition
+from runtime.engine.book.draft import ENGINE
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunPaused
+from runtime.engine.model.graph import NO_GRAPH
 from runtime.keep.sweeper import Sweeper
 from runtime.requests.steering import cancel_run
 from runtime.store import commits, faces

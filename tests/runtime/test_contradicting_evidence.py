@@ -13,7 +13,7 @@ from connectors.port import Refused
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.engine.told import Diverged
+from runtime.engine.book.recorded import Diverged
 from runtime.keep.bundling import Bundling, write_again
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.voting import Voting

@@ -20,13 +20,13 @@ from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.engine.contributors import mark
-from runtime.engine.told import parts
+from runtime.engine.book.contributors import mark
+from runtime.engine.book.recorded import parts
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.looking import Looking
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending, cancel_run
+from runtime.requests.views import Looking
 from runtime.store import books
 from tests.support.people import add_person
 

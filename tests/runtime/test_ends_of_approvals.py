@@ -18,7 +18,7 @@ from approvals.model import ApprovalStatus
 from connectors.port import InDoubt, NotSent, Refused
 from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
-from runtime.engine.states import STEP
+from runtime.engine.model.states import STEP
 from runtime.requests.steering import cancel_run
 from runtime.store import approvals
 from tests.support.agents import agent, call, calls, says

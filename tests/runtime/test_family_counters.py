@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from tests.support.agents import Agents, call, calls, says
 
 CHILD = """workflow: child

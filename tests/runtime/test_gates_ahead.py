@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from core.errors import ConsistencyError, DefinitionError, InputError
-from runtime.requests.looking import Looking
 from runtime.requests.steering import Extending
+from runtime.requests.views import Looking
 
 GATE = "{id: ok, approve: {summary: Go on?, approvers: {group: leads}}}"
 PAY = {"id": "pay", "needs": [], "do": "probe.effect.apply", "with": {"name": "pay"}}

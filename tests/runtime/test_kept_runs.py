@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.engine import draft
-from runtime.engine.told import Diverged
+from runtime.engine.book import draft
+from runtime.engine.book.recorded import Diverged
 from runtime.queue.postgres import PostgresQueue
 from runtime.store import views
 from runtime.store.journal import appends

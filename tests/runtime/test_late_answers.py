@@ -13,8 +13,8 @@ import structlog
 
 from connectors.port import Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused
 from core.db import Connection
-from runtime.engine.commit import Commit
-from runtime.requests.looking import Looking
+from runtime.engine.model.rows import Commit
+from runtime.requests.views import Looking
 from runtime.store.commits import apply
 from runtime.work import calling
 from runtime.work.lease import LostLease

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.port import InDoubt, NotSent, Probe, ProbeVerdict
-from runtime.engine.doubt import GRACE, SEND_WITHIN
+from runtime.engine.life.doubt import GRACE, SEND_WITHIN
 from runtime.work.setbacks import LEASES_MAX
 
 STEPS = """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from evidence.chain import Actor
-from runtime.engine.past import refold
+from runtime.engine.replay.past import refold
 from runtime.keep import reviewing
 from runtime.keep.sweeper import Sweeper
 from runtime.requests import consequences
@@ -128,7 +128,7 @@ async def test_a_book_of_any_length_is_folded_beside_the_event_loop(
         return real(*given)
 
     monkeypatch.setattr("runtime.store.views.refold", told)
-    monkeypatch.setattr("runtime.store.aside.LONG", 1)
+    monkeypatch.setattr("runtime.store.claims.LONG", 1)
     if who == "review":
         question = await runtime.question()
         assert not (await reviewing.review_question(runtime.database, runtime.definitions, question)).voided

@@ -18,12 +18,12 @@ from msgspec import field
 
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, Connection, Database
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.keep import sweeper as sweeper_module
-from runtime.keep.lanes import Lanes
+from runtime.keep.dispatcher import Lanes
 from runtime.keep.sweeper import Sweeper
 from runtime.store.commits import apply, apply_together
-from runtime.work import committing, pump
+from runtime.work import committer, pump
 from tests.support.insides import beat, held_by
 
 # Nobody can be asked about a mail but people: a dropped outcome is a question.
@@ -182,9 +182,9 @@ class Fault:
         self.landed, self.also = landed, also
         self.faults: set[UUID] = set()
         self.grouped = 0
-        monkeypatch.setattr(committing, "apply", self.apply)
+        monkeypatch.setattr(committer, "apply", self.apply)
         monkeypatch.setattr(pump, "apply", self.apply)
-        monkeypatch.setattr(committing, "apply_together", self.apply_together)
+        monkeypatch.setattr(committer, "apply_together", self.apply_together)
 
     def _new(self, commits: Sequence[Commit]) -> bool:
         settles = {c.run_id for c in commits if tells(c, "action.succeeded")}
@@ -329,7 +329,7 @@ async def test_a_heartbeat_between_a_settle_and_its_answer_warns_of_nothing(
             beats += 1
         return applied
 
-    monkeypatch.setattr(committing, "apply", answered_late)
+    monkeypatch.setattr(committer, "apply", answered_late)
     monkeypatch.setattr(pump, "apply", answered_late)
     with structlog.testing.capture_logs() as logs:
         stop = asyncio.Event()
@@ -373,7 +373,7 @@ async def test_a_refusal_of_the_target_is_kept_as_well(
             raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
         return await apply(connection, commit)
 
-    monkeypatch.setattr(committing, "apply", faulty)
+    monkeypatch.setattr(committer, "apply", faulty)
     runtime.outside.script["a"] = [NotSent("busy")]
     (run_id,) = await begun(runtime, PROBED, runs=1)
     await runtime.worker().work_off()

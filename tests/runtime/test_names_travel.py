@@ -14,9 +14,9 @@ import pytest
 from connectors.port import SOMEBODY, Connectors, Done
 from connectors.records.connector import RecordsConnector
 from evidence.chain import Actor
-from runtime.requests.looking import Looking
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending
+from runtime.requests.views import Looking
 from runtime.store import records
 
 POLICY = """

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from core.errors import ConsistencyError, InputError
-from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run, close_run
+from runtime.requests.views import Looking
 from runtime.store import read_models
 
 pytestmark = pytest.mark.req("V-6")

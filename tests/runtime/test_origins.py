@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from tests.support.people import add_person
 from tests.support.runtime_origins import ACT, HEAD, READS, SENT, started, world
 
@@ -270,7 +270,7 @@ async def test_the_same_call_of_another_step_is_counted(runtime: Any) -> None:
 
 @pytest.mark.req("P-14")
 async def test_nothing_is_worked_out_that_no_rule_reads(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runtime.engine import facts
+    from runtime.engine.life import facts
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("nobody has asked")

@@ -17,8 +17,8 @@ from evidence.commitments import disclosure, open_disclosure
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_unsigned
-from runtime.engine import agent_heard
-from runtime.engine.told import parts, shown_values
+from runtime.engine.book import agent_chat
+from runtime.engine.book.recorded import parts, shown_values
 from runtime.keep.bundling import Bundling, Material, content_of
 from tests.support.agents import Agents, calls, says
 from tests.support.runtime_agent_origins import OWN, apply, go, read
@@ -151,9 +151,9 @@ async def test_other_origins_than_those_that_are_found_fail(
             self.matcher.given("requester", [one.value for one in conversation if one is not None])
 
     if lie == "origins":
-        monkeypatch.setattr(agent_heard, "Listener", Claiming)
+        monkeypatch.setattr(agent_chat, "Listener", Claiming)
     else:
-        monkeypatch.setattr(agent_heard, "digest_of", lambda heard: "0" * 64)
+        monkeypatch.setattr(agent_chat, "digest_of", lambda heard: "0" * 64)
     archive, material = await told(agents, tmp_path)
     content = replace(content_of(material, "test"), disclosures=opened(material))
     wanted = "does not come from where it was told" if lie == "origins" else "what the model had been shown"

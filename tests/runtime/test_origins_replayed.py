@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from core.origins.matching import Matcher
-from runtime.engine.events import AgentBegan, DecisionMade
-from runtime.engine.replaying import Divergence, Replay, replay
-from runtime.requests.looking import Looking
+from runtime.engine.model.events import AgentBegan, DecisionMade
+from runtime.engine.replay.replay import Divergence, Replay, replay
 from runtime.requests.publishing import publish_directory
 from runtime.requests.replaying import again
+from runtime.requests.views import Looking
 from runtime.store import books, documents
 from tests.support.agents import Agents, calls, says
 from tests.support.runtime_agent_origins import OWN, apply, go, read

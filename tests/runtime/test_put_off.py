@@ -11,7 +11,7 @@ import pytest
 from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
 from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
-from runtime.requests.putting_off import PutOff, put_off
+from runtime.requests.postponing import PutOff, put_off
 from tests.support.runtime_put_off import ASKS
 
 CLERK = Actor("person", "clerk")

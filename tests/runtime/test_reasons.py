@@ -18,7 +18,7 @@ from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import Status, Verification, verify_bundle
-from runtime.engine.past import Past
+from runtime.engine.replay.past import Past
 from runtime.keep.bundling import Bundling, content_of
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.steering import cancel_run

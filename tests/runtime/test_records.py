@@ -17,10 +17,10 @@ from connectors.port import Connectors
 from connectors.records.connector import RecordsConnector
 from core.db import FACES_ROLE, Connection, Database
 from core.grouping import Grouping
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.store import records
 from runtime.store.commits import apply, apply_together
-from runtime.work import committing, pump
+from runtime.work import committer, pump
 
 POLICY = """
 policy: records
@@ -208,9 +208,9 @@ class Statements:
         if not wanted:
             self.enough.set()
         self.lost_of: set[UUID] = set()
-        for module in (committing, pump):
+        for module in (committer, pump):
             monkeypatch.setattr(module, "apply", self.apply)
-        monkeypatch.setattr(committing, "apply_together", self.apply_together)
+        monkeypatch.setattr(committer, "apply_together", self.apply_together)
         waited_for = Grouping.apply
 
         async def comes(grouping: Grouping[Commit, Any], commit: Commit) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from connectors.port import NotSent, Refused
 from core.errors import ConsistencyError, NotFoundError
-from runtime.requests.looking import Looking, ReplayReport
+from runtime.requests.views import Looking, ReplayReport
 from tests.support.tampering import Tampering
 
 HEAD = """

@@ -13,11 +13,11 @@ from core.errors import CountersealError
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
-from runtime.engine.past import REMOVED
+from runtime.engine.replay.past import REMOVED
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
-from runtime.requests.looking import Looking, folded
+from runtime.requests.views import Looking, folded
 from runtime.store import books, read_models, retention
 
 VALUE = "hunter2-is-a-value"

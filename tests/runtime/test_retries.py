@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.port import Call, NotSent
-from runtime.requests.looking import receipt_of
+from runtime.requests.views import receipt_of
 from runtime.store import approvals
 from tests.support.runtime_governance import ALLOW, EFFECT
 

@@ -17,9 +17,9 @@ from core.errors import InputError, TransportError
 from core.outage import is_passing
 from core.unkept import NOT_KEPT, first_marker
 from runtime.keep.dispatcher import Delivered, Dispatcher, Later
-from runtime.requests.looking import Looking
 from runtime.requests.steering import cancel_run
 from runtime.requests.triggers import start_from_servicenow
+from runtime.requests.views import Looking
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store.outbox import Message
 from runtime.work.setbacks import LEASES_MAX

@@ -11,7 +11,7 @@ import pytest
 from connectors.port import Refused
 from core.grouping import Grouping
 from evidence.chain import Actor
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.requests.steering import cancel_run
 from tests.support.runtime_shared_cases import CASE, another, begun
 

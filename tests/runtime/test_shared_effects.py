@@ -12,8 +12,8 @@ import pytest
 
 from connectors.port import NotSent, Probe, ProbeVerdict
 from core.db import Connection
-from runtime.engine.instructions import Shared
-from runtime.requests.looking import Looking
+from runtime.engine.book.instructions import Shared
+from runtime.requests.views import Looking
 from runtime.store import effects
 from runtime.store.views import Graphs
 from tests.support.tampering import Tampering

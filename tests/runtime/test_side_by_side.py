@@ -10,7 +10,7 @@ import pytest
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.requests import consequences, policies
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from runtime.store import pauses
 from tests.support.runtime_again import PROBED, approved_by
 

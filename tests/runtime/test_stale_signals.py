@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.looking import Looking
+from runtime.requests.views import Looking
 from tests.support.runtime_durable import correlation
 from tests.support.runtime_kept_signals import HEAD, MORE, PAID, TRIGGER, begun
 

@@ -19,13 +19,13 @@ from msgspec import structs
 
 from connectors.port import Done
 from core.db import ENGINE_ROLE, Connection, Database
-from runtime.engine import draft, keeping
-from runtime.engine.commit import Commit
+from runtime.engine.book import draft, snapshot
+from runtime.engine.model.rows import Commit
 from runtime.requests.steering import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together
 from runtime.store.views import load
-from runtime.work import committing, pump
+from runtime.work import committer, pump
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.lease import Lease
@@ -204,8 +204,8 @@ class Wire:
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     found = Wire()
-    monkeypatch.setattr(committing, "apply", found.apply)
-    monkeypatch.setattr(committing, "apply_together", found.apply_together)
+    monkeypatch.setattr(committer, "apply", found.apply)
+    monkeypatch.setattr(committer, "apply_together", found.apply_together)
     monkeypatch.setattr(pump, "apply", found.apply)
     return found
 
@@ -345,7 +345,7 @@ async def test_a_barrier_is_brought_back_also_where_few_of_a_loop_s_items_are_ke
 ) -> None:
     """The sweeper reads what is kept of the run, and the barrier wants more items than that holds."""
     monkeypatch.setattr(draft, "EVERY", 1)
-    monkeypatch.setattr(keeping, "WINDOW", 2)
+    monkeypatch.setattr(snapshot, "WINDOW", 2)
     run_id = await begun(runtime, 12, WIDE.replace("1000", "4"))
     await dies_before_its_barrier(runtime, wire, mortal, run_id, items(4))
     await runtime.trouble.expire_leases()
@@ -665,7 +665,7 @@ async def test_a_late_answer_between_a_decision_and_its_append_contradicts_nothi
             await runtime.until(is_told)
         return await apply(connection, commit)
 
-    monkeypatch.setattr(committing, "apply", late_first)
+    monkeypatch.setattr(committer, "apply", late_first)
     await runtime.worker("fast").work_off()
     await slow
     events = await over(runtime, run)
@@ -695,7 +695,7 @@ async def test_what_is_claimed_anew_during_an_append_from_here_is_decided_on_the
             records = await claims.claim_next(connection, "a", LEASE, count)
         return [Drive(tools).run(record, began) for record in records]
 
-    monkeypatch.setattr(committing, "apply", slowly)
+    monkeypatch.setattr(committer, "apply", slowly)
 
     async def begins(count: int) -> bool:
         return len(told(await runtime.books.events(run), "step.started")) >= count

@@ -13,9 +13,9 @@ from uuid import UUID
 import pytest
 
 from connectors.port import Done
-from runtime.engine.events import ApprovalReminded
-from runtime.engine.instructions import open_wait
-from runtime.engine.transition import Transition
+from runtime.engine.book.instructions import open_wait
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import ApprovalReminded
 from runtime.requests import signaling
 from runtime.requests.voting import VoteRequest
 from runtime.store.commits import apply

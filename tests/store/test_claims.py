@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.engine.transition import Transition
+from runtime.engine.life.transition import Transition
 from runtime.requests.steering import cancel_run
 from runtime.store import claims
 from runtime.store.commits import apply, apply_together

@@ -12,8 +12,8 @@ import pytest
 from msgspec import structs
 
 from core.errors import NotFoundError
-from runtime.engine.commit import QueueRow, wait_of
-from runtime.engine.transition import Transition
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import QueueRow, wait_of
 from runtime.store.commits import apply, apply_together
 from runtime.store.views import load
 

@@ -11,14 +11,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from runtime.engine.commit import Commit, QueueRow
-from runtime.engine.shared_rows import RecordRow
-from runtime.engine.states import RunState
-from runtime.engine.transition import Transition
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import Commit, QueueRow, RecordRow
+from runtime.engine.model.states import RunState
 from runtime.store.commits import Applied, apply, apply_together, can_go_together
 from runtime.store.views import load
-from runtime.work import committing
-from runtime.work.committing import committer
+from runtime.work import committer as committing
+from runtime.work.committer import committer
 
 ONE = """
 workflow: one

@@ -14,7 +14,7 @@ import pytest
 from approvals.model import APPROVAL
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.machine import Machine
-from runtime.engine.states import COMMAND, EFFECT, RUN, WAIT
+from runtime.engine.model.states import COMMAND, EFFECT, RUN, WAIT
 from tests.support.store_database_rules import ROWS
 
 pytestmark = pytest.mark.tampers

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.engine.commit import Claim
+from runtime.engine.model.rows import Claim
 from runtime.store import sweeps
 from runtime.store.inbox import Kept
 from tests.support.rows import ago, change, put, put_run, read, uid

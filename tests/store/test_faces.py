@@ -19,10 +19,10 @@ from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from evidence.events import EventType
-from runtime.engine.events import ApprovalDecided, ApprovalVoted
-from runtime.engine.instructions import open_wait
-from runtime.engine.keeping import pack, unpack
-from runtime.engine.transition import Transition
+from runtime.engine.book.instructions import open_wait
+from runtime.engine.book.snapshot import pack, unpack
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import ApprovalDecided, ApprovalVoted
 from runtime.store import approvals, faces
 from runtime.store.views import load
 from tests.support.store_faces import ONE, asked

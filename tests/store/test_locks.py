@@ -18,13 +18,13 @@ import pytest
 from core.db import Connection
 from core.grouping import Grouping
 from evidence.chain import Actor, EventType
-from runtime.engine.commit import Claim, Commit, FamilyMove
-from runtime.engine.draft import ENGINE
-from runtime.engine.events import RunPaused
-from runtime.engine.graph import NO_GRAPH
-from runtime.engine.transition import Transition
+from runtime.engine.book.draft import ENGINE
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunPaused
+from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.rows import Claim, Commit, FamilyMove
 from runtime.requests.steering import cancel_run
-from runtime.store import audit, claims, families, outbox, retention, sweeps, tenants, views
+from runtime.store import audit, claims, outbox, retention, runs, sweeps, tenants, views
 from runtime.store.commits import apply, apply_together
 from tests.support.runtime_shared_cases import begun
 from tests.support.store_claims import LEASE, ONE
@@ -140,7 +140,7 @@ async def test_whoever_reads_a_run_to_append_to_it_keeps_what_it_counts_with_oth
 async def test_whoever_looks_for_the_outermost_run_keeps_the_run(runtime: Any) -> None:
     """Two steps start the first other runs at once: one begins the counters, and no append goes past it (promise 9)."""
     run_id = await one(runtime)
-    await keeps(runtime, lambda c: families.root_of(c, run_id), f"runs WHERE run_id = '{run_id}'")
+    await keeps(runtime, lambda c: runs.root_of(c, run_id), f"runs WHERE run_id = '{run_id}'")
 
 
 @pytest.mark.req("Q-12")

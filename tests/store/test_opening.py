@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from evidence.chain import Actor
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from runtime.requests import publishing
 from runtime.store import faces
 from tests.support.store_claims import ONE

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.engine.states import CommandState
+from runtime.engine.model.states import CommandState
 from runtime.keep.dispatcher import ATTEMPTS_MAX, Deliver, Dispatcher, Later, saying
 from runtime.store import outbox
 from tests.support.rows import ago, change, put, read, uid

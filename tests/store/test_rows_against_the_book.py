@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from runtime.engine.told import Diverged
-from runtime.requests.looking import Looking
+from runtime.engine.book.recorded import Diverged
+from runtime.requests.views import Looking
 from runtime.store.rows import check_rows
 from runtime.store.views import load
 from tests.support.asking import owning

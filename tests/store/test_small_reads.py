@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.engine import lives
-from runtime.store import bundles, effects, journal, runs
+from runtime.engine.book import shared_effects
+from runtime.store import effects, journal, retention, runs
 from tests.support.rows import ago, change, put, put_run, read, uid
 
 # The rows are of no book.
@@ -83,7 +83,7 @@ async def test_those_who_share_an_effect_are_steps_of_runs_that_go_on(runtime: A
     await put_run(runtime.database, "acme", 1)
     await put_run(runtime.database, "acme", 2, **over())
     await put_run(runtime.database, "beta", 3)
-    key = lives.name_of("k")
+    key = shared_effects.name_of("k")
     rows: list[tuple[int, float, dict[str, Any]]] = [
         (1, 3, {}), (1, 4, {"status": "completed"}), (1, 2, {"status": "canceled"}), (1, 2, {"kind": "signal"}),
         (2, 9, {}), (1, 1, {"correlation_key": "other"}), (3, 9, {}), (1, 3, {}),
@@ -142,15 +142,15 @@ async def test_evidence_that_was_given_up_is_told_until_it_is_there_or_on_its_wa
     for run, lines in ((4, 9), (5, 8), (6, 9)):
         await put(runtime.database, "bundles", "acme", run_id=run, lines=lines, sha256=f"of {run}")
     async with runtime.database.connection() as connection:
-        failures = [await bundles.failures(connection, tenant) for tenant in ("acme", "beta")]
+        failures = [await retention.failures(connection, tenant) for tenant in ("acme", "beta")]
         assert failures == [[(uid(1), "newer"), (uid(5), "x"), (uid(8), "x")], [(uid(7), "theirs")]]
-        states = [await bundles.state(connection, "acme", uid(run)) for run in orders]
+        states = [await retention.state(connection, "acme", uid(run)) for run in orders]
         flags = [None if one is None else (one["bundled"], one["failed"]) for one in states]
         missing, given_up, there = (False, False), (False, True), (True, False)
         assert flags == [given_up, missing, missing, there, given_up, there, None, given_up]
-        newest = [await bundles.newest(connection, "acme", uid(run)) for run in (4, 5, 6)]
+        newest = [await retention.newest(connection, "acme", uid(run)) for run in (4, 5, 6)]
         assert newest == ["of 4", None, "of 6"]
-        assert await bundles.newest(connection, "beta", uid(4)) is None
+        assert await retention.newest(connection, "beta", uid(4)) is None
 
 
 @pytest.mark.req("P-14")

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from core.db import Connection
 from core.ids import new_nonce
 from evidence.chain import Actor
-from runtime.engine.commit import Commit
-from runtime.engine.instructions import Known, Perform
-from runtime.engine.step import begin
-from runtime.engine.transition import Transition
+from runtime.engine.book.instructions import Known, Perform
+from runtime.engine.life.step import begin
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import Commit
 from runtime.requests import policies
 from runtime.store import claims, pauses
 from runtime.store.commits import apply, apply_together

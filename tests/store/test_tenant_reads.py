@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from core.errors import ConsistencyError
-from runtime.store import documents, tenants, tokens, unavailable
+from runtime.store import documents, replication, tenants, tokens
 from runtime.store.documents import Edition, Past
-from runtime.store.unavailable import Unavailable
+from runtime.store.replication import Unavailable
 from tests.support.asking import owning
 from tests.support.rows import ago, put, read
 
@@ -157,14 +157,14 @@ async def test_what_is_unavailable_is_replaced_and_forgotten_in_its_tenant(runti
         return Unavailable(kind, name, place, reason)
 
     async with owning(runtime.database) as connection:
-        await unavailable.replace(connection, "acme", [one("workflow", "gone", "g.yaml")])
-        await unavailable.replace(connection, "beta", [one("workflow", "w", "theirs.yaml")])
+        await replication.replace(connection, "acme", [one("workflow", "gone", "g.yaml")])
+        await replication.replace(connection, "beta", [one("workflow", "w", "theirs.yaml")])
         mine = [one("workflow", "w", "b.yaml"), one("policy", "w", "c.yaml"), one("workflow", "v", "a.yaml")]
         twice = one("workflow", "v", "a.yaml", "still broken")
-        await unavailable.replace(connection, "acme", [*mine, twice])
-        assert await unavailable.listed(connection, "acme") == [mine[1], twice, mine[0]]
-        assert await unavailable.listed(connection, "acme", "workflow") == [twice, mine[0]]
-        assert await unavailable.listed(connection, "acme", "workflow", "w") == [mine[0]]
-        await unavailable.forget(connection, "acme", "workflow", "w")
-        assert await unavailable.listed(connection, "acme") == [mine[1], twice]
-        assert await unavailable.listed(connection, "beta") == [one("workflow", "w", "theirs.yaml")]
+        await replication.replace(connection, "acme", [*mine, twice])
+        assert await replication.listed(connection, "acme") == [mine[1], twice, mine[0]]
+        assert await replication.listed(connection, "acme", "workflow") == [twice, mine[0]]
+        assert await replication.listed(connection, "acme", "workflow", "w") == [mine[0]]
+        await replication.forget(connection, "acme", "workflow", "w")
+        assert await replication.listed(connection, "acme") == [mine[1], twice]
+        assert await replication.listed(connection, "beta") == [one("workflow", "w", "theirs.yaml")]

@@ -11,7 +11,7 @@ import pytest
 from approvals.model import Choice, VoteChannel
 from connectors.port import NotSent, Refused
 from runtime.keep.scheduler import Scheduler
-from runtime.requests.putting_off import PutOff, put_off
+from runtime.requests.postponing import PutOff, put_off
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import claims

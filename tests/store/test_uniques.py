@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from core.grouping import Grouping
-from runtime.engine.commit import Commit
+from runtime.engine.model.rows import Commit
 from tests.support.store_database_rules import ROWS
 
 pytestmark = pytest.mark.tampers

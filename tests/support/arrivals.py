@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from connectors.operation import Operation
-from runtime.engine import doubt
-from runtime.engine.commit import ReceiptRow
-from runtime.engine.transition import Transition
+from runtime.engine.life import doubt
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.rows import ReceiptRow
 
 
 class Arrivals:

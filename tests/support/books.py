@@ -21,10 +21,10 @@ from core.db import ENGINE_ROLE, Connection, Database
 from core.errors import CountersealError
 from evidence.chain import ChainHead, ChainReport, verify_lines
 from runtime.definition.catalog import Definitions
-from runtime.engine.commit import ReceiptRow, StepRow
-from runtime.engine.run import Run as Folded
-from runtime.engine.told import unpack_values
-from runtime.requests.looking import folded
+from runtime.engine.book.recorded import unpack_values
+from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.run import Run as Folded
+from runtime.requests.views import folded
 from runtime.store import books, retention
 from runtime.store.views import load, load_to_end
 from tests.support.asking import Source, asking

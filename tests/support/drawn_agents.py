@@ -11,16 +11,15 @@ from typing import Any, cast
 from connectors.catalog import Source, load_catalog
 from core.canonical import derived_id
 from evidence.receipts import Resolution
-from runtime.engine import events as e
-from runtime.engine.agent_came import came_of
-from runtime.engine.agent_chat import chat_of
-from runtime.engine.agent_memory import wanted
-from runtime.engine.agent_node import AgentNode, AgentTool, Given, Limits, Remember
-from runtime.engine.agent_state import CHAT, agent_of, is_turn, number_of
-from runtime.engine.graph import ChildNode, OperationNode, TaskNode
-from runtime.engine.states import WaitKind
-from runtime.engine.told import Told
-from runtime.engine.tools import of_operation, of_people, of_workflow
+from runtime.engine.book.agent_chat import chat_of
+from runtime.engine.book.agent_result import came_of, wanted
+from runtime.engine.book.recorded import Told
+from runtime.engine.model import events as e
+from runtime.engine.model.agent_node import AgentNode, AgentTool, Given, Limits, Remember
+from runtime.engine.model.agent_state import CHAT, agent_of, is_turn, number_of
+from runtime.engine.model.graph import ChildNode, OperationNode, TaskNode
+from runtime.engine.model.states import WaitKind
+from runtime.engine.model.tools import of_operation, of_people, of_workflow
 
 _OPERATIONS = """
 operations:

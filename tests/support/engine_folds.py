@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from evidence.receipts import ReceiptStatus
-from runtime.engine.commit import ApprovalRow, ReceiptRow, step_id_of
+from runtime.engine.model.rows import ApprovalRow, ReceiptRow, step_id_of
 from tests.support.engine_stage import NOW, RUN_ID
 
 W, V, A, R = (UUID(int=number) for number in range(1, 5))

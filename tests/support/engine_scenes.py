@@ -9,8 +9,14 @@ from typing import Any
 from connectors.port import Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
-from runtime.engine import waits
-from runtime.engine.events import (
+from runtime.engine.book.instructions import OtherRun
+from runtime.engine.book.recorded import Told, read_line
+from runtime.engine.life import waits
+from runtime.engine.life.pausing import Pause
+from runtime.engine.life.preflight import put_off
+from runtime.engine.life.reopening import anew, reopen
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import (
     ActionSucceeded,
     RunExtended,
     RunOpened,
@@ -19,12 +25,6 @@ from runtime.engine.events import (
     StepSetBack,
     WaitPostponed,
 )
-from runtime.engine.instructions import OtherRun
-from runtime.engine.pausing import Pause
-from runtime.engine.preflight import put_off
-from runtime.engine.reopening import anew, reopen
-from runtime.engine.told import Told, read_line
-from runtime.engine.transition import Transition
 from tests.engine.agents import Piloted, piloted
 from tests.engine.governing import (
     ASK,

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from connectors.port import Parked
 from evidence.chain import Actor
-from runtime.engine import waits
-from runtime.engine.instructions import Shared
-from runtime.engine.lives import life_of, performed
+from runtime.engine.book.instructions import Shared
+from runtime.engine.book.shared_effects import life_of, performed
+from runtime.engine.life import waits
 from tests.engine.governing import HEAD, Governed, governed
 
 SHARED_CASE = HEAD + "  - {id: a, do: probe.case.share, with: {name: x}}\n"

@@ -12,24 +12,23 @@ import orjson
 from msgspec.structs import replace
 
 from evidence.chain import Actor, ChainHead, verify_lines
-from runtime.engine.commit import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
-from runtime.engine.draft import BARRIER
-from runtime.engine.events import RunOpened
-from runtime.engine.graph import Graph, OperationNode
-from runtime.engine.keeping import pack, unpack
-from runtime.engine.past import past_of
-from runtime.engine.plan import variables
-from runtime.engine.replaying import unopened
-from runtime.engine.run import RunView, State
-from runtime.engine.states import (
+from runtime.engine.book.draft import BARRIER
+from runtime.engine.book.plan import variables
+from runtime.engine.book.recorded import read_line, unpack_values
+from runtime.engine.book.snapshot import pack, unpack
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunOpened
+from runtime.engine.model.graph import Graph, OperationNode, Window
+from runtime.engine.model.rows import CommandRow, Commit, LedgerRow, QueueRow, StepRow, WaitRow
+from runtime.engine.model.run import RunView, State
+from runtime.engine.model.states import (
     COMMAND,
     STEP,
     StepState,
     WaitKind,
 )
-from runtime.engine.told import read_line, unpack_values
-from runtime.engine.transition import Transition
-from runtime.engine.windows import Window
+from runtime.engine.replay.past import past_of
+from runtime.engine.replay.replay import unopened
 
 OPERATIONS = """
 operations:

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine.run import Run
-from runtime.engine.told import Diverged
-from runtime.requests.looking import Looking, Seen, folded
+from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.run import Run
+from runtime.requests.views import Looking, Seen, folded
 from runtime.store import books
 from runtime.store.rows import Rows, check_rows, columns, hold
 

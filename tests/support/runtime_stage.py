@@ -24,15 +24,14 @@ from evidence.history import History
 from policy.load import Policy
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
-from runtime.engine import doubt
+from runtime.engine.life import doubt
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests.retrying import retry_run
 from runtime.requests.signaling import Signal, Signaling
 from runtime.requests.starting import Started, StartRequest, start_named
-from runtime.requests.steering import Extending
+from runtime.requests.steering import Extending, retry_run
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import documents

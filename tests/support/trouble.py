@@ -17,7 +17,7 @@ import asyncpg
 import orjson
 
 from evidence.chain import ChainHead
-from runtime.engine.told import pack_values, unpack_values
+from runtime.engine.book.recorded import pack_values, unpack_values
 from tests.support.asking import Source, owning
 
 # The lines of each append of a run, each with its values if it has any.

@@ -1,0 +1,284 @@
+"""Messages of an agent, put together from the book, which holds each once, as a value of the step that told it.
+
+``Chat.shown`` are all of them in the order in which the model was shown them, each with the step that told it; results
+also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
+had been shown when it answered in a turn: the origins of a call's values are found in that. A call's key holds its turn
+and number (``agent_state.number_of``), and before the first slash its agent's key (``agent_state.agent_of``). Turns of
+earlier agents that it remembers are ``past``: they come after the first message, each with its results.
+``Chat.digest`` is the running digest, which must be the one that the run's state holds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias, cast
+from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from core.canonical import Json, JsonObject, digest
+from core.origins.conversation import Heard, Listener, digest_of
+from core.origins.matching import Matcher
+from runtime.engine.book.agent_plan import ASKED_BEFORE
+from runtime.engine.book.agent_result import HIDDEN, came_of, pair, told_done, told_of
+from runtime.engine.book.recorded import Told
+from runtime.engine.model import events as e
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.agent_state import Came, agent_of, number_of
+
+REPAIR = "Your answer is not the result that is wanted. {problem} Answer again, with nothing but the JSON."
+CONCLUDE = "You have come to the limit of {limit}. Call no more tools: answer now, with what you know."
+RESULT = "Your last answer is nothing but JSON that fits this JSON Schema:\n{schema}"
+
+
+class Shown(Struct, frozen=True):
+    """One message that a model was shown: its role, and for a result its call.
+
+    ``step`` is the step that told it, "" for the agent's beginning. For a result, ``came`` is what became of the call,
+    ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole output or
+    error as it was recorded. For a turn, ``value`` is the model's output. ``refused`` says that nothing was done.
+    ``past`` says that an earlier agent was shown it, or said it. A past result has its ``operation``; ``secret`` says
+    that its output has secrets.
+    """
+
+    role: str
+    step: str
+    value: Json
+    came: str = ""
+    source: str = ""
+    tool: str = ""
+    id: str = ""
+    problem: str = ""
+    past: bool = False
+    operation: str = ""
+    secret: bool = False
+
+    @property
+    def refused(self) -> bool:
+        """True if it is the result of a call that was not done: it is no source of any value."""
+        return self.role == "tool" and self.came != Came.DONE
+
+
+class Chat(Struct):
+    """The messages of an agent from its first turn on, and their running digest. ``sources`` are its beginning's.
+
+    ``marks`` are the running digests before the answer of each turn, by its key. ``listeners`` is the worker's cache,
+    so that the conversation is not matched anew for each call.
+    ``lost`` says that turns which it remembers are not there any more: their run's values were erased.
+    """
+
+    shown: list[Shown] = field(default_factory=list)
+    digest: str = ""
+    sources: list[JsonObject] = field(default_factory=list)
+    marks: dict[str, str] = field(default_factory=dict)
+    listeners: Listeners = field(default_factory=Listeners)
+    lost: bool = False
+
+    def before(self, turn: str) -> list[Shown]:
+        """The messages that the model had been shown when it answered in this turn, by the key of its step."""
+        answers = [(number, one) for number, one in enumerate(self.shown) if one.role == "assistant" and not one.past]
+        ends = [number for number, one in answers if one.step == turn]
+        return self.shown[: ends[0]] if ends else self.shown
+
+
+class _Turn(Struct):
+    key: str
+    output: Json
+    answered: e.AgentAnswered | None = None
+    came: dict[int, tuple[Came, Json]] = field(default_factory=dict)
+
+
+# By run and key of an agent: what the book of that run tells of it.
+Others: TypeAlias = Mapping[tuple[str, str], Iterable[Told]]
+
+
+def chat_of(told: Iterable[Told], key: str, others: Others | None = None, listeners: Listeners | None = None) -> Chat:
+    """The messages of the agent with this key, from the events of its run in their order.
+
+    ``others`` are the agents whose turns it remembers (``agent_memory.wanted``), ``listeners`` is the worker's cache.
+    """
+    began, turns = _read(told, key)
+    chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in began.messages or ()])
+    chat.digest, chat.sources = beginning_digest(began), began.sources or []
+    if listeners is not None:
+        chat.listeners = listeners
+    if began.remembered:
+        past = [*_past(chat, began.remembered, others or {})]
+        chat.shown[1:1] = past
+    for number in sorted(turns):
+        _add(chat, turns[number])
+    return chat
+
+
+def beginning_digest(began: e.AgentBegan) -> str:
+    """The running digest of an agent that begins: of its messages, and of the references to what it remembers."""
+    return digest([*(began.messages or ()), *([{"past": began.remembered}] if began.remembered else ())])
+
+
+def _read(told: Iterable[Told], key: str) -> tuple[e.AgentBegan, dict[int, _Turn]]:
+    """The last beginning of an agent, and its turns."""
+    began, turns = e.AgentBegan("", []), dict[int, _Turn]()
+    for each in told:
+        step, event = each.step or "", each.event
+        if step == key and isinstance(event, e.AgentBegan):
+            began, turns = event, {}
+        elif step.startswith(f"{key}/"):
+            turn, call = number_of(step)
+            if call and turn in turns and (said := _result(event)) is not None:
+                turns[turn].came[call] = said
+            elif not call and isinstance(event, e.StepSucceeded):
+                turns[turn] = _Turn(step, event.output)
+            elif not call and isinstance(event, e.AgentAnswered):
+                turns[turn].answered = event
+    return began, turns
+
+
+def _past(chat: Chat, refs: Iterable[Json], others: Others) -> Iterator[Shown]:
+    """The messages of remembered turns. The input of their agent comes before its first turn."""
+    read: dict[tuple[str, str], tuple[e.AgentBegan, dict[int, _Turn]]] = {}
+    for run, step in map(pair, refs):
+        at = (run, agent_of(step))
+        if at not in read:
+            read[at] = _read(others.get(at, ()), at[1])
+        began, turns = read[at]
+        turn = turns.get(number_of(step)[0])
+        if turn is None or turn.answered is None or not began.messages:
+            chat.lost = True
+            continue
+        if turn is turns[min(turns)]:
+            yield from (Shown("user", step, one.get("content"), past=True) for one in began.messages[1:])
+        one, matching = Chat(), cast("Mapping[str, Mapping[str, Json]]", began.matching or {})
+        _add(one, turn)
+        for shown in one.shown:
+            tool = matching.get(shown.tool) or {}
+            secret = bool(tool.get("secret", not tool))
+            yield replace(shown, past=True, operation=str(tool.get("operation", "")), secret=secret)
+
+
+def _result(event: e.Event) -> tuple[Came, Json] | None:
+    match event:
+        case e.StepSucceeded(output=output):
+            return Came.DONE, output
+        case e.StepFailed(detail=detail):
+            return came_of(detail or {}), detail
+        case e.StepCanceled():
+            return Came.CANCELED, None
+        case _:
+            return None
+
+
+def _add(chat: Chat, turn: _Turn) -> None:
+    """Add an answer, and all results of its calls if they have them. Each call has one."""
+    chat.marks[turn.key] = chat.digest
+    chat.shown.append(Shown("assistant", turn.key, turn.output))
+    chat.digest = digest([chat.digest, turn.output])
+    answered = turn.answered
+    if answered is None:
+        return
+    if answered.problem:
+        chat.shown.append(Shown("user", turn.key, answered.problem, problem=answered.problem))
+    results, said = [], []
+    for number, call in enumerate(answered.said or (), start=1):
+        refused = call.get("refused")
+        came, value = turn.came.get(number, (Came.REFUSED, ASKED_BEFORE if refused is None else refused))
+        step = f"{turn.key}/{number}"
+        place = (str(call.get("source", "")), str(call.get("tool", "")), str(call["id"]))
+        results.append(Shown("tool", step, value, str(came), *place))
+        said.append(said_of(came, value))
+    if said:
+        chat.shown += results
+        chat.digest = digest([chat.digest, *said])
+
+
+def said_of(came: Came, value: Json) -> str:
+    """The digest of a result, for the running digest."""
+    return digest(value) if came is Came.REFUSED else digest([str(came), value])
+
+
+def messages(node: AgentNode, chat: Chat, limit: str) -> Iterator[JsonObject]:
+    """Give the messages as an OpenAI-compatible server takes them."""
+    for one in chat.shown:
+        match one.role:
+            case "assistant":
+                yield _answer(one.value)
+            case "tool":
+                yield {"role": "tool", "tool_call_id": one.id, "content": _told(node, one)}
+            case _ if one.problem:
+                yield {"role": "user", "content": REPAIR.format(problem=one.problem)}
+            case _:
+                yield {"role": one.role, "content": one.value}
+    if limit:
+        yield {"role": "user", "content": CONCLUDE.format(limit=limit)}
+
+
+def _answer(output: Json) -> JsonObject:
+    said: Mapping[str, Json] = output if isinstance(output, dict) else {}
+    calls = said.get("tool_calls")
+    message: JsonObject = {"role": "assistant", "content": said.get("text") or ""}
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _told(node: AgentNode, one: Shown) -> str:
+    if one.came == Came.DONE:
+        schema = schema_of(node, one)
+        return HIDDEN if schema is None else told_done(schema, one.value)
+    error = one.value if isinstance(one.value, dict) else {"message": one.value}
+    return told_of(Came(one.came), str(error.get("message") or ""), sent="sent" in error)
+
+
+def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:
+    """The schema by which a result is shown. None if it has secrets, and this agent does not know which.
+
+    A past result goes by its operation, because tools of two agents may have the same name.
+    """
+    if not one.past:
+        tool = node.tools.get(one.tool)
+        return {} if tool is None or tool.operation is None else tool.operation.output_schema
+    known = [tool.operation for tool in node.tools.values() if tool.operation is not None]
+    schema = next((each.output_schema for each in known if each.name == one.operation), {})
+    return None if one.secret and "x-secret" not in str(schema) else schema
+
+
+# A worker caches the conversations of so many agents.
+KEPT_MAX = 8
+
+
+class Conversation(Struct, frozen=True):
+    """A conversation up to a turn: the matcher that has taken it in, and its digest."""
+
+    turn: str
+    mark: str
+    listener: Listener
+    shown: str
+
+    @property
+    def matcher(self) -> Matcher:
+        """The matcher. It knows nothing of later messages until the next turn is asked for."""
+        return self.listener.matcher
+
+
+class Listeners(Struct):
+    """The cached conversations of the agents that were used last, by run and agent."""
+
+    _kept: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
+
+    def known(
+        self, run: UUID, agent: str, turn: str, mark: str, heard: Callable[[], Sequence[Heard | None]]
+    ) -> Conversation:
+        """The conversation up to a turn. ``mark`` is the running digest of the messages before its answer.
+
+        ``heard`` gives the conversation; it is called once a turn.
+        """
+        before = self._kept.pop((run, agent), None)
+        if before is None or (before.turn, before.mark) != (turn, mark):
+            conversation = [*heard()]
+            goes_on = before is not None and before.listener.knows_the_beginning_of(conversation)
+            listener = before.listener if before is not None and goes_on else Listener()
+            listener.listen(conversation)
+            before = Conversation(turn, mark, listener, digest_of(conversation))
+        self._kept[run, agent] = before
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return before

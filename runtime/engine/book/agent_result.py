@@ -1,0 +1,101 @@
+"""The result of a call as the model is told it: one message, whatever became of the call. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from connectors.disclosure import resolved
+from core.canonical import Json, JsonObject, canonical_bytes
+from runtime.engine.book.recorded import Told
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.agent_state import Came, agent_of
+from runtime.engine.model.errors import FAILED_BEFORE, REJECTED, TOO_MANY, ErrorClass
+from runtime.engine.model.events import AgentBegan
+from runtime.engine.model.states import WaitState
+
+# Longer results are cut, and say so.
+RESULT_CHARS_MAX = 20_000
+HIDDEN = "[secret]"
+_WORDS = {
+    Came.DENIED: "Policy denied this call. Nothing was done.",
+    Came.REJECTED: "People rejected this call. Nothing was done.",
+    Came.EXPIRED: "Nobody answered in time. Nothing was done.",
+    Came.FAILED: "The call failed.",
+    Came.REFUSED: "The call was refused. Nothing was done.",
+    Came.CANCELED: "The call was canceled.",
+}
+_MAY_BE_DONE = "It was sent, and may have been done. Look before you call it again."
+_CODES = {
+    "policy_denied": Came.DENIED,
+    REJECTED: Came.REJECTED,
+    "requester_inactive": Came.DENIED,
+    FAILED_BEFORE: Came.REFUSED,
+    TOO_MANY: Came.REFUSED,
+    str(Came.EXPIRED): Came.EXPIRED,
+    str(WaitState.TIMED_OUT): Came.EXPIRED,
+}
+
+
+def came_of(error: JsonObject) -> Came:
+    """The result of a call that failed with this error."""
+    if error.get("class") == ErrorClass.CANCELED:
+        return Came.CANCELED
+    return _CODES.get(str(error.get("code")), Came.FAILED)
+
+
+def told_of(came: Came, reason: str, *, sent: bool = False) -> str:
+    """The message of a call without a result. ``sent`` says that it may have been done all the same."""
+    told: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
+    return _cut(canonical_bytes(told).decode())
+
+
+def told_done(schema: JsonObject, output: Json) -> str:
+    """The message of a call that was done: its output, without secrets."""
+    return _cut(canonical_bytes(masked(schema, schema, output)).decode())
+
+
+def masked(root: JsonObject, schema: Json, value: Json) -> Json:
+    """The value without what its schema marks as secret."""
+    here = resolved(root, schema)
+    if here.get("x-secret") is True:
+        return HIDDEN
+    if isinstance(value, list):
+        return [masked(root, here.get("items"), item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    named, other = here.get("properties"), here.get("additionalProperties")
+    known = named if isinstance(named, dict) else {}
+    return {name: masked(root, known.get(name, other), item) for name, item in value.items()}
+
+
+def _cut(text: str) -> str:
+    if len(text) <= RESULT_CHARS_MAX:
+        return text
+    return f"{text[:RESULT_CHARS_MAX]}\n[cut: the result has {len(text)} characters, and these are the first]"
+
+
+def recalled(node: AgentNode, seen: Mapping[str, object]) -> list[Json]:
+    """References to the turns that an agent is shown first: the newest that its channel has."""
+    if node.remember is None:
+        return []
+    held = cast("list[Json]", seen[f"state.{node.remember.channel}"])
+    return held[-node.remember.turns :]
+
+
+def wanted(told: Iterable[Told], key: str) -> list[tuple[str, str]]:
+    """The agents whose turns the agent with this key was shown first: each by its run and its key."""
+    refs: list[Json] = []
+    for each in told:
+        if each.step == key and isinstance(each.event, AgentBegan):
+            refs = each.event.remembered or []
+    return [*dict.fromkeys((one, agent_of(step)) for one, step in map(pair, refs))]
+
+
+def pair(ref: Json) -> tuple[str, str]:
+    """The run and the step of a reference; two empty texts if it is none."""
+    match ref:
+        case [str(run), str(step)]:
+            return run, step
+        case _:
+            return "", ""

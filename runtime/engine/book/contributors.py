@@ -1,0 +1,344 @@
+"""The people who shaped an action, followed along the flow of its data (promise 12). Pure.
+
+A *mark* says which part somebody had: their role, the step at which they had it, and their principal, in one text.
+``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
+run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), of whoever added the step of
+another run that has started this one (``added``), and of those who gave reasons with their votes (``votes.<key>``),
+except for votes on calls of agents. An expression passes on the marks of all that it reads, also through conditions and
+loops; the references of all expressions are known when the workflow compiles. Whatever cannot be followed counts as
+used: all of a step's result, and everybody who ever wrote a channel. The run's requester has a part in everything and
+needs no mark, so a run that nobody else shapes has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from approvals.content import PARTS, ShapedBy
+from approvals.model import ApprovalKind
+from approvals.tally import resolved
+from core.action import Action
+from core.canonical import Json
+from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown, principal
+from core.terms import Terms, Tier
+from runtime.engine.model.agent_state import OPERATION
+from runtime.engine.model.events import ApprovalRequested
+from runtime.engine.model.graph import GateNode, Graph
+from runtime.engine.model.rows import ApprovalRow, ReceiptRow, StepRow, WaitRow
+from runtime.engine.model.run import Run, State
+from runtime.engine.model.states import StepState, WaitKind
+
+RUN, REFERENCE, VOTES, ADDED = "run", "run.reference", "votes.", "added"
+
+# The role of a person who ends a wait of this kind. Timers and votes shape nothing.
+_ENDS = {
+    WaitKind.TASK: Role.FORM_FILLER,
+    WaitKind.SIGNAL: Role.SIGNAL_SENDER,
+    WaitKind.EXTERNAL: Role.SIGNAL_SENDER,
+}
+# Parts of Counterseal that bring what others said; they have no will of their own.
+_OURS = ("engine", "run", "connector")
+# An actor of any other kind is looked up in the directory by its name alone.
+_KINDS = frozenset(map(str, Kind))
+
+
+def mark(role: Role, who: str, place: str = "") -> str:
+    """The mark of a part. ``who`` is a principal, ``place`` the id of the step at which they had it, "" for none."""
+    return f"{role} {place} {who}"
+
+
+def parted(marked: str) -> tuple[Role, str, str]:
+    """The role, the place and the principal of a mark."""
+    role, place, who = marked.split(" ", 2)
+    return Role(role), place, who
+
+
+def opened(state: State, marks: Iterable[str], adder: str | None = None) -> None:
+    """Add the marks of those who shaped the run's input, besides its requester.
+
+    ``adder`` is the mark of whoever added the step that has started this run, or a run above it.
+    """
+    _add(state, RUN, marks)
+    if adder is not None:
+        _add(state, ADDED, [adder])
+
+
+def added(state: State, steps: Iterable[Json], kind: str, name: str) -> str:
+    """Mark steps that were added to the graph with the actor of this kind and name who added them. Returns them."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    for step in steps:
+        _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
+    return principal
+
+
+def reopened(state: State, kind: str, name: str) -> str:
+    """Mark the run with the actor who has retried it: everything that comes after is theirs, too. Returns them."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, RUN, [mark(Role.RETRIER, principal)])
+    return principal
+
+
+def within(state: State, key: str, marks: Iterable[str]) -> None:
+    """Mark a step with those who shaped the result of the run that it has started, or what it has read."""
+    _add(state, f"steps.{key}", marks)
+
+
+def adder_of(state: State, key: str) -> str | None:
+    """The mark of whoever added the step with this key, or what it follows from; None if all of that was published.
+
+    A turn or a call of an agent follows from the agent, and every step of a run from the step that has started it.
+    """
+    marks = state.shaped.get(f"{ADDED}.{_node(key).partition('/')[0]}") or state.shaped.get(ADDED)
+    return marks[0] if marks else None
+
+
+def kept_by(run: Run, marks: Iterable[str]) -> tuple[str, ...]:
+    """The marks to keep with what leaves this run: those who shaped it there, and the run's requester."""
+    return tuple(sorted({mark(Role.SOURCE_REQUESTER, requester_of(run)), *marks}))
+
+
+def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
+    """The marks that a step gets with what another run or step has left; None if only this run's requester is marked.
+
+    Their place is the step through which it came.
+    """
+    own = (Role.SOURCE_REQUESTER, requester_of(run))
+    parts = [(role, who) for role, _, who in map(parted, marks) if (role, who) != own]
+    return sorted({mark(role, who, _node(key)) for role, who in parts}) or None
+
+
+def written_by(key: str, writers: Iterable[str]) -> list[str]:
+    """The marks of the people who last wrote outside what a step has read."""
+    return sorted({mark(Role.OUTSIDE_WRITER, one, _node(key)) for one in writers})
+
+
+def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> tuple[str, ...]:
+    """The marks of everybody who shaped a shared effect, for another step that reuses it. ``wait`` told its end.
+
+    Of an effect whose book tells no marks, everybody counts who has shaped anything in its run.
+    """
+    marks = {*receipt.written, *(() if wait is None else ended_by(wait))}
+    if receipt.shaped is not None:
+        return tuple(sorted({*marks, *receipt.shaped}))
+    if run is None:
+        return tuple(sorted({*marks, mark(Role.SOURCE_REQUESTER, UNKNOWN)}))
+    return kept_by(run, {*marks, *everybody(run.state)})
+
+
+def requester_of(run: Run) -> str:
+    """The run's requester as a principal: the person who was found when the run started, or else the text as sent."""
+    if run.requester is None or run.requested_by in (run.requester, principal(Kind.PERSON, run.requester)):
+        return run.requested_by
+    return principal(Kind.PERSON, run.requester)
+
+
+def added_by(state: State, key: str) -> str:
+    """The principal that added the step with this key, or what it follows from; "" if all of that was published."""
+    adder = adder_of(state, key)
+    return "" if adder is None else parted(adder)[2]
+
+
+def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> None:
+    """Mark the results and writes of a super-step's finished steps with those who shaped them."""
+    said = _said(run) if run.waits else {}
+    over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
+    for vote in run.votes:  # the reason of a vote is a part of a gate's result, and of a failure
+        key = run.approvals[vote.approval_id].step_key if vote.reason else ""
+        if "/" in key:
+            continue  # an agent asked this: whoever decided on one call may decide on its next call
+        row = next((row for row in over if row.key == key), None)
+        if row is not None and (isinstance(graph.leaf(key), GateNode) or row.status is StepState.FAILED_TERMINAL):
+            _add(state, f"{VOTES}{key}", [mark(Role.FORM_FILLER, f"person:{vote.person_id}", _node(key))])
+    if not said and not state.shaped:
+        return
+    whole = {*state.shaped.get(RUN, ())}
+    # All marks are found before any is added: no step has seen what the others of its super-step write.
+    made = [(row, _came(state, said, row.key) | _used(state, graph, row) - whole) for row in over]
+    for row, marks in made:
+        _add(state, f"steps.{row.key}", marks)
+        for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
+            _add(state, REFERENCE if name.startswith("$") else f"state.{name}", marks)
+
+
+def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
+    """The marks that came to a step from outside its run's flow: by its wait, or with what it has read."""
+    return {*said.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
+
+
+def forget(state: State, prefix: str) -> None:
+    """Drop the marks of an iteration's steps: nothing reads their results any more."""
+    for name in [name for name in state.shaped if name.startswith((f"steps.{prefix}", f"{VOTES}{prefix}"))]:
+        del state.shaped[name]
+
+
+def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
+    """The marks of everything that the step with this key uses, and of whatever decided that it is taken."""
+    shaped = state.shaped
+    if not shaped:
+        return frozenset()
+    # As expressions see steps: of the outermost scope, and of each iteration around.
+    parts = key.split(".")[:-1]
+    scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
+    node = _node(key)
+    if "/" in node:
+        return everybody(state)
+    if node not in graph.flow:
+        return everybody(state)
+    found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
+    todo, seen = [*graph.flow[node][0]], set[str]()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        head, _, node = name.partition(".")
+        if head == "votes":
+            found.update(*(shaped.get(f"{VOTES}{scope}{node}", ()) for scope in scopes))
+        if head != "steps":
+            found.update(shaped.get(name, ()))
+            continue
+        found.update(shaped.get(f"added.{node}", ()))
+        for scope in scopes:
+            found.update(shaped.get(f"steps.{scope}{node}", ()))
+        todo += graph.flow[node][1]  # its status and its count tell if, or how often, it was taken
+    return frozenset(found)
+
+
+def _used(state: State, graph: Graph, row: StepRow) -> frozenset[str]:
+    # Nobody can follow what a model makes of all that it has read.
+    return everybody(state) if row.operation == OPERATION else marks_of(state, graph, row.key)
+
+
+def everybody(state: State) -> frozenset[str]:
+    """The marks of all who have shaped anything in the run so far: steps after a gate may use any of it.
+
+    Reasons given at other gates do not count, so that the same people may decide at several gates.
+    """
+    return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(VOTES) for marked in marks)
+
+
+def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
+    """Everybody with a part, by role and principal, the run's requester first. None of them is resolved yet."""
+    others = sorted({(role, who) for role, _, who in map(parted, marks)})
+    return (
+        Contributor(Role.REQUESTER, requester_of(run), None),
+        *(Contributor(role, who, None) for role, who in others),
+    )
+
+
+def named(marks: Iterable[str]) -> tuple[str, ...]:
+    """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
+
+    A person who has retried the run is left out. They may not decide either, but they have changed nothing, so that
+    approvals of the action last.
+    """
+    shaped = [part for part in map(parted, marks) if part[0] is not Role.RETRIER]
+    return tuple(sorted({f"{role}:{who}" for role, _, who in shaped}))
+
+
+def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:
+    """The action with the system that it is sent to, and those who shaped it besides the requester."""
+    marks = marks_of(state, graph, key)
+    return replace(action, system=system, shaped=named(marks)) if marks or system else action
+
+
+def facts_of(run: Run, directory: Directory, shaped: Iterable[str]) -> tuple[str, ...]:
+    """Everybody who shaped an action as rules know them: ``<role>:<id of the person>``, the requester first.
+
+    ``shaped`` are those besides the requester, by principal (``named``). Whoever the directory does not know is
+    ``<role>:unresolved:<principal>``, which equals no person.
+    """
+    others = (each.partition(":")[::2] for each in shaped)
+    told = [f"{role}:{directory.named(name)}" for role, name in others]
+    return (f"{Role.REQUESTER}:{requester_in(run, directory)}", *dict.fromkeys(told))
+
+
+def requester_in(run: Run, directory: Directory) -> str:
+    """The id of the run's requester: as found when it started, or by this directory; ``unresolved:<text>`` else."""
+    return run.requester or directory.named(run.requested_by)
+
+
+def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
+    """The reason why nobody is asked about what these people shaped, with the remedy; None if they are all known."""
+    who = " and ".join(f"{one.principal!r} {PARTS[one.role]}" for one in people if one.person is None)
+    return who and (
+        f"{who}, and the directory knows nobody of that name. At tier {tier} nobody is asked then, because they could "
+        "not be kept from deciding on what they shaped. Add them to the directory, or put `unresolved: ask` there."
+    )
+
+
+def people_of(run: Run, marks: Iterable[str], directory: Directory) -> tuple[Contributor, ...]:
+    """Everybody with a part, as this directory knows them."""
+    return resolved(contributors_of(run, marks), directory)
+
+
+def told_of(asked: ApprovalRow | ApprovalRequested) -> tuple[Contributor, ...]:
+    """Everybody who shaped what was asked, as they were known then."""
+    told = tuple(Contributor.from_json(one) for one in asked.contributors or ())
+    return told or (Contributor(Role.REQUESTER, asked.requester, asked.requester),)
+
+
+def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
+    """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since.
+
+    Whoever has gone on with the run since then has asked for it again, so their own vote carries nothing any more.
+    """
+    told = [*told_of(asked)]
+    if asked.kind == ApprovalKind.GATE:
+        told += contributors_of(run, everybody(run.state))
+    elif run.retried_by:
+        retriers = [one for one in run.state.shaped.get(RUN, ()) if parted(one)[0] is Role.RETRIER]
+        told += [one for one in contributors_of(run, retriers)[1:] if one not in told]
+    return tuple(told)
+
+
+def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:
+    """Those who shaped something, for its card; none if that is the requester alone, who is known and may not vote."""
+    found = []
+    for role, place, name in [(Role.REQUESTER, "", requester_of(run)), *sorted(map(parted, marks), key=_by_part)]:
+        did = f"{PARTS[role]} ({place})" if place else PARTS[role]
+        for one in resolved([Contributor(role, name, None)], directory):
+            entry = directory.entries.get(one.person or "")
+            note = "may decide all the same" if role in terms.allow else ""
+            note = "nobody whom the directory knows" if one.person is None else note
+            shown = "Somebody unknown" if is_unknown(name) else name
+            found.append(ShapedBy(entry.name if entry else shown, did, note))
+    return tuple(found) if len(found) > 1 or found[0].note else ()
+
+
+def _by_part(part: tuple[Role, str, str]) -> tuple[int, str, str]:
+    role, place, who = part
+    return [*Role].index(role), place, who
+
+
+def _said(run: Run) -> Mapping[str, set[str]]:
+    """By step, the marks of those who ended its wait with a value."""
+    found: dict[str, set[str]] = {}
+    for wait in run.waits.values():
+        found.setdefault(wait.step_key, set()).update(ended_by(wait))
+    return {key: marks for key, marks in found.items() if marks}
+
+
+def ended_by(wait: WaitRow) -> set[str]:
+    """The marks of those who ended a wait with a value, and of whoever shaped it in another run or outside."""
+    if wait.result is None:
+        return set()
+    role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
+    within = wait.result.get("shaped")  # those who shaped the result of a child run, or worked in a process outside
+    marks = {*map(str, within)} if isinstance(within, list) else set[str]()
+    kind, _, name = by.partition(":")
+    if role is not None and name and kind not in _OURS:
+        marks.add(mark(role, by if kind in _KINDS else name, _node(wait.step_key)))
+    return marks
+
+
+def _add(state: State, name: str, marks: Iterable[str]) -> None:
+    known = state.shaped.get(name, [])
+    if fresh := {*marks} - {*known}:
+        state.shaped[name] = sorted({*known, *fresh})
+
+
+def _node(key: str) -> str:
+    return key.rpartition(".")[2]

@@ -1,0 +1,337 @@
+"""The draft of an append: it tells events and folds them at once; it decides nothing (promise 6).
+
+``commit`` derives the rows of the append from the folded run. Only commands (what is to be done outside) and expired
+leases are noted apart from that. Ids and dedupe keys are derived, so that the same record gives the same appends
+(promise 5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TypeAlias
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from approvals.content import CardState
+from connectors.port import Refused
+from core.canonical import JsonObject, derived_id, digest
+from core.errors import InputError
+from evidence.chain import Actor, EventType, seal
+from runtime.engine.book import ends, refusals, shared_effects
+from runtime.engine.book.barrier import Crossing
+from runtime.engine.book.fold import fold
+from runtime.engine.book.plan import CHECKPOINT, Variables, variables
+from runtime.engine.book.recorded import CLOCK_BEHIND, KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
+from runtime.engine.book.snapshot import EVERY, pack
+from runtime.engine.model import events as e
+from runtime.engine.model.agent_state import GIVEN
+from runtime.engine.model.graph import Graph, Leaf
+from runtime.engine.model.rows import CommandRow, Commit, FamilyMove, QueueRow, ReceiptRow, StepRow
+from runtime.engine.model.run import Run, RunView
+from runtime.engine.model.states import RUN, CommandState, RunState, StepState
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.origins.tracing import Trace
+
+# The key of the queue row of a due barrier: the last step has left, and the worker that was to cross it may be dead.
+BARRIER = ""
+
+
+def queued(steps: Mapping[str, StepRow], status: RunState, superstep: int, first: str | None) -> dict[str, StepRow]:
+    """The steps that have a row in the queue: those that run, or are ready in the current super-step.
+
+    Parked steps, and steps that join the next super-step, have none. Before a run has begun, only its ``first`` step
+    has one, so that caps on starts count runs and not steps.
+    """
+    begun = status is not RunState.QUEUED
+    return {
+        key: step
+        for key, step in steps.items()
+        if step.status is StepState.RUNNING
+        or (step.status is StepState.READY and step.superstep == superstep and (begun or key == first))
+    }
+
+
+def _derive(rows: Commit, before: Run, run: Run) -> None:
+    """Fill the commit with the rows that differ from what was stored."""
+    rows.status, rows.superstep, rows.width = run.status, run.superstep, run.width
+    rows.executing, rows.writes = run.executing - before.executing, run.writes - before.writes
+    if rows.counted:
+        rows.writes_max = run.writes  # the count only grows, so a write in between would exceed it
+    rows.canceling, rows.error, rows.result = run.canceling, run.error, run.result
+    rows.finished = run.finished and before.status not in RUN.terminal  # an append after the end ends nothing again
+    rows.new_waits = [wait for wait in run.waits.values() if wait.wait_id not in before.waits]
+    rows.waits = [wait for wait in run.waits.values() if before.waits.get(wait.wait_id, wait) != wait]
+    waits = [wait for wait in run.waits.values() if shared_effects.KEY in (wait.context or {})]
+    shared = [row for row in run.receipts.values() if row.shared]
+    if waits or shared:
+        rows.effects, rows.shares = shared_effects.moved(before, run), shared_effects.taken_over(before, run)
+        rows.joins = shared_effects.joined(before, run)
+        rows.ended = [*shared_effects.ended(before, run, rows.effects, rows.shares)]
+    rows.new_approvals = [
+        replace(row, status=str(run.answers[row.approval_id].status))
+        for row in run.approvals.values()
+        if row.approval_id not in before.answers
+    ]
+    rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
+    rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
+    rows.refusals = refusals.given(before, run) if rows.votes else []
+    rows.extended = len(run.mutations)
+    # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next.
+    was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
+    now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
+    new = [step for key, step in now.items() if key not in was]
+    rows.handed = [(rows.taken[step.key], step) for step in new if step.status is StepState.RUNNING]
+    going_on, starts = {key for key, _ in rows.handed}, run.status is RunState.QUEUED
+    over = [key for key in was if key not in now and key not in going_on]
+    if before.width > 0 and before.executing == 0 and (run.superstep > before.superstep or run.finished):
+        over.append(BARRIER)
+    waiting = [step for step in new if step.status is not StepState.RUNNING]
+    rows.queued = [QueueRow(row.key, row.step_id, row.lease_epoch, starts) for row in waiting]
+    rows.requeued = [key for key in rows.requeued if key in now]
+    rows.unqueued = [] if rows.cancels_rest else over
+
+
+def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
+    """The move of the counters of the run's family; None if it adds nothing and rests on none of them.
+
+    The family's row is locked by the append, so only appends that count, or read counters, wait for each other.
+    """
+    family, before = view.family, view.run
+    if family is None:
+        return None
+    same = {
+        call: sorted({*family.same.get(call, ()), *(f"{view.run_id}:{key}" for key in keys)})
+        for call, keys in run.same.items()
+        if keys != before.same.get(call)
+    }
+    refused, asked = run.refused - before.refused, run.asked - before.asked
+    moves, rests = bool(rows.writes or refused or asked or same), rows.counted or rows.recounted or bool(same)
+    if not moves and not rests:
+        return None
+    return FamilyMove(
+        refused, asked, same, moves, rows.family_max if rows.writes else None, family.number if rests else None
+    )
+
+
+# The facts that all steps of a super-step share: an append that changes one of them commutes with none of theirs.
+_place = attrgetter("status", "superstep", "canceling", "extensions", "reference", "finished")
+
+ENGINE = Actor("engine", "counterseal")
+
+# The events whose lines bind the receipt. The intent need not: its outcome or doubt is told before the run closes.
+_BINDING = (e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate)
+
+
+# An outcome is known before its append is built, so the upper bound of the database's time is never before it.
+_OUTCOMES = frozenset({
+    EventType.ACTION_SUCCEEDED, EventType.ACTION_FAILED, EventType.ACTION_IN_DOUBT, EventType.ACTION_HELD,
+    EventType.ACTION_DOUBT_RESOLVED, EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED,
+})  # fmt: skip
+
+
+# Takes the names of a connector and its operation, and the input. Returns the reason why it cannot be called, or None.
+Ready: TypeAlias = Callable[[str, str, JsonObject], Refused | None]
+
+
+def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | None:
+    """Refuse nothing: no connector is known here."""
+    return None
+
+
+def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -> Variables:
+    """Everything that an expression of the step with this key sees in a run. The key "" is for the run's result."""
+    found = variables(graph, run.state, constants, key)
+    found[CHECKPOINT] = run.superstep
+    if key in run.spoken:
+        found[GIVEN] = run.spoken[key].input
+    return found
+
+
+class Draft:
+    """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
+
+    ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
+    ``traces`` are the origins of what steps would do, worked out on demand; ``workflow`` declares their operations.
+    ``ready`` says why the settings of this process rule a call out (``connectors.port.Connectors.ready``).
+    """
+
+    def __init__(
+        self,
+        view: RunView,
+        graph: Graph,
+        *,
+        lease: timedelta = timedelta(seconds=30),
+        systems: Mapping[str, str] = MappingProxyType({}),
+        ready: Ready = _unknown,
+    ) -> None:
+        self.view = view
+        self.graph = graph
+        self.systems = systems
+        self.ready = ready
+        self.run = view.run.copy()
+        self.rows = Commit(
+            run_id=view.run_id,
+            tenant_id=view.tenant_id,
+            workspace_id=view.workspace_id,
+            expected_version=view.version,
+            gate=view.gate,
+            status=view.run.status,
+            superstep=view.run.superstep,
+            width=view.run.width,
+            lease=lease,
+        )
+        self.traces: dict[str, Trace] = {}
+        self.workflow: Workflow | None = None
+        self._told: list[Told] = []
+        self._head = view.head
+
+    @property
+    def steps(self) -> dict[str, StepRow]:
+        """The steps held in memory, with all told events applied."""
+        return {**self.run.past, **self.run.steps}
+
+    def variables(self, key: str) -> Variables:
+        """Everything that an expression of the step with this key sees now. The key "" is for the run's result."""
+        return seen_by(self.run, self.graph, self.view.constants, key)
+
+    def leaf(self, key: str) -> Leaf:
+        """The leaf of a step key, which may be that of an agent's turn or call."""
+        spoken = self.run.spoken.get(key)
+        return self.graph.leaf(key, None if spoken is None else spoken.tool or None)
+
+    # -- the book ----------------------------------------------------------------------------------------------------
+
+    def tell(
+        self, event: e.Event, *, step: str | None = None, actor: Actor = ENGINE, crossing: Crossing | None = None
+    ) -> None:
+        """Tell an event: it changes the run now, and the append records it.
+
+        Its time is a bound of the database's time: the upper bound for an outcome, the lower bound for all else. Times
+        of one step never run backwards, even if the database's clock does. If that has gone back behind the book, the
+        line keeps the book's latest time, and says by how much.
+        """
+        view = self.view
+        at = view.now + view.error if event.TYPE in _OUTCOMES and not view.behind else view.at
+        if step is not None and at < self.run.times.get(step, at):
+            at = self.run.times[step]
+        told = Told(event, actor, at, step)
+        fold(self.run, told, self.graph, crossing)
+        self._told.append(told)
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    def message(self, kind: str, approval_id: UUID, name: str) -> None:
+        """Order a message about an approval, such as its card. Its content is read when it is sent."""
+        self._command(f"{kind}:{approval_id}:{name}", kind, {"approval": str(approval_id)}, f"approval:{approval_id}")
+
+    def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
+        """Order something else that is to be done after the commit, such as the evidence."""
+        self._command(f"{kind}:{name}", kind, payload, f"{kind}:{one_at_a_time}" if one_at_a_time else None)
+
+    def _command(self, command: str, kind: str, payload: JsonObject, ordering_key: str | None) -> None:
+        """Order a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice (O-2)."""
+        key = digest([self.view.workflow, str(self.view.run_id), "", self.run.superstep, command])
+        command_id = derived_id(self.view.run_id, key)
+        self.rows.commands.append(CommandRow(command_id, kind, CommandState.PENDING, payload, ordering_key))
+
+    # -- the result --------------------------------------------------------------------------------------------------
+
+    def commit(self) -> Commit:
+        """Everything that this append writes, with its lines."""
+        rows, run_key = self.rows, self.view.run.run_key
+        _derive(rows, self.view.run, self.run)
+        rows.family = _move_of(rows, self.view, self.run)
+        for key, name in rows.ended:
+            self.order("shared", name, {"key": key})
+        was = self.view.run.answers
+        if any(move.consumed and not getattr(was.get(move.approval_id), "consumed", False) for move in rows.approvals):
+            rows.people = self.view.directory.digest
+        self._tell_ends()
+        rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
+        rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
+        lines = [line_of(told, run_key) for told in self._told]
+        contents, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
+        for told, content in zip(self._told, contents, strict=True):
+            # A line about an action names the digest of its receipt as this append leaves it. A receipt without a
+            # canonical form is recorded all the same; the same error refuses its bundle later.
+            if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
+                with suppress(InputError):
+                    content["data"][RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
+        if self.view.behind:
+            for content in contents:
+                content["data"][CLOCK_BEHIND] = math.ceil(self.view.behind.total_seconds())
+        behind = self.view.version + 1 - self.view.kept_at
+        # So that no reader has to fold a long book, this append stores the run beside it.
+        if rows.moves_gate and not self.run.finished and behind >= EVERY and run_key and lines:
+            rows.state = pack(self.run.copy().rest(), self.view.head)
+        for name, stored in ((STORED, rows.values), (KEPT, rows.state)):
+            if stored is not None:
+                contents[-1]["data"][name] = digest_of(stored, run_key)
+        rows.lines, self._head = seal(self.view.head, contents)
+        rows.latest = max((told.at for told in self._told), default=None)
+        rows.clock_behind = self.view.behind
+        return rows
+
+    def _tell_ends(self) -> None:
+        """Store what has become of approved actions, and order their cards, if this append has changed that.
+
+        Row and card are of the append that ends the action: a crash leaves all of them or nothing.
+        """
+        if not self.run.answers:
+            return
+        steps = {told.step for told in self._told if told.step is not None}
+        moves = {move.approval_id: move for move in self.rows.approvals}
+        drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}
+        for approval, end in ends.changed(self.view.run, self.run, steps).items():
+            told = replace(
+                moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None
+            )
+            moves[approval] = told
+            # What is being carried out is shown with its outcome: most are over at once.
+            if str(approval) not in drawn and not (end.state is CardState.EXECUTING and told.consumed):
+                self.message("card", approval, f"{end.state}:{end.code}:{self.view.version}")
+        self.rows.approvals = [*moves.values()]
+
+    def after(self) -> RunView:
+        """The view after the append, if that was guarded by the version. Call it once the append has been made."""
+        version, family, move = self.rows.expected_version + 1, self.view.family, self.rows.family
+        if family is not None and move is not None and move.moves:
+            family = replace(
+                family,
+                writes=family.writes + self.rows.writes,
+                refused=family.refused + move.refused,
+                asked=family.asked + move.asked,
+                number=family.number + 1,
+                same={**family.same, **move.same},
+            )
+        return replace(
+            self.view,
+            family=family,
+            version=version,
+            gate=self.view.gate + self.rows.moves_gate,
+            head=self._head,
+            run=self.run.rest(),
+            last_at=max((at for at in (self.view.last_at, self.rows.latest) if at is not None), default=None),
+            kept_at=version if self.rows.state is not None else self.view.kept_at,
+            refusals={},
+            open_by={},
+        )
+
+
+Ending: TypeAlias = e.ActionSucceeded | e.ActionFailed | e.ActionInDoubt | e.ActionHeld | e.ActionDoubtResolved
+
+
+def tell_of(transition: Draft, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
+    """Tell what became of an action, and have its approval's card say so. Returns the receipt as it is then."""
+    transition.tell(event, step=receipt.step_key)
+    left = transition.run.receipts[receipt.receipt_id]
+    approval = left.action.get("approval")
+    if isinstance(approval, str):
+        transition.message("card", UUID(approval), f"{left.status}:{left.attempt}")
+    return left

@@ -1,0 +1,198 @@
+"""The ends of approved actions: what has become of what people approved, followed from the fold alone. Pure.
+
+Whatever ends a step that holds an approval (its outcome, a denial, a read that is refused, a cancel, its agent's end,
+another step that had done it) has a state here. ``Draft.commit`` compares the ends before and after each append: if one
+differs, the append stores it beside the approval and orders its card. So no end can be without its card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from approvals.content import CardState
+from approvals.model import ApprovalKind, ApprovalStatus
+from connectors.disclosure import secret_names
+from connectors.operation import Operation
+from connectors.port import Call, Done
+from core.canonical import JsonObject
+from evidence.receipts import ALTERED, ReceiptStatus
+from runtime.engine.model.errors import DENIED, StepError
+from runtime.engine.model.rows import ApprovalMove, ApprovalRow, ReceiptRow, StepRow
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import STEP, RunState, StepState, WaitKind, WaitState
+
+# The codes of ends that no error names.
+CANCELED, SHARED, BEGUN, REPLACED = "canceled", "shared", "begun_outside", "asked_anew"
+
+_SAID: Mapping[str, str] = {
+    "stale": "Too much time had passed since it was approved.",
+    "votes_lost": "Those who approved it may not decide on it any more.",
+    "requester_inactive": "The account that asked for it is not active any more.",
+    "nobody_may_decide": "Nobody could decide it any more.",
+}
+
+
+class End(Struct, frozen=True):
+    """The end so far: the ``state`` that the card shows, a ``code`` that holds no value, and words, which may."""
+
+    state: CardState
+    code: str = ""
+    detail: str = ""
+
+
+_DECIDED = {
+    ApprovalStatus.REQUESTED: CardState.PENDING,
+    ApprovalStatus.REJECTED: CardState.REJECTED,
+    ApprovalStatus.EXPIRED: CardState.EXPIRED,
+    ApprovalStatus.CANCELED: CardState.CANCELED,
+}
+_PERFORMED = {
+    ReceiptStatus.INTENDED: CardState.EXECUTING,
+    ReceiptStatus.SUCCEEDED: CardState.APPLIED,
+    ReceiptStatus.FAILED: CardState.FAILED,
+    ReceiptStatus.IN_DOUBT: CardState.IN_DOUBT,
+}
+
+
+# Of all other questions the status says it all.
+_WATCHED = (ApprovalStatus.APPROVED, ApprovalStatus.SUPERSEDED)
+
+
+def end_of(run: Run, approval: UUID) -> End | None:
+    """The end of a question so far. None if the run holds it no more: then its row says it."""
+    asked, answer = run.approvals.get(approval), run.answers.get(approval)
+    if asked is None or answer is None:
+        return None
+    step = run.steps.get(asked.step_key) or run.past.get(asked.step_key)
+    status = ApprovalStatus(answer.status)
+    if status is ApprovalStatus.SUPERSEDED:
+        return _void(run, asked, answer, step)
+    if status is not ApprovalStatus.APPROVED:
+        return End(_DECIDED[status], detail=answer.reason or "")
+    if answer.consumed and asked.kind == ApprovalKind.GATE:
+        return End(CardState.RECORDED, detail=answer.reason or "")  # the workflow has gone on
+    receipt = last_of(run, asked) if answer.consumed or asked.kind == ApprovalKind.IN_DOUBT else None
+    if receipt is not None and (answer.consumed or (step is not None and step.status in STEP.terminal)):
+        return _performed(run, receipt, step)
+    return None if step is None else _unsent(run, asked, answer, step)
+
+
+def last_of(run: Run, asked: ApprovalRow) -> ReceiptRow | None:
+    """The last receipt of the action that was asked about."""
+    own = (asked.step_key, asked.action_digest)
+    found = [row for row in run.receipts.values() if (row.step_key, row.action_digest) == own]
+    return max(found, key=lambda row: (row.intended_at, row.receipt_id), default=None)
+
+
+def _void(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow | None) -> End:
+    """A question or an approval that is void: by its recorded reason, by what denied it, or because it was put anew."""
+    error = _error(step)
+    if step is not None and step.status is StepState.FAILED_TERMINAL and not _asked_later(run, asked):
+        return End(CardState.SUPERSEDED, str(error.get("code") or DENIED), str(error.get("message") or ""))
+    said = _SAID.get(answer.why or "", "")
+    return End(CardState.SUPERSEDED, answer.why or REPLACED, said or answer.reason or "")
+
+
+def _asked_later(run: Run, asked: ApprovalRow) -> bool:
+    ids = [row.approval_id for row in run.approvals.values() if row.step_key == asked.step_key]
+    return ids[-1] != asked.approval_id
+
+
+def _performed(run: Run, receipt: ReceiptRow, step: StepRow | None) -> End:
+    """An action that was let out, by its receipt; what goes on outside ends with its step."""
+    state, error = _PERFORMED[ReceiptStatus(receipt.status)], receipt.error or {}
+    words = str(receipt.resolution or error.get("message") or unread(receipt.output))
+    if state is CardState.APPLIED and error.get("code") == ALTERED:
+        return End(CardState.ALTERED, ALTERED, words)
+    if state is CardState.APPLIED and step is not None and _goes_on_outside(run, step):
+        if step.status is StepState.WAITING:
+            return End(CardState.EXECUTING, BEGUN, "It was begun outside, and its end is still to come.")
+        if step.status is StepState.FAILED_TERMINAL:
+            failed = _error(step)
+            said = f"It was begun outside, and failed there: {failed.get('message') or ''}"
+            return End(CardState.FAILED, str(failed.get("code") or ""), said)
+        if step.status is StepState.CANCELED:
+            return End(CardState.CANCELED, CANCELED, f"It was begun outside. {_who_canceled(run, step)}")
+    return End(state, str(error.get("code") or ""), words)
+
+
+def _goes_on_outside(run: Run, step: StepRow) -> bool:
+    waits = [wait for wait in run.waits.values() if wait.step_key == step.key and wait.kind is WaitKind.EXTERNAL]
+    return any(wait.parked and not wait.left for wait in waits)
+
+
+def _unsent(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow) -> End:
+    """An approval that nothing has used: by what became of its step."""
+    error, reason = _error(step), answer.reason or ""
+    match step.status:
+        case StepState.FAILED_TERMINAL:
+            words = f"It was not done. {error.get('message') or ''}".strip()
+            return End(CardState.FAILED, str(error.get("code") or ""), words)
+        case StepState.CANCELED:
+            return End(CardState.CANCELED, CANCELED, f"It was not done. {_who_canceled(run, step)}")
+        case StepState.SUCCEEDED:
+            return End(CardState.APPLIED, SHARED, "Another step had done it already, and its result was used.")
+        case StepState.WAITING if _waits(run, step, WaitKind.SHARED, WaitKind.EXTERNAL):
+            return End(CardState.EXECUTING, SHARED, "Another step has begun it; this one waits for its end.")
+        case StepState.FAILED_RETRYABLE:
+            words = f"It is tried again: {error.get('message') or ''}"
+            return End(CardState.RECORDED, str(error.get("code") or ""), words)
+        case _:
+            return End(CardState.RECORDED, detail=reason)
+
+
+def _waits(run: Run, step: StepRow, *kinds: WaitKind) -> bool:
+    waits = [wait for wait in run.waits.values() if wait.step_key == step.key and wait.status is WaitState.WAITING]
+    return any(wait.kind in kinds for wait in waits)
+
+
+def _error(step: StepRow | None) -> JsonObject:
+    return {} if step is None else step.last_error or {}
+
+
+def _who_canceled(run: Run, step: StepRow) -> str:
+    """The reason why a step was canceled, in words."""
+    if run.canceling is not None or run.status is RunState.CANCELED:
+        told = run.canceling or {}
+        reason = f": {told['reason']}" if told.get("reason") else ""
+        return f"Its run was canceled by {told.get('by') or 'an operator'}{reason}."
+    if run.finished and run.error is not None:
+        return f"Its run ended before: {run.error.get('message') or run.error.get('code') or 'it failed'}"
+    if "/" in step.key:
+        return "The agent that asked for it had ended before."
+    return "Its run ended before."
+
+
+def changed(before: Run, after: Run, steps: Collection[str]) -> dict[UUID, End]:
+    """The approvals whose action has come to another end by an append about these steps, with that end.
+
+    The end of a run is about all of its steps.
+    """
+    found = {}
+    for approval, answer in after.answers.items():
+        if after.approvals[approval].step_key not in steps or answer.status not in _WATCHED:
+            continue
+        if (end := end_of(after, approval)) is not None:
+            was = before.answers.get(approval)
+            known = was is not None and was.status == answer.status
+            start = End(CardState.RECORDED, detail=answer.reason or "")
+            if end != (end_of(before, approval) if known else start):
+                found[approval] = end
+    return found
+
+
+def unread(output: Any) -> str:
+    """The fields of an output that could not be read back after the write, in words; "" if there are none."""
+    names = output.get("unreadable") if isinstance(output, dict) else None
+    if not isinstance(names, list) or not names:
+        return ""
+    return f"Done. Not readable afterwards, so not compared: {', '.join(map(str, names))}."
+
+
+def error_of(operation: Operation, call: Call, done: Done) -> StepError:
+    """The error of a step whose target holds something else than was asked for. Secret values are not told."""
+    return StepError.altered(done.altered, secret_names(operation.input_schema, call.input))

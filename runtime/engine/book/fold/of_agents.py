@@ -1,0 +1,113 @@
+"""The fold of agents: the results of their turns and calls. Nothing changes for an agent that is over."""
+
+from __future__ import annotations
+
+from bisect import insort
+from decimal import Decimal
+from typing import Any
+
+from core.canonical import Json, JsonObject, digest
+from runtime.engine.book.agent_chat import beginning_digest, said_of
+from runtime.engine.book.agent_result import came_of
+from runtime.engine.book.recorded import Told
+from runtime.engine.model import events as e
+from runtime.engine.model.agent_state import Agent, Called, Came, Spoken, Stage, agent_of, number_of
+from runtime.engine.model.run import Run
+
+_BARS = (Came.DENIED, Came.REJECTED, Came.EXPIRED)
+
+
+def began(run: Run, told: Told, event: e.AgentBegan) -> None:
+    """Begin an agent. In a run that was retried it begins anew, and its numbers of turns go on."""
+    key = told.step or ""
+    before = run.state.agents.get(key)
+    turn = 0 if before is None else before.turn
+    run.state.agents[key] = Agent(turn=turn, first=turn + 1, digest=beginning_digest(event))
+    run.spoken[key] = Spoken(key, input=event.fixed or {})
+
+
+def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
+    """Apply an answer that was taken apart: its calls, or its result."""
+    turn, key = told.step or "", agent_of(told.step or "")
+    agent = run.state.agents.get(key)
+    if agent is None or agent.stage is not Stage.ASKED:
+        return
+    agent.stage = Stage(event.came)
+    agent.repairs += agent.stage is Stage.MISFIT
+    if agent.stage is Stage.ANSWER:
+        run.spoken[key] = Spoken(key, input=run.spoken[key].input, result=event.result)
+    for number, value in enumerate(event.said or (), start=1):
+        call: dict[str, Any] = value
+        if "refused" in call:
+            agent.calls[number] = Called("", came=Came.REFUSED, said=said_of(Came.REFUSED, call["refused"]))
+            agent.refusals += 1
+            continue
+        agent.made += 1
+        agent.asks += bool(call.get("ask"))
+        agent.calls[number] = Called(call["digest"], call.get("after", 0))
+        run.spoken[f"{turn}/{number}"] = Spoken(f"{turn}/{number}", call["tool"], call["input"])
+
+
+def used(run: Run, key: str, usage: JsonObject | None) -> None:
+    """Count the tokens and cost of a turn, even if it failed or is tried again."""
+    agent = run.state.agents.get(agent_of(key))
+    if agent is None or usage is None:
+        return
+    found: dict[str, Any] = usage
+    agent.tokens += found.get("input_tokens", 0) + found.get("output_tokens", 0)
+    cost = found.get("cost_usd")
+    agent.unpriced |= cost is None
+    if cost is not None:
+        agent.cost = str(Decimal(agent.cost) + Decimal(cost))
+
+
+def called(run: Run, key: str, uses: JsonObject | None) -> None:
+    """Count what the child run of a call has used, and the calls that its agents have made."""
+    agent = run.state.agents.get(agent_of(key)) if "/" in key else None
+    if agent is None or uses is None:
+        return
+    told: Any = uses
+    agent.made += told["calls"]
+    for usage in told["usage"]:
+        used(run, key, usage)
+
+
+def over(run: Run, key: str, came: Came, value: Json) -> None:
+    """End a turn or a call, with its output or its error."""
+    agent = run.state.agents.get(agent_of(key))
+    turn, number = number_of(key)
+    if agent is None or turn != agent.turn or agent.stage is Stage.OVER:
+        return
+    if not number and came is Came.DONE:
+        agent.digest = digest([agent.digest, value])
+    elif not number:
+        canceled: JsonObject = {"class": "canceled", "message": "Its turn was canceled."}
+        error = value if isinstance(value, dict) else canceled
+        agent.stage = Stage.FAILED
+        run.spoken[agent_of(key)] = Spoken(agent_of(key), error=error)
+    elif number in agent.calls:
+        call = agent.calls[number]
+        call.came, call.said = str(came), said_of(came, value)
+        if came in _BARS and call.digest not in agent.barred:
+            insort(agent.barred, call.digest)  # sorted, so that the order of the results does not matter
+
+
+def failed(run: Run, key: str, error: JsonObject) -> None:
+    """End a turn or a call that has failed."""
+    over(run, key, came_of(error), error)
+
+
+def waited(run: Run, key: str) -> None:
+    """End an agent whose wait is over: no turn of it begins any more."""
+    agent = run.state.agents.get(key)
+    if agent is not None:
+        agent.stage = Stage.OVER
+
+
+def forget(run: Run) -> None:
+    """Drop the values of agents that are over, and of calls whose turn is over. A call in doubt keeps its values."""
+    for key in [key for key in run.spoken if "/" not in key or key not in run.steps]:
+        agent = run.state.agents.get(agent_of(key))
+        stale = agent is None or agent.stage is Stage.OVER or ("/" in key and number_of(key)[0] != agent.turn)
+        if stale:
+            del run.spoken[key]

@@ -1,0 +1,258 @@
+"""The fold of steps and of the receipts of their actions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from approvals.model import ApprovalStatus
+from core.canonical import Json, JsonObject
+from core.errors import ConsistencyError
+from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+from runtime.engine.book import contributors
+from runtime.engine.book.fold import of_agents
+from runtime.engine.book.fold.of_waits import answer, end_wait
+from runtime.engine.book.recorded import Told, parts
+from runtime.engine.model import events as e
+from runtime.engine.model.agent_state import Came
+from runtime.engine.model.errors import DENIED
+from runtime.engine.model.rows import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import (
+    RUN,
+    STEP,
+    RunEvent,
+    RunState,
+    StepEvent,
+    StepState,
+    WaitEvent,
+    WaitKind,
+    WaitState,
+)
+
+# So many failures of one call are kept for its next card.
+FAILURES_KEPT = 20
+
+
+def step_of(run: Run, told: Told) -> StepRow:
+    step = run.steps.get(told.step or "")
+    if step is None:
+        raise ConsistencyError(f"{told.event.TYPE} is about the step {told.step}, which is not open")
+    return step
+
+
+_EXECUTING = (StepState.READY, StepState.RUNNING)
+
+
+def _move(run: Run, told: Told, event: StepEvent, **changes: Any) -> StepRow:
+    """Move the step of an event. A step that was executing, and is not any more, leaves its super-step."""
+    step = step_of(run, told)
+    moved = run.steps[step.key] = replace(step, status=STEP.next[step.status, event], **changes)
+    if step.status in _EXECUTING and moved.status not in _EXECUTING:
+        if step.key in run.state.open:
+            run.state.open.remove(step.key)
+        run.executing -= step.superstep == run.superstep
+    return moved
+
+
+def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
+    _move(run, told, StepEvent.CLAIM, lease_owner=told.actor.id, lease_epoch=event.epoch, eligible_in=None)
+    if run.status is RunState.QUEUED:
+        run.status = RUN.next[run.status, RunEvent.START]
+
+
+def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
+    ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
+    contributors.within(run.state, told.step or "", event.shaped or ())
+    step = _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
+    if "/" in step.key:
+        of_agents.used(run, step.key, event.usage)
+        of_agents.over(run, step.key, Came.DONE, event.output)
+
+
+def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
+    run.refused += event.code == DENIED
+    # If the run's key is lost, the event has no detail. The public part of the error is known all the same.
+    lost = "What happened cannot be told: the key of this run is lost."
+    error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
+    step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
+    run.state.parked.pop(step.key, None)
+    for move in run.answers.values():
+        unused = move.status == ApprovalStatus.APPROVED and not move.consumed
+        if unused and run.approvals[move.approval_id].step_key == step.key:
+            _failed_again(run, told, str(move.approval_id), error)
+    if "/" in step.key:
+        of_agents.used(run, step.key, event.usage)
+        of_agents.failed(run, step.key, error)
+
+
+def step_parked(run: Run, told: Told, event: e.StepParked) -> None:
+    step = step_of(run, told)
+    if event.known:
+        run.waits[event.wait] = replace(run.waits[event.wait], parked=True)
+    else:
+        due = None if event.due is None else timedelta(seconds=event.due)
+        opened = (event.wait, step.step_id, step.key, event.kind, WaitState.WAITING, event.token or "")
+        run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
+    _park(run, told, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
+
+
+def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
+    step = step_of(run, told)
+    due = timedelta(seconds=event.seconds if event.due is None else event.due)
+    context: JsonObject = {"attempt": event.attempt, "error": event.detail}
+    opened = (event.wait, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(event.wait))
+    run.waits[event.wait] = WaitRow(*opened, due, context)
+    changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
+    _park(run, told, StepEvent.RETRY_LATER, **changes)
+    if "/" in step.key:
+        of_agents.used(run, step.key, event.usage)
+
+
+def _park(run: Run, told: Told, event: StepEvent, **changes: Any) -> None:
+    parked = _move(run, told, event, lease_owner=None, **changes)
+    run.state.parked[parked.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
+
+
+def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
+    wait = run.waits.get(UUID(event.invocation.removeprefix("resume:")))
+    if wait is not None and wait.status is WaitState.WAITING:
+        end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
+    step = step_of(run, told)
+    if step.superstep == run.superstep and step.key in run.state.parked:
+        # A reader of the run between here and the barrier sees a step that is ready, and not why it had parked.
+        run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
+    _move(run, told, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
+    # If the run is still running, the barrier of its last step is due.
+    if run.executing == 0 and run.status is not RunState.RUNNING:
+        run.status = RUN.next[run.status, RunEvent.RESUME]
+
+
+def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
+    step = step_of(run, told)
+    # If the run's key is lost, the event has no detail. The count is kept all the same, so that retries end.
+    run.steps[step.key] = replace(step, last_error=event.detail or {"setbacks": event.setbacks})
+
+
+def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
+    key = told.step or ""
+    if key in run.steps:
+        _move(run, told, StepEvent.CANCEL, lease_owner=None)
+    for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
+        end_wait(run, wait.wait_id, WaitEvent.CANCEL)
+    run.state.parked.pop(key, None)
+    if "/" in key:
+        of_agents.over(run, key, Came.CANCELED, None)
+
+
+def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:
+    changes: dict[str, Any] = {} if event.detail is None else {"last_error": event.detail}
+    _move(run, told, StepEvent.LEASE_EXPIRE, lease_owner=None, **changes)
+
+
+def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
+    step = step_of(run, told)
+    if event.key is None:
+        changes: dict[str, Any] = {} if event.resolution is None else {"resolution": event.resolution}
+        changes |= {"attempt": event.attempt, "lease_epoch": step.lease_epoch, "error": None, "intended_at": told.at}
+        receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RETRY, **changes)
+        run.receipts[event.receipt] = replace(receipt, action={**receipt.action, **(event.authority or {})})
+    else:
+        run.receipts[event.receipt] = ReceiptRow(
+            receipt_id=event.receipt,
+            step_key=step.key,
+            operation=event.operation,
+            target=event.target or "",
+            idempotency_key=event.key,
+            action_digest=event.digest or "",
+            action=event.proposed or {},
+            status=ReceiptStatus.INTENDED,
+            attempt=event.attempt,
+            lease_epoch=step.lease_epoch,
+            reversible=event.reversible,
+            reverse=event.reverse,
+            intended_at=told.at,
+            run_id=run.run_id,
+            shared=event.shared,
+            replaces=event.replaces,
+            shaped=None if event.shaped is None else tuple(event.shaped),
+        )
+        run.steps[step.key] = replace(step, idempotency_key=event.key)
+        run.writes += 1
+        if event.same:
+            run.same[event.same] = sorted({*run.same.get(event.same, ()), step.key})
+    if event.approval is not None and event.approval in run.answers:
+        answer(run, event.approval, None, consumed=True)
+
+
+def _move_receipt(
+    run: Run, told: Told, receipt_id: UUID, event: ReceiptEvent | None = None, **changes: Any
+) -> ReceiptRow:
+    """Change a receipt, and move its status by the event if there is one; the receipt afterwards."""
+    receipt = run.receipts.get(receipt_id)
+    if receipt is None:
+        raise ConsistencyError(f"there is no receipt {receipt_id}")
+    if event is not None:
+        status = RECEIPT.next[ReceiptStatus(receipt.status), event]
+        settled = status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED)
+        changes |= {"status": status, "settled_at": told.at if settled else None}
+    run.receipts[receipt_id] = receipt = replace(receipt, **changes)
+    return receipt
+
+
+def action_succeeded(run: Run, told: Told, event: e.ActionSucceeded) -> None:
+    came = {"output": event.output, "external_id": event.external_id, "usage": event.usage, "error": event.unusable}
+    _move_receipt(run, told, event.receipt, ReceiptEvent.SUCCEED, written=tuple(event.shaped or ()), **came)
+
+
+def recalled(run: Run, told: Told, event: e.ActionRecalled) -> None:
+    contributors.within(run.state, told.step or "", event.shaped or ())
+
+
+def action_failed(run: Run, told: Told, event: e.ActionFailed) -> None:
+    receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.FAIL, error=event.detail)
+    _failed_again(run, told, receipt.action.get("approval"), event.detail or {"code": event.code})
+
+
+def _failed_again(run: Run, told: Told, approval: Json, error: JsonObject) -> None:
+    """Note that a call failed after people had approved it: once for each approval, with its last error."""
+    asked = run.approvals.get(UUID(approval)) if isinstance(approval, str) else None
+    if asked is None or not asked.key:
+        return
+    now: JsonObject = {"approval": approval, "at": told.at.isoformat(), "again": run.reopened}
+    now |= {"code": error.get("code"), "message": error.get("message")}
+    others = [one for one in run.failures.get(asked.key, []) if one["approval"] != approval]
+    run.failures[asked.key] = [*others, now][-FAILURES_KEPT:]
+
+
+def in_doubt(run: Run, told: Told, event: e.ActionInDoubt) -> None:
+    _move_receipt(run, told, event.receipt, ReceiptEvent.DOUBT, resolution=event.why)
+
+
+def held(run: Run, told: Told, event: e.ActionHeld) -> None:
+    _move_receipt(run, told, event.receipt, resolution=event.why)
+
+
+def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
+    match event.resolution:
+        case Resolution.APPLIED:
+            came: dict[str, Any] = {"output": event.output, "resolution": event.how}
+            came |= {} if event.unusable is None else {"error": event.unusable}
+            _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
+        case Resolution.FAILED:
+            receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
+            _failed_again(run, told, receipt.action.get("approval"), {"message": event.how})
+        case Resolution.NOT_APPLIED:
+            pass  # the intent that follows moves the receipt
+
+
+def late(run: Run, told: Told, event: e.ActionLate) -> None:
+    """Keep a late answer with the receipt. No status changes by it."""
+    if event.receipt not in run.receipts and told.step not in run.steps and told.step not in run.past:
+        return  # a rested run no longer holds the receipts of steps behind the barrier
+    receipt, (facts, values) = _move_receipt(run, told, event.receipt), parts(event)
+    del facts["receipt"]
+    run.receipts[event.receipt] = replace(receipt, late=(*receipt.late, {**facts, **values}))

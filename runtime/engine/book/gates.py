@@ -1,0 +1,100 @@
+"""Gates that a run has still to pass: those that stand open, and those that it may yet come to. Pure.
+
+Whoever decides at a gate has not seen what is added to the run afterwards, so added steps come after all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.graph import (
+    Branch,
+    ChildNode,
+    Composite,
+    ForeachNode,
+    GateNode,
+    Graph,
+    IfNode,
+    Node,
+    Scope,
+    WhileNode,
+    scopes_of,
+)
+from runtime.engine.model.run import State
+
+# Tells of a step that runs another workflow if a gate may lie ahead within; its place is the id of the step.
+HasGate: TypeAlias = Callable[[ChildNode], bool]
+
+# What a step of these kinds leads to is not named by its own operation.
+OPAQUE = frozenset({"agent", "run", "continue_with"})
+
+
+def gates_ahead(graph: Graph, state: State, within: HasGate) -> tuple[str, ...]:
+    """The steps of the outermost list that are, or hold, a gate that the run has still to pass, sorted.
+
+    A branch that is not taken holds none any more. A loop holds its gates until it is over.
+    """
+    nodes = (node for node in graph.root.nodes if node.id not in state.status)
+    return tuple(sorted(node.id for node in nodes if _holds(node, node.id, state, within)))
+
+
+def may_hold_gates(graph: Graph, within: HasGate) -> bool:
+    """True if a run of this graph may come to a gate."""
+    return any(_is_gate(node, within) for node in graph.root.walk())
+
+
+def children_in(graph: Graph) -> Iterable[ChildNode]:
+    """The steps that run other workflows, also as tools of agents."""
+    for node in graph.root.walk():
+        yield from _children_of(node)
+
+
+def come_before(graph: Graph, gates: Iterable[str], name: str) -> str | None:
+    """The first of these gates that the step of the outermost list has to come before; None if it comes before none."""
+    needs = {node.id: node.needs for node in graph.root.nodes}
+    for gate in gates:
+        todo, seen = [gate], set[str]()
+        while todo:
+            one = todo.pop()
+            if one == name:
+                return gate
+            if one not in seen:
+                seen.add(one)
+                todo += needs.get(one, ())
+    return None
+
+
+def root_of(graph: Graph, key: str) -> str:
+    """The step of the outermost list that holds the step with this key."""
+    name = key.rpartition(".")[2].partition("/")[0]
+    return next(node.id for node in graph.root.nodes if any(one.id == name for one in Scope((node,)).walk()))
+
+
+def _holds(node: Node, key: str, state: State, within: HasGate) -> bool:
+    if _is_gate(node, within):
+        return True
+    # The iterations of a loop are many: what one of them has passed, another has still to pass.
+    prefix = f"{key}[]." if isinstance(node, ForeachNode | WhileNode) else key[: len(key) - len(node.id)]
+    inner = [(prefix + one.id, one) for scope in _taken(node, key, state) for one in scope.nodes]
+    return any(place not in state.status and _holds(one, place, state, within) for place, one in inner)
+
+
+def _taken(node: Node, key: str, state: State) -> tuple[Scope, ...]:
+    """The scopes of a node that are taken, or may yet be."""
+    if isinstance(node, IfNode) and key in state.branches:
+        return (node.then if state.branches[key] else node.otherwise,)
+    if key in state.failures and not isinstance(node, Composite):
+        return (node.branches[Branch(state.failures[key].branch)],)
+    return scopes_of(node)
+
+
+def _is_gate(node: Node, within: HasGate) -> bool:
+    return isinstance(node, GateNode) or any(map(within, _children_of(node)))
+
+
+def _children_of(node: Node) -> list[ChildNode]:
+    if isinstance(node, AgentNode):
+        return [tool.leaf for tool in node.tools.values() if isinstance(tool.leaf, ChildNode)]
+    return [node] if isinstance(node, ChildNode) else []

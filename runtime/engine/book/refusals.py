@@ -1,0 +1,204 @@
+"""Rejections that bind: what people have refused is not asked again at the request of whoever was refused. Pure.
+
+A rejection binds a *call*: an operation with its input, target and system, whatever the record held and whichever run
+or step makes it. At a gate it binds the question with the run's input. It binds in the whole tenant, for the time that
+policy names (``rejection: {holds: …}``). Meanwhile the groups that were asked are asked again only if another person of
+the directory asks. Their question lists every refusal, and nobody who has asked for it may decide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from approvals.model import ApprovalKind, ApprovalStatus
+from approvals.tally import plans_of
+from core.action import Action
+from core.canonical import JsonObject, digest
+from core.identity import Directory, Entry, Kind, Role, Standing
+from core.terms import REJECTION_SECONDS, Terms
+from runtime.engine.book import contributors
+from runtime.engine.model.errors import REJECTED, ErrorClass, StepError
+from runtime.engine.model.rows import AskRow, RefusalRow
+from runtime.engine.model.run import Run, RunView
+
+
+class Refusal(Struct, frozen=True):
+    """A rejection as the tenant's table has it: who refused what whom, when, why, and until when that binds."""
+
+    approval_id: UUID
+    run_id: UUID
+    groups: tuple[str, ...]
+    askers: tuple[str, ...]
+    by: str
+    reason: str
+    at: datetime
+    until: datetime
+
+    def told(self) -> JsonObject:
+        """The refusal as events tell it."""
+        who: JsonObject = {"approval": str(self.approval_id), "run": str(self.run_id), "by": self.by}
+        times: JsonObject = {"at": self.at.isoformat(), "until": self.until.isoformat()}
+        return {**who, "reason": self.reason, "askers": [*self.askers], **times}
+
+
+def key_of_call(action: Action) -> str:
+    """The key of what a rejection binds: the call, without what the record held and who shaped it."""
+    return digest(["call", action.operation, action.input, action.target, action.system])
+
+
+def key_of_gate(workflow: str, step: str, title: str, trigger: JsonObject) -> str:
+    """The key of a gate's question: the same words at the same step about the same input."""
+    return digest(["gate", workflow, step, title, trigger])
+
+
+def groups_of(terms: Terms) -> frozenset[str]:
+    """The keys of all groups that these terms may ask."""
+    return frozenset(group.key for plan in plans_of(terms, escalated=True) for group in plan)
+
+
+def binding(known: Iterable[Refusal], terms: Terms, now: datetime) -> list[Refusal]:
+    """Those refusals that bind now: one of the same groups has given them. The oldest first."""
+    wanted = groups_of(terms)
+    found = [one for one in known if one.until > now and wanted & {*one.groups}]
+    return sorted(found, key=lambda one: (one.at, one.approval_id))
+
+
+def barred(found: list[Refusal], run: Run, key: str, people: Directory) -> StepError | None:
+    """The error with which a step fails at once; None if another person than those who were refused asks now."""
+    refused = {who for one in found for who in one.askers}
+    now = [person_of(people, who) for who in latest(run, key)]
+    if not found or any(one is not None and one.id not in refused for one in now):
+        return None
+    names = " and ".join(sorted(refused)) or "nobody known"
+    remedy = f"Until {found[-1].until:%Y-%m-%d %H:%M} UTC only somebody else than {names} may ask for it again."
+    return StepError(ErrorClass.AUTHORIZATION, REJECTED, f"Nobody was asked. {words(found, people)} {remedy}")
+
+
+def words(found: Iterable[Refusal], people: Directory) -> str:
+    """Every refusal in words: who, when, why, and at whose request."""
+    said = []
+    for one in found:
+        names = [people.entries[who].name if who in people.entries else who for who in (one.by, *one.askers)]
+        why = (one.reason or "no reason was given").rstrip(".")
+        asked = f" (asked by {', '.join(names[1:])})" if names[1:] else ""
+        said.append(f"It was rejected before, on {one.at:%Y-%m-%d %H:%M} UTC by {names[0]}{asked}: {why}.")
+    return " ".join(said)
+
+
+# Whoever asks for what was refused before never decides it, whatever policy allows.
+_ASKING = (Role.REQUESTER, Role.RETRIER, Role.BEARER, Role.STEP_ADDER)
+
+
+def strict(terms: Terms) -> Terms:
+    """The terms of a question that was refused before."""
+    return replace(terms, allow=tuple(role for role in terms.allow if role not in _ASKING))
+
+
+def fits(asked: Terms, terms: Terms) -> bool:
+    """True if a question with these terms was asked on policy's ``terms``, maybe after a refusal."""
+    return asked in (terms, strict(terms))
+
+
+def ask_of(key: str, asker: str, most: int, found: Iterable[Refusal]) -> AskRow:
+    """The guard of a question's append: no other refusal binds, and its asker has few open questions."""
+    return AskRow(key, asker, most, [str(one.approval_id) for one in found])
+
+
+def given(before: Run, run: Run) -> list[RefusalRow]:
+    """The rejections of an append, as rows that other runs find."""
+    rows = []
+    for approval, answer in run.answers.items():
+        asked, was = run.approvals.get(approval), before.answers.get(approval)
+        if asked is None or not asked.key or answer.status != ApprovalStatus.REJECTED or was == answer:
+            continue
+        if asked.kind == ApprovalKind.IN_DOUBT:
+            continue
+        terms = Terms.from_json(asked.terms)
+        seconds = REJECTION_SECONDS if terms.rejection_seconds is None else terms.rejection_seconds
+        by = next((vote.person_id for vote in reversed(run.votes) if vote.approval_id == approval), "")
+        keys: Any = sorted(groups_of(terms))
+        who = [*(asked.askers or [])]
+        rows.append(RefusalRow(approval, asked.key, keys, who, by, answer.reason or "", timedelta(seconds=seconds)))
+    return rows
+
+
+# The decision that denies what is done for them, and the code with which its step fails.
+BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
+
+
+def latest(run: Run, key: str) -> list[str]:
+    """The principals that ask now: who added the step, else who went on with the run last, else its requester.
+
+    In a run within another, those who did that to the run above ask.
+    """
+    node = key.partition("/")[0].rpartition(".")[2]
+    if node in run.adders:
+        return [run.adders[node]]
+    if run.retried_by:
+        return [run.retried_by]
+    above = [who for role, _, who in marks_of_run(run) if role in (Role.RETRIER, Role.STEP_ADDER)]
+    return above or [run.requested_by]
+
+
+def marks_of_run(run: Run) -> Iterator[tuple[Role, str, str]]:
+    """The parts of those who shaped the run as a whole."""
+    return map(contributors.parted, run.state.shaped.get(contributors.RUN, ()))
+
+
+def everybody(run: Run, key: str) -> list[str]:
+    """All principals that have asked so far, the latest first."""
+    others = [who for role, _, who in marks_of_run(run) if role in (Role.RETRIER, Role.STEP_ADDER)]
+    return [*dict.fromkeys([*latest(run, key), *others, run.requested_by])]
+
+
+def name_of(people: Directory, who: str) -> str:
+    """The id of the person for whom a principal stands; the principal itself if the directory knows none."""
+    return people.resolve(who) or who
+
+
+def person_of(people: Directory, who: str) -> Entry | None:
+    """The active person who is this principal; None for an account of a machine, for leavers and for strangers."""
+    entry = people.entry(who)
+    return entry if entry is not None and entry.standing is Standing.PERSON else None
+
+
+def acting(run: Run, key: str) -> list[tuple[str, str]]:
+    """The principals for which a step acts, each with its part in words."""
+    found = [(who, "asked for it") for who in [*latest(run, key), run.retried_by or run.requested_by]]
+    if not run.retried_by:
+        found += [(who, "had the token that was used") for role, _, who in marks_of_run(run) if role is Role.BEARER]
+    return [*dict.fromkeys(found)]
+
+
+def inactive_for(view: RunView, run: Run, key: str) -> str | None:
+    """The reason why nothing may go out for a step any more; None if all for whom it acts are active.
+
+    Whom the directory does not know at all is no account that somebody has switched off, unless it had a token.
+    """
+    people = view.directory
+    for who, part in acting(run, key):
+        entry = people.entry(who)
+        # Only accounts of the directory have tokens: one that it has no more was taken out of it.
+        by_token = who.startswith(f"{Kind.BEARER}:") or (run.started_by is not None and who == run.requested_by)
+        taken_out = entry is None and by_token and people.digest
+        why = "is not in the directory any more" if taken_out else None if entry is None else off(people, entry)
+        if why is not None:
+            remedy = "Whoever is responsible now may retry the run, which then acts for them."
+            return f"{who!r}, who {part}, {why}: nothing goes out for them any more. {remedy}"
+    return None
+
+
+def off(people: Directory, entry: Entry) -> str | None:
+    """The reason why an entry of the directory may ask for nothing; None if it is active, and its owner too."""
+    if not entry.active:
+        return "is not active any more"
+    owner = people.entries.get(entry.owner) if entry.owner is not None else None
+    if entry.owner is not None and (owner is None or not owner.active):
+        return f"belongs to {entry.owner!r}, who is not active any more"
+    return None

@@ -1,0 +1,132 @@
+"""People's attention is bounded: what is asked again, how much is asked at once, and what keeps failing. Pure.
+
+Open questions are bounded for a turn of an agent, for a run and for whoever asks (``Terms.questions``). A call of an
+agent that exceeds a bound is refused, and its model is told so. A step of a workflow waits for a slot. A call that was
+approved and failed says so when it is asked about again, and is not asked about any more after it has failed so often.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from approvals.model import ApprovalKind, ApprovalStatus
+from core.canonical import JsonObject
+from core.terms import Terms
+from runtime.engine.book import refusals
+from runtime.engine.book import refusals as askers
+from runtime.engine.book.refusals import Refusal
+from runtime.engine.life.preflight import OWN_TRIGGER, PROPOSAL, Check
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import FAILED_BEFORE, TOO_MANY, ErrorClass, StepError
+from runtime.engine.model.events import PreflightFailed
+from runtime.engine.model.rows import StepRow
+from runtime.engine.model.run import Run
+
+# A step that waits for a slot looks again after so long.
+SLOT_AFTER = timedelta(minutes=1)
+
+
+class Admitted(Struct, frozen=True):
+    """A question that may be put: under the ``key`` that a rejection would bind, and with what its card has to say.
+
+    ``askers`` are all who have asked for it, the latest first. ``terms`` are those of the question, which nobody who
+    has asked again decides.
+    """
+
+    key: str
+    terms: Terms
+    askers: list[str]
+    refused: list[Refusal]
+    failed: list[JsonObject]
+    says: str
+
+
+def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, before: str = "") -> Admitted | None:
+    """The question, if it may be put now. None if the step has failed, or waits for a slot.
+
+    ``before`` are words about rejections at this step that bind no more.
+    """
+    view, run = transition.view, transition.run
+    found = refusals.binding(view.refusals.get(key, ()), terms, view.now)
+    if (error := refusals.barred(found, run, step.key, view.directory)) is not None:
+        told = PreflightFailed(Check.REFUSED, None, view.directory.digest, [one.told() for one in found])
+        _refuse(transition, step, told, error)
+        return None
+    failed = failures(run, key)
+    anew = [one for one in failed if one["again"] == run.reopened]
+    if len(anew) >= terms.most("failures"):
+        told = PreflightFailed(Check.FAILED, failed=failed)
+        words = f"Nobody was asked: the same call was approved before, and failed {len(anew)} times. {said(failed)}"
+        _refuse(transition, step, told, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
+        return None
+    who = [askers.name_of(view.directory, one) for one in askers.everybody(run, step.key)]
+    if (full := _full(transition, step, terms, who[0])) is not None:
+        _wait(transition, step, full)
+        return None
+    ours = {one.approval_id for one in found}
+    told_here = "" if any(one in ours for one in run.answers) else before
+    says = " ".join(filter(None, (refusals.words(found, view.directory), told_here, said(failed))))
+    return Admitted(key, refusals.strict(terms) if found else terms, [*dict.fromkeys(who)], found, failed, says)
+
+
+def _refuse(transition: Transition, step: StepRow, told: PreflightFailed, error: StepError) -> None:
+    """Fail the step at once, and say why; the proposer of a policy is told in private."""
+    transition.tell(told, step=step.key)
+    transition.fail(step, error.to_json())
+    if transition.view.trigger_type == OWN_TRIGGER:
+        words = f"the change of policy that you proposed is not in force. {error.message}"
+        transition.order(PROPOSAL, step.key, {"person": transition.view.run.requested_by, "text": words})
+
+
+def _full(transition: Transition, step: StepRow, terms: Terms, asker: str) -> str | None:
+    """The bound that one more question would exceed, in words; None if there is room.
+
+    The append that asks is guarded by what is counted here: by the run's version if other steps could ask as well, and
+    in the database by the asker's open questions.
+    """
+    run = transition.run
+    asked = [key for key, kind in _open(run) if kind != ApprovalKind.IN_DOUBT]
+    if asked or run.width > 1:
+        transition.rows.recounted = True
+    most = terms.most("run")
+    if len(asked) >= most:
+        return f"{most} questions of this run are open"
+    turn = step.key.rpartition("/")[0]
+    most = terms.most("turn")
+    if step.key.count("/") == 2 and sum(key.startswith(f"{turn}/") for key in asked) >= most:
+        return f"{most} questions of this turn are open"
+    most, now = terms.most("requester"), transition.view.open_by.get(asker, 0)
+    now += sum(one.asker == asker for one in transition.rows.asks)
+    return f"{most} questions of {asker} are open" if now >= most else None
+
+
+def _open(run: Run) -> list[tuple[str, str]]:
+    """The step and the kind of each open question of a run."""
+    opened = (key for key, answer in run.answers.items() if answer.status == ApprovalStatus.REQUESTED)
+    return [(run.approvals[key].step_key, run.approvals[key].kind) for key in opened if key in run.approvals]
+
+
+def _wait(transition: Transition, step: StepRow, full: str) -> None:
+    """Refuse an agent's call, or let a step of the workflow wait for a slot. A crash before it leaves the lease."""
+    if "/" in step.key:
+        words = (
+            f"Nobody was asked, because {full}, and no more may be. Wait for their answers before you call it again."
+        )
+        transition.fail(step, StepError(ErrorClass.AUTHORIZATION, TOO_MANY, words).to_json())
+        return
+    words = f"Nobody was asked yet, because {full}, and no more may be; it is tried again."
+    error = StepError(ErrorClass.AUTHORIZATION, TOO_MANY, words)
+    transition.retry_later(step, SLOT_AFTER, error.to_json(), attempted=False)
+
+
+def failures(run: Run, key: str) -> list[JsonObject]:
+    """The failures of the same call in this run, of those that people had approved."""
+    return run.failures.get(key, []) if key else []
+
+
+def said(failed: list[JsonObject]) -> str:
+    """The failures in words, for a card; "" for none."""
+    times = [f"on {str(one['at'])[:16].replace('T', ' ')} UTC: {one['message'] or one['code']}" for one in failed]
+    return f"It was approved before and failed {len(failed)} times: {'; '.join(times)}." if failed else ""

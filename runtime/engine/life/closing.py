@@ -1,0 +1,97 @@
+"""The closing of a run: its result, and what it closes, withdraws and ends elsewhere (X-20, Q-21, V-13). Pure."""
+
+from __future__ import annotations
+
+from approvals.model import ApprovalStatus
+from core.canonical import Json, JsonObject, canonical_bytes
+from core.errors import ConsistencyError, InputError
+from evidence.chain import Actor
+from evidence.commitments import commit_fields, path_of
+from runtime.engine.book.draft import Draft
+from runtime.engine.model import events as e
+from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.states import RUN, STEP, RunState, WaitKind, WaitState
+
+_ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
+
+
+class Closing(Draft):
+    """A draft that can close its run."""
+
+    def conclude(self) -> None:
+        """Close a run whose steps are done: it succeeds with its result (P-8), or fails if that cannot be evaluated."""
+        result = None
+        if self.graph.result is not None:
+            try:
+                result = self.graph.result.render(self.variables(""))
+                canonical_bytes(result)
+            except InputError as error:
+                problem = StepError(ErrorClass.EXPRESSION, None, str(error), {"step": "result"})
+                self.close(RunState.FAILED_TERMINAL, problem.to_json())
+                return
+        self.close(RunState.SUCCEEDED, result=result)
+
+    def seal(self, actor: Actor, reason: str = "") -> None:
+        """Wait for no more steps. A run whose steps are done ends now."""
+        if self.run.status in RUN.terminal:
+            raise ConsistencyError(f"The run is {self.run.status}: it waits for no more steps.", remedy="It has ended.")
+        if self.view.run.canceling is not None or not self.run.held_open:
+            remedy = "It was not started open, or is closed or canceled already. To end it sooner, cancel it."
+            raise ConsistencyError("The run waits for no more steps.", remedy=remedy)
+        waits, kept = self.run.waits_for_more, {"reason": reason} if reason else {}
+        committed = commit_fields(self.view.run.run_key, path_of("sealed"), kept) or None
+        self.tell(e.RunSealed(bool(reason), committed, reason), actor=actor)
+        self.rows.sealed.append("run")
+        if waits:
+            self.conclude()
+
+    def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
+        """End the run: cancel whatever waits, and order the evidence (X-20, Q-21)."""
+        state = self.run.state
+        self.rows.cancels_rest = bool(self.view.run.status is RunState.QUEUED or state.parked or state.open)
+        self._withdraw_questions()
+        self._end_elsewhere()
+        # The state names open steps that may not be held in memory.
+        held = {key for key, row in self.run.steps.items() if row.status not in STEP.terminal}
+        for key in sorted(held | {*state.open} | {*state.parked}):
+            self.tell(e.StepCanceled(), step=key)
+        facts = error_facts(error) if error else None
+        self.tell(e.RunClosed(status, facts, error, result))
+        self.order("bundle", "final", {}, one_at_a_time=str(self.view.run_id))
+        if self.view.parent is not None:
+            self.order("return", "final", {"run": str(self.view.run_id)})
+
+    def _withdraw_questions(self) -> None:
+        """Cancel what people are asked. A question that was put in this same append is never posted."""
+        asked = self.view.run.answers
+        for approval, answer in [*self.run.answers.items()]:
+            if answer.status == ApprovalStatus.REQUESTED:
+                self.tell(e.ApprovalDecided(approval, ApprovalStatus.CANCELED))
+                if approval in asked:
+                    self.message("card", approval, ApprovalStatus.CANCELED)
+        unseen = {str(approval) for approval in self.run.answers if approval not in asked}
+        self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
+
+    def _end_elsewhere(self) -> None:
+        """End what this run has begun outside, in another run or with people, if that is possible (V-13).
+
+        A task of this same append is never posted.
+        """
+        for wait in [*self.run.waits.values()]:
+            if wait.kind not in _ELSEWHERE or wait.status is not WaitState.WAITING:
+                continue
+            fresh, key = wait.wait_id not in self.view.run.waits, str(wait.wait_id)
+            if not (fresh and wait.kind is WaitKind.TASK) and (wait.context or {}).get("abandons") is True:
+                continue
+            self.tell(e.WaitCanceled(wait.wait_id, wait.kind), step=wait.step_key)
+            if wait.kind is not WaitKind.TASK:
+                self.order("cancel", key, {"wait": key})
+            elif fresh:
+                self.rows.commands = [row for row in self.rows.commands if row.payload.get("task") != key]
+            else:
+                self.order("task", f"{key}:canceled", {"task": key}, one_at_a_time=key)
+
+
+def error_facts(error: JsonObject) -> JsonObject:
+    """The public facts of an error: its class and code, never its message, which may hold values."""
+    return {name: error[name] for name in ("class", "code", "step") if name in error}

@@ -1,0 +1,120 @@
+"""The facts by which policy judges an action of a step, from the run as it is now. Pure.
+
+Origins of values are worked out only if a rule reads them, or an agent's model made the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from core.action import Action
+from core.canonical import Json, JsonObject, digest
+from policy.facts import FactContext
+from policy.sets import Applying, PolicySet
+from runtime.engine.book.agent_chat import Chat
+from runtime.engine.book.instructions import Next, StartRun
+from runtime.engine.book.plan import variables
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.agent_state import agent_of, is_turn
+from runtime.engine.model.graph import ChildNode, ContinueNode, Leaf, OperationNode
+from runtime.engine.model.rows import StepRow
+from runtime.engine.model.run import RunView
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.origins import tracing
+from runtime.engine.origins.agent import AgentFacts, facts_of_agent, handed_by_model, trace_call
+from runtime.engine.origins.follow import Follower, carried, follower_of, following, starter_of
+
+NO_AGENT = AgentFacts("", 0, "")
+NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+def further_facts(
+    transition: Transition,
+    step: StepRow,
+    workflow: Workflow,
+    applying: Applying,
+    action: Action,
+    context: FactContext,
+    chat: Chat | None,
+) -> tuple[FactContext, Mapping[str, object]]:
+    """The facts that few actions need, besides those of all: about equal calls, about an agent, about origins.
+
+    ``chat`` is what an agent's model was shown, if that model proposed the action.
+    """
+    node = transition.graph.leaf(agent_of(step.key)) if "/" in step.key else None
+    agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
+    traced: Mapping[str, object] = NOTHING
+    if step.key in transition.traces:
+        known = transition.traces[step.key]
+        traced, agent = known.facts, replace(agent, read=known.read)
+    elif applying.traces or (agent.step and not is_turn(step.key)):
+        trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
+        traced = trace.facts
+    said = replace(
+        context,
+        same_in_run=others_of(transition, step, action) if applying.recounts else 0,
+        agent_step=agent.step,
+        agent_turn=agent.turn,
+        agent_model=agent.model,
+        agent_read=agent.read,
+    )
+    return said, traced
+
+
+def call_of(action: Action) -> str:
+    """The digest of a call: equal for equal inputs of one operation, whichever step makes it."""
+    return digest([action.operation, action.input])[:32]
+
+
+def others_of(transition: Transition, step: StepRow, action: Action) -> int:
+    """The number of other steps that were let out with an equal call, in this run and all runs of its family."""
+    call, own = call_of(action), f"{transition.view.run_id}:"
+    known = () if transition.view.family is None else transition.view.family.same.get(call, ())
+    return len({*known, *(own + key for key in transition.run.same.get(call, ()))} - {own + step.key})
+
+
+def trace_of(
+    transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None
+) -> tracing.Trace:
+    """The origins of the arguments of what this step would do."""
+    return trace_by(following(transition, step, workflow), step, transition.leaf(step.key), action, chat)
+
+
+def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> tracing.Trace:
+    """The origins of the arguments of what this step would do, found by a follower of its run."""
+    node = follower.graph.leaf(agent_of(step.key))
+    if isinstance(node, AgentNode):
+        return trace_call(follower, node, step, chat, action)
+    assert isinstance(leaf, OperationNode), "policy judges what calls an operation"
+    return tracing.trace(follower, leaf.id, leaf.inputs, follower.operations[action.operation], action)
+
+
+def handed_on(
+    transition: Transition, work: Next, workflow: Workflow, policy: PolicySet, chat: Chat | None = None
+) -> Next:
+    """Add the origins of what another run is given to the order to start it, if a rule in force reads any."""
+    if not isinstance(work, StartRun) or not policy.traces:
+        return work
+    follower, leaf = following(transition, work.step, workflow), transition.leaf(work.step.key)
+    node = transition.graph.leaf(agent_of(work.step.key))
+    assert isinstance(leaf, ChildNode | ContinueNode), "nothing else starts runs"
+    if isinstance(node, AgentNode):
+        given = handed_by_model(follower, node, work.step, chat, work.inputs)
+    else:
+        given = follower.template(leaf.inputs, leaf.id)
+    told: JsonObject = {"trigger": carried(given)}
+    for name in work.inherited:
+        told[f"state.{name}"] = carried((((), follower.path(f"state.{name}", leaf.id)),))
+    return replace(work, origins=told)
+
+
+def result_origins(view: RunView, workflow: Workflow) -> list[Json]:
+    """The origins of a run's result, by the paths in it."""
+    graph = workflow.graph
+    starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
+    follower = follower_of(view.run, graph, starter, workflow, variables(graph, view.run.state, view.constants, ""))
+    return carried(follower.template(graph.result, "")) if graph.result is not None else []

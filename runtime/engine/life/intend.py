@@ -1,0 +1,331 @@
+"""Letting an action out: policy judges it, the decision is told with all that it read, then the intent. Pure.
+
+Decision and receipt are told before the action goes out (U-4, Q-16). ``runtime.engine.life.outside`` waits for the end of
+what it begins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
+
+from approvals.model import ApprovalKind
+from connectors.operation import Kind, Operation
+from connectors.parts import KeyScope
+from connectors.port import Call
+from connectors.proposal import action_digest, action_json
+from core.action import Action
+from core.canonical import Json, JsonObject, derived_id, digest
+from core.terms import GroupQuorum, Terms, Unresolved
+from evidence.chain import Actor
+from evidence.commitments import blind
+from evidence.receipts import ReceiptStatus
+from policy.evaluate import Decision, build_facts, deny, evaluate
+from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
+from policy.sets import PolicySet
+from runtime.engine.book import contributors, refusals
+from runtime.engine.book.agent_chat import Chat
+from runtime.engine.book.instructions import Known, Next, Nonce, Over, Perform
+from runtime.engine.life import ask, records
+from runtime.engine.life.facts import NOTHING, call_of, further_facts
+from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
+from runtime.engine.life.pausing import IN_DOUBT
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import DENIED, ErrorClass, StepError
+from runtime.engine.model.events import (
+    ActionIntended,
+    DecisionMade,
+)
+from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.workflow import Workflow
+
+UNRESOLVED = "contributors:unresolved"
+
+
+class Proposal(Struct, frozen=True):
+    """Everything that is needed to decide on one action."""
+
+    transition: Transition
+    step: StepRow
+    leaf: OperationNode
+    operation: Operation
+    workflow: Workflow
+    policy: PolicySet
+    known: Known
+    nonce: Nonce
+
+
+class Authority(Struct, frozen=True):
+    """The authority to let an action out: the digest that was judged, the decision, and the approval that it needed.
+
+    ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt.
+    """
+
+    bound: str
+    decision: UUID
+    approval: UUID | None
+    terms: Terms | None
+    in_doubt: tuple[GroupQuorum, ...] = ()
+
+
+def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
+    """True if the receipt is this step's own. Another step may have used the key, if its scope is wider."""
+    return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
+
+
+def judge(
+    transition: Transition,
+    step: StepRow,
+    workflow: Workflow,
+    policy: PolicySet,
+    action: Action,
+    *,
+    counted: bool = False,
+    chat: Chat | None = None,
+) -> Decision:
+    """Judge an action by policy, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
+
+    ``counted`` says that this action is among the run's writes already, because it was intended before. ``chat`` is
+    what an agent's model was shown, if the action is a call of that agent.
+    """
+    view = transition.view
+    if (why := refusals.inactive_for(view, transition.run, step.key)) is not None:
+        return deny(refusals.BY_ACCOUNT, why, policy.applying(view.workflow, action.operation).policies)
+    writes = transition.run.writes - counted + view.others("writes")
+    capped = _capped(transition, workflow, writes, transition.run.writes - counted)
+    if capped and workflow.operations[action.operation].has_effect:
+        return deny("cap:max_writes_per_run", capped, policy.applying(view.workflow, action.operation).policies)
+    context = _context(transition, step, action, writes)
+    applying, traced = policy.applying(view.workflow, action.operation), NOTHING
+    if applying.traces or applying.recounts or "/" in step.key:
+        context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
+    decision = evaluate(policy, build_facts(action, context, traced), action.operation)
+    terms = decision.approval
+    if terms is None or terms.unresolved is Unresolved.ASK:
+        return decision
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
+    refusal = contributors.refusal(people, terms.tier)
+    return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
+
+
+def _context(transition: Transition, step: StepRow, action: Action, writes: int) -> FactContext:
+    """The facts besides the action: the run, the people, the counters."""
+    view, state = transition.view, transition.run.state
+    added = contributors.added_by(state, step.key) if state.shaped else ""
+    return FactContext(
+        run_workflow=view.workflow,
+        run_version=view.workflow_version,
+        run_id=str(view.run_id),
+        run_reference=transition.run.reference,
+        run_requested_by=contributors.requester_in(view.run, view.directory),
+        run_requested_by_text=view.run.requested_by,
+        run_trigger=view.trigger_type,
+        run_step=step.key,
+        step_added_by=view.directory.named(added) if added else "",
+        step_added_by_text=added,
+        contributors=contributors.facts_of(view.run, view.directory, action.shaped),
+        actor_id=f"workflow:{view.workflow}",
+        actor_kind="workflow",
+        writes_in_run=writes,
+        refused_in_run=transition.run.refused + view.others("refused"),
+        asked_in_run=transition.run.asked + view.others("asked"),
+        tenant_id=view.tenant_id,
+        tenant_workspace=view.workspace_id,
+    )
+
+
+def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -> str:
+    """The reason to allow no more writes, "" if there is none. Notes the caps, which then guard the append (Q-12).
+
+    The tenant's cap and that of the outermost run's workflow bound the writes of the whole family. The workflow of a
+    run within may bound its own run besides.
+    """
+    view, family = transition.view, transition.view.family
+    outermost = workflow.writes_max if family is None or family.root == view.run_id else family.writes_max
+    whole = min((cap for cap in (view.writes_max, outermost) if cap is not None), default=None)
+    if family is None:
+        transition.rows.writes_max, within = whole, None
+    else:
+        within = None if family.root == view.run_id else workflow.writes_max
+        transition.rows.writes_max, transition.rows.family_max = within, whole
+    if whole is not None and writes >= whole:
+        among = "" if family is None else " with the runs within it"
+        return f"This run has made {writes} writes{among}; at most {whole} are allowed."
+    if within is not None and own >= within:
+        return f"This run has made {own} writes; at most {within} are allowed."
+    return ""
+
+
+def binding(action: Action, decision: Decision) -> str:
+    """The digest that an approval binds to: the action, and the terms and rules by which policy asks for it.
+
+    The policies' own digests are left out: a new policy that decides the same voids nothing.
+    """
+    assert decision.approval is not None
+    rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
+    return action_digest(action, {"rules": rules, "terms": decision.approval.to_json()})
+
+
+def denied(decision: Decision) -> StepError:
+    """The error with which a step fails because policy denies what it would do, or its account is not active."""
+    off = any(rule.id == refusals.BY_ACCOUNT for rule in decision.rules)
+    code = refusals.INACTIVE if off else DENIED
+    return StepError(ErrorClass.AUTHORIZATION, code, " ".join(decision.reasons))
+
+
+def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:
+    """Tell the decision about the action with this digest. Returns the decision's id.
+
+    The append is guarded by what the decision rests on: the policy, and the run's counters if a rule has read them.
+    """
+    view, rows = transition.view, transition.rows
+    rows.stop = view.stop
+    rows.counted |= COUNTER in decision.facts_read or SAME in decision.facts_read
+    rows.recounted |= REFUSED in decision.facts_read or ASKED in decision.facts_read
+    name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"
+    decision_id = derived_id(view.run_id, name)
+    rules: list[Json] = [rule.id for rule in decision.rules]
+    errors: list[Json] = [error.rule for error in decision.errors]
+    read: dict[str, Any] = dict(decision.facts_read)
+    trace = transition.traces.get(step.key)
+    made = DecisionMade(
+        decision=decision_id,
+        action=blind(view.run.run_key, bound),
+        operation=action.operation,
+        outcome=str(decision.outcome),
+        policies=[asdict(policy) for policy in decision.policies],
+        rules=rules,
+        errors=errors,
+        digest=bound,
+        fired=[{"id": r.id, "outcome": str(r.outcome), "because": r.because} for r in decision.rules],
+        faults=[{"rule": e.rule, "message": e.message} for e in decision.errors],
+        reasons=list(decision.reasons),
+        facts=read,
+        contributors=[*action.shaped] or None,
+        origins=None if trace is None else trace.told,
+    )
+    names = [f"{policy.name}@{policy.version}" for policy in decision.policies]
+    actor = Actor("policy", "+".join(names) or "none")
+    transition.tell(made, step=step.key, actor=actor)
+    return decision_id
+
+
+def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
+    """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
+    step, previous, view = p.step, p.known.receipt, p.transition.view
+    ended = previous is not None and previous.status == ReceiptStatus.SUCCEEDED
+    seconds, correlation, of_tenant = p.operation.timeouts.perform.total_seconds(), None, ""
+    if p.operation.kind is Kind.DURABLE:
+        correlation = correlation_of(view.run_id, step.key, step.again)
+        expect_end(p.transition, step, p.operation, p.nonce)
+    elif p.operation.connector == records.CONNECTOR:
+        of_tenant = view.tenant_id
+        if problem := records.unfit(p.operation, action.input):
+            p.transition.fail(step, problem.to_json())
+            return Over()
+    sent = key if previous is None or not ended else _new_life(key, previous)
+    call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, of_tenant, p.operation)
+    if not p.operation.has_effect:
+        return Perform(step, p.operation, call, None)
+    own = previous is not None and is_own(p.transition, step, previous)
+    if previous is not None and own and not ended and previous.action_digest == authority.bound:
+        again = intend_again(p.transition, previous, authority.decision, authority=_other(previous, authority))
+        return _out(p, call, again)
+    # A first attempt, or an attempt at another action than the failed one that held the key.
+    stored = action_json(action, p.known.before)
+    stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
+    if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
+        stored |= _noted(key, call, step, authority)
+    receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
+    shared = p.operation.idempotency.scope is not KeyScope.STEP
+    intended = ActionIntended(
+        receipt=receipt_id,
+        action=blind(view.run.run_key, authority.bound),
+        operation=action.operation,
+        attempt=1,
+        decision=str(authority.decision),
+        approval=authority.approval,
+        replaces=previous.receipt_id if previous is not None else None,
+        shared=shared,
+        directory=view.directory.digest if authority.approval is not None else None,
+        key=key,
+        digest=authority.bound,
+        target=action.target,
+        proposed=stored,
+        reversible=action.reversible,
+        reverse=action.reverse,
+        same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
+        shaped=None if not shared else [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, step))],
+    )
+    p.transition.tell(intended, step=step.key)
+    row = p.transition.run.receipts[receipt_id]
+    return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObject:
+    """The optional parts of a stored action: approval and terms, keys sent instead of the usual ones, whom to ask."""
+    noted: JsonObject = {} if call.idempotency_key == key else {SENT_KEY: call.idempotency_key}
+    noted |= {CORRELATION: call.correlation_key} if call.correlation_key is not None and step.again else {}
+    noted |= {"approval": str(authority.approval)} if authority.approval else {}
+    noted |= {"terms": authority.terms.to_json()} if authority.terms else {}
+    return noted | ({IN_DOUBT: to_builtins(authority.in_doubt)} if authority.in_doubt else {})
+
+
+def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
+    """The approval of a retry and its terms, if it is another than that of the attempt before."""
+    if authority.approval is None or str(authority.approval) == previous.action.get("approval"):
+        return None
+    terms = None if authority.terms is None else authority.terms.to_json()
+    return {"approval": str(authority.approval), "terms": terms}
+
+
+def _new_life(key: str, previous: ReceiptRow) -> str:
+    """The key to send in a new life of an effect. The target knows the old key, and would dedupe by it."""
+    return digest([key, str(previous.receipt_id)])
+
+
+def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
+    """Let the worker perform the action. A tenant's record is written by this append itself, and its step is over."""
+    step = p.transition.run.steps[p.step.key]
+    if not call.tenant:
+        return Perform(step, p.operation, call, receipt)
+    records.write(p.transition, step, p.operation, receipt, call.input)
+    return Over()
+
+
+def void(p: Proposal) -> None:
+    """Void the approval given for the step's action, and show that on its card. Answers of other kinds stay."""
+    given = p.known.given
+    if given is not None and given.kind is ApprovalKind.ACTION:
+        ask.supersede(p.transition, p.step, given.approval_id)
+
+
+def intend_again(
+    transition: Transition,
+    receipt: ReceiptRow,
+    decision: UUID,
+    how: str | None = None,
+    authority: JsonObject | None = None,
+) -> ReceiptRow:
+    """Tell that this decision lets the receipt's action out once more. Returns the receipt as it is then.
+
+    ``how`` says what became of the attempt before. ``authority`` is the approval, if it is not that of the first.
+    """
+    approval = {**receipt.action, **(authority or {})}.get("approval")
+    event = ActionIntended(
+        receipt=receipt.receipt_id,
+        action=blind(transition.view.run.run_key, receipt.action_digest),
+        operation=receipt.operation,
+        attempt=receipt.attempt + 1,
+        decision=str(decision),
+        approval=UUID(approval) if isinstance(approval, str) else None,
+        directory=transition.view.directory.digest if approval is not None else None,
+        resolution=how,
+        authority=authority,
+    )
+    transition.tell(event, step=receipt.step_key)
+    return transition.run.receipts[receipt.receipt_id]

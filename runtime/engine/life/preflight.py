@@ -1,0 +1,84 @@
+"""Preflight: finds what would fail after people have answered, before they are asked. Pure.
+
+It checks the connector and its target by the settings of this process, and the people who could decide by the
+directory. It need not check that the record exists: an operation with a ``diff`` has read it. If a check fails, nobody
+is asked, and the step fails with the place and the remedy.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+from approvals.electorate import slack_groups, unanswerable
+from connectors.operation import Operation
+from core.canonical import JsonObject, clean
+from core.terms import Terms
+from runtime.engine.book import contributors
+from runtime.engine.book.instructions import Known, Next, Over, Resolve
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.events import PreflightFailed
+from runtime.engine.model.rows import StepRow
+
+# The code of a question that nobody could answer.
+NOBODY = "nobody_may_decide"
+# The trigger of runs of Counterseal's own workflows, and the message that tells what became of such a run's proposal.
+OWN_TRIGGER = "counterseal"
+PROPOSAL = "proposal"
+# While Slack cannot say who is in a group, it is asked again after so long.
+AGAIN_AFTER = timedelta(minutes=1)
+
+
+class Check(StrEnum):
+    """The things that are checked before people are asked."""
+
+    CONNECTOR = "connector"
+    TARGET = "target"
+    PEOPLE = "people"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+def answerable(transition: Transition, step: StepRow, terms: Terms, marks: frozenset[str], known: Known) -> Next | None:
+    """Return None if enough people may answer; else the instruction that comes first: ``Over`` if the step has failed.
+
+    The append of that failure is guarded by the directory, so that somebody who was just added is counted.
+    """
+    wanted = slack_groups(terms) if known.slack is None else ()
+    if wanted:
+        return Resolve(step, wanted, known)
+    view = transition.view
+    shaped = contributors.people_of(view.run, marks, view.directory)
+    why = unanswerable(terms, shaped, view.directory, known.slack or {})
+    if why is None:
+        return None
+    transition.rows.people = view.directory.digest or None  # there is nothing to guard if none is published
+    transition.tell(PreflightFailed(Check.PEOPLE, directory=view.directory.digest), step=step.key)
+    error = StepError(ErrorClass.AUTHORIZATION, NOBODY, f"Nobody was asked. {why.message} {why.remedy}")
+    transition.fail(step, error.to_json())
+    if view.trigger_type == OWN_TRIGGER:  # no card was posted under which this could be said
+        words = f"the change of policy that you proposed is not in force, because nobody can be asked. {why.message}"
+        told: JsonObject = {"person": view.run.requested_by, "text": f"{words} {why.remedy}"}
+        transition.order(PROPOSAL, step.key, told)
+    return Over()
+
+
+def put_off(transition: Transition, step: StepRow) -> None:
+    """Ask again later, because Slack cannot say who is in a group. A crash before the append leaves the lease."""
+    words = "Slack cannot be asked who is in a group that is to decide, so nobody was asked yet; it is tried again."
+    transition.retry_later(
+        step, AGAIN_AFTER, StepError(ErrorClass.TRANSPORT, "slack_away", words).to_json(), attempted=False
+    )
+
+
+def callable_now(transition: Transition, step: StepRow, operation: Operation, inputs: JsonObject) -> bool:
+    """True if the settings allow this call; else the step has failed."""
+    problem = transition.ready(operation.connector, operation.name, inputs)
+    if problem is None:
+        return True
+    check = Check.TARGET if operation.connector in transition.systems else Check.CONNECTOR
+    transition.tell(PreflightFailed(check, operation.name), step=step.key)
+    words = f"Nobody was asked, because {operation.name} could not be performed: {problem.message}"
+    transition.fail(step, StepError(ErrorClass.TRANSPORT, problem.code, clean(words)).to_json())
+    return False

@@ -1,0 +1,310 @@
+"""One transition of one run: what can happen to its steps, told as events (P-1 to P-5, O-5, V-7).
+
+A ``Transition`` starts from a view of the run as stored and tells any number of events of it. Nothing here knows a
+database, a clock or a connector: time and ids come with the view or are derived, so the same record gives the same
+appends (promise 5). ``Draft`` tells and folds. When no step of the super-step is executing any more, the
+writes of its steps are folded into the channels in step order, checkpoint n+1 is told and the next super-step is
+planned (``runtime.engine.book.barrier``). A step that parks leaves its super-step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
+from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
+from evidence.chain import Actor
+from evidence.commitments import blind, commit_fields, path_of
+from runtime.engine.book.barrier import REFERENCE, Crossing, begin, checkpoint_of, cross
+from runtime.engine.book.plan import CHECKPOINT, Evaluated, PlanError, variables
+from runtime.engine.life.agent_loop import conclude, remembered, take_apart
+from runtime.engine.life.closing import Closing
+from runtime.engine.model import events as e
+from runtime.engine.model.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.model.graph import Graph, LeafNode
+from runtime.engine.model.rows import StepRow, WaitRow, wait_of
+from runtime.engine.model.run import State
+from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
+
+
+class Transition(Closing):
+    """Moves of steps and of the run; ``commit()`` gives what they write, ``after()`` the view as it will be stored."""
+
+    # -- the barrier of a super-step (P-1 to P-3) --------------------------------------------------------------------
+
+    def left(self) -> None:
+        """Cross the barrier if no step of the super-step is executing any more. Called whenever a step leaves it."""
+        if self.run.executing:
+            return
+        if self.run.state.agents:
+            conclude(self)
+        choices = Evaluated(self.graph, self.view.constants, self.run.superstep + 1)
+        try:
+            crossing = cross(self.run, self.graph, choices)
+        except PlanError as problem:
+            self.close(RunState.FAILED_TERMINAL, _plan_error(problem))
+            return
+        except InputError as problem:
+            # A channel that cannot take its write, or a state without a canonical form: the last checkpoint stands.
+            self.close(RunState.FAILED_TERMINAL, StepError(ErrorClass.EXPRESSION, None, str(problem)).to_json())
+            return
+        for key, reference in crossing.references:
+            committed = commit_fields(self.view.run.run_key, key, {"reference": reference})
+            self.tell(e.RunReferenceSet([*committed], reference), step=key)
+        row = crossing.checkpoint
+        shown = blind(self.view.run.run_key, row.digest)  # a plain digest would confirm a guess of the state
+        self.tell(e.CheckpointCommitted(row.superstep, shown, False, choices.made or None), crossing=crossing)
+        # The steps of the next super-step are queued from now on. If there are none, the run may be over.
+        if crossing.ending and crossing.failed is not None:
+            self.close(RunState.FAILED_TERMINAL, {**(crossing.failed.last_error or {}), "step": crossing.failed.key})
+        elif crossing.ending:
+            self.close(RunState.CANCELED)
+        elif crossing.finished and not self.run.state.parked and not self.run.held_open:
+            self.conclude()
+
+    # -- the start of a run ------------------------------------------------------------------------------------------
+
+    def open(self, opened: e.RunOpened, actor: Actor) -> JsonObject | None:
+        """Start the run: its first checkpoint and its first steps. It is queued until the first of them is begun.
+
+        Returns the error with which the run is to be failed, if nothing could be planned.
+        """
+        self.tell(opened, actor=actor)
+        choices, halted = Evaluated(self.graph, self.view.constants, 0), None
+        try:
+            crossing = begin(self.run, self.graph, choices, self.run.state.copy(), 0)
+        except PlanError as problem:
+            # What was planned before the fault never runs.
+            crossing, halted = Crossing(self.run.state, checkpoint_of(0, self.run.state), ending=True), problem
+        shown = blind(self.view.run.run_key, crossing.checkpoint.digest)
+        made = None if halted is not None else choices.made or None
+        self.tell(e.CheckpointCommitted(0, shown, halted is not None, made), crossing=crossing)
+        return None if halted is None else _plan_error(halted)
+
+    # -- the moves of steps ------------------------------------------------------------------------------------------
+
+    def started(self, step: StepRow) -> StepRow:
+        """Tell that a worker holds the step's lease."""
+        event = e.StepStarted(step.operation, step.attempt, step.lease_epoch)
+        self.tell(event, step=step.key, actor=Actor("worker", step.lease_owner or "?"))
+        return self.run.steps[step.key]
+
+    def succeed(
+        self,
+        step: StepRow,
+        output: Json,
+        writes: JsonObject,
+        usage: JsonObject | None = None,
+        shaped: list[str] | None = None,
+    ) -> None:
+        """Tell that the step is done. The barrier will apply its writes. ``shaped`` marks those behind what it read."""
+        try:
+            canonical_bytes([output, writes])  # a value that no line can commit to is never told
+        except InputError as error:
+            self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
+            return
+        names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
+        self.tell(e.StepSucceeded(names, usage, output, writes or None, shaped or None), step=step.key)
+        if step.key.count("/") == 1:
+            take_apart(self, step.key, output)
+        self.left()
+
+    def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
+        """Fail the step for good. At the barrier its run fails too, unless a branch or an agent handles the failure.
+
+        ``usage`` is what the failed call cost. Do not fail a waiting step whose failure is handled: end its wait with
+        the error and resume it, so that it fails when it is claimed (``waits.end_badly``).
+        """
+        self.tell(_failed(error, usage), step=step.key)
+        self.left()
+
+    def park(
+        self,
+        step: StepRow,
+        kind: WaitKind,
+        token: str,
+        due_in: timedelta | None = None,
+        context: JsonObject | None = None,
+        correlation: str | None = None,
+        *,
+        wait: UUID | None = None,
+        error: JsonObject | None = None,
+    ) -> None:
+        """Park the step on a new wait: it leaves its super-step and holds nothing (promise 10)."""
+        wait = wait or wait_of(self.view.run_id, step)
+        due = None if due_in is None else seconds(due_in)
+        self.tell(e.StepParked(wait, kind, False, due, token, context or None, correlation, error), step=step.key)
+        self.left()
+
+    def park_on(self, step: StepRow, wait: UUID, kind: WaitKind) -> None:
+        """Park the step on a wait that was opened before something outside was begun (V-9)."""
+        self.tell(e.StepParked(wait, kind, known=True), step=step.key)
+        self.left()
+
+    def retry_later(
+        self,
+        step: StepRow,
+        delay: timedelta,
+        error: JsonObject,
+        usage: JsonObject | None = None,
+        *,
+        attempted: bool = True,
+    ) -> None:
+        """Try the step again after ``delay``; record the failure that makes it wait, and what that cost (X-19).
+
+        ``attempted`` says that an attempt is used up. Waiting out or probing a doubt uses up none.
+        """
+        due, facts = seconds(delay), (wait_of(self.view.run_id, step), step.attempt + attempted)
+        self.tell(e.StepRetryScheduled(*facts, int(due), usage, due, error), step=step.key)
+        self.left()
+
+    def resume(self, step: StepRow, wait: WaitRow) -> None:
+        """Make a step ready again whose wait is over: it joins the next super-step (P-5).
+
+        The worker that claims the step next decides what follows from the wait's result, or from its timeout.
+        """
+        self.tell(e.StepResumed(f"resume:{wait.wait_id}"), step=step.key)
+        self.left()
+
+    def expire_lease(self, step: StepRow, error: JsonObject | None = None) -> None:
+        """Make the step of a lost worker ready for another, which finds out what became of its action (Q-8)."""
+        self.tell(e.LeaseExpired(step.lease_epoch, step.lease_owner or "?", error), step=step.key)
+        self.rows.requeued.append(step.key)
+
+    def cancel_step(self, step: StepRow) -> None:
+        """End a step that has nothing under way, because its run is being canceled."""
+        self.tell(e.StepCanceled(), step=step.key)
+        self.left()
+
+    def take(self, owner: str, held: str) -> StepRow | None:
+        """Start the first newly planned step under the lease of a finished one, without a queue hop (section 4)."""
+        new = (row for row in self.run.steps.values() if row.key not in self.view.run.steps)
+        planned = next((row for row in new if row.status is StepState.READY), None)
+        if planned is None or self.run.finished:
+            return None
+        self.rows.taken[planned.key] = self.rows.taken.pop(held, held)
+        return self.started(replace(planned, lease_owner=owner, lease_epoch=1))
+
+    def cancel(self, actor: Actor, reason: str) -> None:
+        """Cancel the run. It waits for steps whose action may be under way, so that no outcome stays unrecorded."""
+        if self.run.status in RUN.terminal:
+            raise ConsistencyError(f"The run is {self.run.status}; there is nothing left to cancel.")
+        kept = {"reason": reason} if reason and self.view.run.canceling is None else {}  # the first reason counts
+        committed = commit_fields(self.view.run.run_key, path_of("cancel"), kept) or None
+        self.tell(e.RunCanceled(bool(reason), committed, reason if committed else ""), actor=actor)
+        # Steps that have joined the next super-step are not executing; the run's end cancels them.
+        here = [row for row in self.run.steps.values() if row.superstep == self.run.superstep]
+        # A step that is ready again after an intent is under way: its next worker finds out what became of its action.
+        under_way = [row for row in here if row.status is StepState.RUNNING or _left_behind(row)]
+        if not under_way:
+            self.close(RunState.CANCELED, StepError(ErrorClass.CANCELED, None, reason, {"by": actor.id}).to_json())
+            return
+        for row in [row for row in here if row.status is StepState.READY and not _left_behind(row)]:
+            self.tell(e.StepCanceled(), step=row.key)
+
+    def extend(self, event: e.RunExtended, actor: Actor) -> None:
+        """Tell that the graph was extended (V-6); ``self.graph`` has the new steps. Those that can begin, begin now."""
+        if self.run.status in RUN.terminal or self.view.run.canceling is not None:
+            raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
+        self.tell(event, actor=actor)
+        if self.run.status is not RunState.QUEUED:
+            self.left()
+
+    def give_up(self, step: StepRow, error: JsonObject) -> None:
+        """Fail a step for which nothing can be evaluated, folded or planned any more, and its run with it."""
+        self.tell(_failed(error), step=step.key)
+        if self.run.executing == 0:  # steps that still execute reach the barrier, or are given up as well
+            self.close(RunState.FAILED_TERMINAL, {**error, "step": step.key})
+
+
+# The error codes with which a step is given up, each with the name of its counter. A connector's error has no counter.
+GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases"}
+
+
+def _failed(error: JsonObject, usage: JsonObject | None = None) -> e.StepFailed:
+    kind, code = error.get("class"), error.get("code")
+    return e.StepFailed(None if kind is None else str(kind), None if code is None else str(code), usage, error)
+
+
+def seconds(span: timedelta) -> int | float:
+    """A span in seconds as events tell it: an integer if it is whole."""
+    exact = span.total_seconds()
+    return int(exact) if exact.is_integer() else exact
+
+
+def _left_behind(step: StepRow) -> bool:
+    return step.status is StepState.READY and step.idempotency_key is not None
+
+
+def _plan_error(problem: PlanError) -> JsonObject:
+    return StepError(ErrorClass.EXPRESSION, None, str(problem.error), {"step": problem.node}).to_json()
+
+
+# -- the end of a step that has its result (X-8, X-10) ---------------------------------------------------------------
+
+REFERENCE_CHARACTERS_MAX = 200
+
+
+def finish(
+    transition: Transition,
+    step: StepRow,
+    output: Json,
+    usage: JsonObject | None = None,
+    *,
+    signal: JsonObject | None = None,
+    shaped: list[str] | None = None,
+) -> None:
+    """Evaluate what the step writes, and succeed. An expression's error fails the step.
+
+    ``signal`` is what ended the step's wait, for its expressions: the payload, and who sent it. ``shaped`` are the
+    marks of those who shaped what the step has read.
+    """
+    values: dict[str, Json] = {"output": output, CHECKPOINT: transition.run.superstep}
+    if signal is not None:
+        values["signal"] = signal
+    try:
+        writes = writes_of(transition.graph, transition.run.state, transition.view.constants, step.key, values)
+    except ExpressionError as error:
+        fail_expression(transition, step, error)
+        return
+    transition.succeed(step, output, writes, usage, shaped)
+
+
+def writes_of(
+    graph: Graph, state: State, constants: Mapping[str, object], key: str, more: Mapping[str, Json]
+) -> JsonObject:
+    """Evaluate what a step writes and how it names the run. ``more`` are variables besides those of the run.
+
+    ``ExpressionError`` if an expression has no value.
+    """
+    if "/" in key:
+        return {}  # a turn or a call of an agent writes nothing
+    leaf: LeafNode = graph.leaves[key.rpartition(".")[2]]
+    values = variables(graph, state, constants, key)
+    values.update(more)
+    writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}
+    writes |= remembered(leaf, state, constants, key) if state.agents else {}
+    if problem := unfit(writes, "What `set` gives") if writes else None:
+        raise ExpressionError(problem)
+    if leaf.reference is not None:
+        writes[REFERENCE] = checked_reference(leaf.reference.render(values))
+    return writes
+
+
+def checked_reference(value: Json) -> str:
+    """The value as a business reference; ``ExpressionError`` if it cannot be stored as one."""
+    text = str(value)
+    if not text or len(text) > REFERENCE_CHARACTERS_MAX or clean(text) != text:
+        what = f"is empty, longer than {REFERENCE_CHARACTERS_MAX} characters, or holds what no text can"
+        raise ExpressionError(what, where="reference")
+    return text
+
+
+def fail_expression(transition: Transition, step: StepRow, error: CountersealError) -> None:
+    """Fail the step: an expression failed, or its action could not be built. Nothing was sent."""
+    kind = ErrorClass.EXPRESSION if isinstance(error, ExpressionError) else ErrorClass.DEFINITION
+    transition.fail(step, StepError(kind, error.code, str(error)).to_json())

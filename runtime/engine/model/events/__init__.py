@@ -1,0 +1,85 @@
+"""The events of a run: a closed set, each with typed facts (promise 6: the event is the move).
+
+An event has two kinds of fields. A public field stands in the event's audit line. A ``Private`` field holds a value:
+it lies beside the line in the journal, and the line commits to it path by path (``runtime.engine.book.recorded``). A field that
+has its default value is left out. ``fold`` makes a run's state of these events and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from evidence.events import EventType
+from runtime.engine.model.events.of_actions import (
+    ActionDoubtResolved,
+    ActionFailed,
+    ActionHeld,
+    ActionInDoubt,
+    ActionIntended,
+    ActionLate,
+    ActionRecalled,
+    ActionSucceeded,
+    DecisionMade,
+)
+from runtime.engine.model.events.of_approvals import (
+    ApprovalConsumed,
+    ApprovalDecided,
+    ApprovalEscalated,
+    ApprovalExpired,
+    ApprovalReminded,
+    ApprovalRequested,
+    ApprovalSuperseded,
+    ApprovalVoted,
+    ApprovalVoteRefused,
+    PreflightFailed,
+)
+from runtime.engine.model.events.of_runs import (
+    CheckpointCommitted,
+    RunCanceled,
+    RunClosed,
+    RunContinued,
+    RunExtended,
+    RunOpened,
+    RunPaused,
+    RunReferenceSet,
+    RunReopened,
+    RunResumed,
+    RunSealed,
+    RunStarted,
+)
+from runtime.engine.model.events.of_steps import (
+    AgentAnswered,
+    AgentBegan,
+    LeaseExpired,
+    StepCanceled,
+    StepFailed,
+    StepParked,
+    StepResumed,
+    StepRetryScheduled,
+    StepSetBack,
+    StepStarted,
+    StepSucceeded,
+    WaitCanceled,
+    WaitCompleted,
+    WaitOpened,
+    WaitPostponed,
+    WaitTimedOut,
+)
+
+Event: TypeAlias = (
+    RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
+    | RunPaused | RunResumed | RunReopened | RunSealed
+    | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
+    | StepCanceled | LeaseExpired
+    | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled
+    | AgentBegan | AgentAnswered
+    | DecisionMade | PreflightFailed
+    | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
+    | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
+    | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
+    | ActionRecalled | ActionLate
+    | CheckpointCommitted
+)  # fmt: skip
+
+EVENTS: Mapping[EventType, type[Event]] = {kind.TYPE: kind for kind in Event.__args__}

@@ -1,0 +1,140 @@
+"""The events of questions to people."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from runtime.engine.model.events.private import Private
+
+
+class ApprovalRequested(Struct, frozen=True):
+    """A question was put to people. ``card`` commits to ``shown``; ``expires`` is in seconds from now.
+
+    ``contributors`` are those who shaped what is asked, with the people that they were then; None for the run's
+    requester alone. ``key`` names what a rejection would bind, and ``askers`` are all who have asked for it, the latest
+    first; ``refusals`` are those that were read of the tenant's table and bind, ``failed`` the earlier failures of the
+    same call.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_REQUESTED
+    approval: UUID
+    action: str | None
+    card: str
+    kind: str
+    tier: str
+    committed: list[Json] | None = None
+    digest: Private[str] = ""
+    nonce: Private[str] = ""
+    terms: Private[JsonObject | None] = None
+    requester: Private[str] = ""
+    shown: Private[JsonObject | None] = None
+    proposed: Private[JsonObject | None] = None
+    expires: Private[int | float] = 0
+    contributors: Private[list[JsonObject] | None] = None
+    key: Private[str] = ""
+    askers: Private[list[str] | None] = None
+    refusals: Private[list[JsonObject] | None] = None
+    failed: Private[list[JsonObject] | None] = None
+
+
+class PreflightFailed(Struct, frozen=True):
+    """A check before people are asked has failed, so nobody was asked. ``check`` names it.
+
+    ``directory`` is the digest of the people who were counted. ``refusals`` are those that bind, ``failed`` the earlier
+    failures of the same call.
+    """
+
+    TYPE: ClassVar = EventType.PREFLIGHT_FAILED
+    check: str
+    operation: str | None = None
+    directory: str | None = None
+    refusals: Private[list[JsonObject] | None] = None
+    failed: Private[list[JsonObject] | None] = None
+
+
+class ApprovalVoted(Struct, frozen=True):
+    """A person has voted; the event's actor is that person."""
+
+    TYPE: ClassVar = EventType.APPROVAL_VOTED
+    approval: UUID
+    choice: str
+    channel: str
+    reason_given: bool
+    separation_waived: bool = False
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+    groups: Private[list[str] | None] = None
+
+
+class ApprovalVoteRefused(Struct, frozen=True):
+    """A vote was refused. The same append acts on the reason of the refusal."""
+
+    TYPE: ClassVar = EventType.APPROVAL_VOTE_REFUSED
+    approval: UUID
+    code: str
+    channel: str
+
+
+class ApprovalDecided(Struct, frozen=True):
+    """The question is answered (approved, rejected; happened, again, fail), or canceled with its run."""
+
+    TYPE: ClassVar = EventType.APPROVAL_DECIDED
+    approval: UUID
+    outcome: str
+    choice: Private[str | None] = None
+    reason: Private[str | None] = None
+
+
+class ApprovalConsumed(Struct, frozen=True):
+    """A given answer was used by a gate or a doubt. (For actions, ``ActionIntended`` names the approval that it uses.)
+
+    ``directory`` is the digest of the people by whom its votes were counted again.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_CONSUMED
+    approval: UUID
+    directory: str | None = None
+
+
+class ApprovalSuperseded(Struct, frozen=True):
+    """The question is void: what would be done now is not what was asked about (promise 3), or ``why`` says why.
+
+    ``directory`` as in ``ApprovalConsumed``.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_SUPERSEDED
+    approval: UUID
+    why: str | None = None
+    directory: str | None = None
+
+
+class ApprovalExpired(Struct, frozen=True):
+    """The question ran out of time without a decision."""
+
+    TYPE: ClassVar = EventType.APPROVAL_EXPIRED
+    approval: UUID
+
+
+class ApprovalReminded(Struct, frozen=True):
+    """The people who were asked are reminded. ``rung`` is the next rung of the ladder, due in ``due`` seconds."""
+
+    TYPE: ClassVar = EventType.APPROVAL_REMINDED
+    approval: UUID
+    wait: UUID | None = None
+    rung: int = 0
+    due: int = 0
+
+
+class ApprovalEscalated(Struct, frozen=True):
+    """Others are asked as well. ``rung`` and ``due`` as in ``ApprovalReminded``."""
+
+    TYPE: ClassVar = EventType.APPROVAL_ESCALATED
+    approval: UUID
+    wait: UUID | None = None
+    rung: int = 0
+    due: int = 0

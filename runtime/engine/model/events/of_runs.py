@@ -1,0 +1,165 @@
+"""The events of a run as a whole: its opening, its barriers and its end."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from runtime.engine.model.events.private import Private
+from runtime.engine.model.states import RunState
+
+
+class RunOpened(Struct, frozen=True):
+    """A trigger has started the run. ``workflow`` is its name, version and digest.
+
+    ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.book.contributors``).
+    ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
+    of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
+    says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the
+    step that has started this run, or a run above it. ``requester`` is the id of the person whom ``requested_by`` stood
+    for by the directory of that moment; None if it stood for nobody. ``started_by`` is the account that was
+    authenticated when it, or the run that has started it, was started over HTTP.
+    """
+
+    TYPE: ClassVar = EventType.RUN_OPENED
+    workflow: JsonObject
+    definition: str | None = None
+    trigger: str | None = None
+    workspace: str | None = None
+    committed: list[Json] | None = None
+    inputs: Private[JsonObject | None] = None
+    reference: Private[str | None] = None
+    requested_by: Private[str | None] = None
+    shaped: Private[list[str] | None] = None
+    inherited: list[Json] | None = None
+    open: int | None = None
+    channels: Private[JsonObject | None] = None
+    origins: Private[JsonObject | None] = None
+    adder: Private[str | None] = None
+    requester: Private[str | None] = None
+    started_by: Private[str | None] = None
+
+
+class RunStarted(Struct, frozen=True):
+    """The run begins without a step, because its graph has none to take."""
+
+    TYPE: ClassVar = EventType.RUN_STARTED
+
+
+class RunReferenceSet(Struct, frozen=True):
+    """A step has given the run a new reference (X-8)."""
+
+    TYPE: ClassVar = EventType.RUN_REFERENCE_SET
+    committed: list[Json]
+    reference: Private[str]
+
+
+class RunExtended(Struct, frozen=True):
+    """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
+
+    ``adopted`` are outputs of finished steps that nothing had read before, by step key. ``gates`` are the steps of the
+    root that are, or hold, a gate which the run had still to pass: the new ones come after them. ``early`` names the
+    policies that let the new ones come before such gates.
+    """
+
+    TYPE: ClassVar = EventType.RUN_EXTENDED
+    number: int
+    steps: list[Json]
+    committed: list[Json]
+    source: Private[JsonObject]
+    operations: Private[JsonObject]
+    adopted: Private[JsonObject | None] = None
+    gates: Private[list[str] | None] = None
+    early: list[Json] | None = None
+
+
+class RunContinued(Struct, frozen=True):
+    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped its result.
+
+    ``origins`` are those of its result, if it is over already and knows them, and ``used`` what its models used.
+    """
+
+    TYPE: ClassVar = EventType.RUN_CONTINUED
+    run: UUID
+    workflow: str
+    shaped: Private[list[str] | None] = None
+    origins: Private[list[Json] | None] = None
+    used: Private[JsonObject | None] = None
+
+
+class RunCanceled(Struct, frozen=True):
+    """The run was canceled. It closes when nothing is under way any more."""
+
+    TYPE: ClassVar = EventType.RUN_CANCELED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunPaused(Struct, frozen=True):
+    """A person has paused the run: nothing more of it is intended until it is resumed (promise 11)."""
+
+    TYPE: ClassVar = EventType.RUN_PAUSED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunResumed(Struct, frozen=True):
+    """The pause of the run is over."""
+
+    TYPE: ClassVar = EventType.RUN_RESUMED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunClosed(Struct, frozen=True):
+    """The run is over. ``error`` is its class, code and step; ``detail`` is all of the error."""
+
+    TYPE: ClassVar = EventType.RUN_CLOSED
+    status: RunState
+    error: JsonObject | None
+    detail: Private[JsonObject | None] = None
+    result: Private[Json] = None
+
+
+class RunSealed(Struct, frozen=True):
+    """An open run waits for no more steps: somebody closed it, or its time is over. It ends when its steps are done."""
+
+    TYPE: ClassVar = EventType.RUN_SEALED
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class RunReopened(Struct, frozen=True):
+    """A person retries a failed run. ``steps`` begin anew, each with the epoch of its last lease.
+
+    ``bundle`` is the SHA-256 of the evidence of how it had ended.
+    """
+
+    TYPE: ClassVar = EventType.RUN_REOPENED
+    bundle: str | None
+    steps: list[Json]
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+
+
+class CheckpointCommitted(Struct, frozen=True):
+    """The barrier of a super-step (P-3). ``digest`` is the blinded digest of the state that the fold has then.
+
+    ``choices`` are what the conditions and collections of composites gave, in the order in which planning asked.
+    ``halted`` says that the first plan failed, and the run with it.
+    """
+
+    TYPE: ClassVar = EventType.CHECKPOINT_COMMITTED
+    number: int
+    digest: str
+    halted: bool = False
+    choices: Private[list[Json] | None] = None

@@ -1,0 +1,193 @@
+"""The events of steps and of what they wait for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from core.canonical import Json, JsonObject
+from evidence.events import EventType
+from runtime.engine.model.events.private import Private
+from runtime.engine.model.states import WaitKind
+
+
+class StepStarted(Struct, frozen=True):
+    """A worker holds the step's lease; the event's actor is that worker."""
+
+    TYPE: ClassVar = EventType.STEP_STARTED
+    operation: str
+    attempt: int
+    epoch: int
+
+
+class StepSucceeded(Struct, frozen=True):
+    """The step is done. ``values`` are its writes by channel, and under ``$reference`` how it names the run.
+
+    ``shaped`` are the marks of those who shaped what it has read: a record, an effect of another run, the outside.
+    """
+
+    TYPE: ClassVar = EventType.STEP_SUCCEEDED
+    writes: list[Json]
+    usage: JsonObject | None = None
+    output: Private[Json] = None
+    values: Private[JsonObject | None] = None
+    shaped: Private[list[str] | None] = None
+
+
+class StepFailed(Struct, frozen=True):
+    """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are its public part."""
+
+    TYPE: ClassVar = EventType.STEP_FAILED
+    kind: str | None = None
+    code: str | None = None
+    usage: JsonObject | None = None
+    detail: Private[JsonObject | None] = None
+
+
+class StepParked(Struct, frozen=True):
+    """The step waits. The fields from ``due`` on describe a wait that opens here; ``due`` is in seconds.
+
+    ``known`` says that the wait was opened before (``WaitOpened``).
+    """
+
+    TYPE: ClassVar = EventType.STEP_PARKED
+    wait: UUID
+    kind: WaitKind
+    known: bool = False
+    due: Private[int | float | None] = None
+    token: Private[str | None] = None
+    context: Private[JsonObject | None] = None
+    correlation: Private[str | None] = None
+    detail: Private[JsonObject | None] = None
+
+
+class StepRetryScheduled(Struct, frozen=True):
+    """The step's attempt failed, and the step waits for its next attempt (X-19)."""
+
+    TYPE: ClassVar = EventType.STEP_RETRY_SCHEDULED
+    wait: UUID
+    attempt: int
+    seconds: int
+    usage: JsonObject | None = None
+    due: Private[int | float | None] = None
+    detail: Private[JsonObject | None] = None
+
+
+class StepResumed(Struct, frozen=True):
+    """The step's wait is over: the step is ready again and joins the next super-step."""
+
+    TYPE: ClassVar = EventType.STEP_RESUMED
+    invocation: str
+
+
+class StepSetBack(Struct, frozen=True):
+    """The step met an unexpected error. It is tried again when its lease has run out."""
+
+    TYPE: ClassVar = EventType.STEP_SET_BACK
+    setbacks: int
+    detail: Private[JsonObject | None] = None
+
+
+class StepCanceled(Struct, frozen=True):
+    """The step ends with its run, and its open wait ends with it."""
+
+    TYPE: ClassVar = EventType.STEP_CANCELED
+
+
+class LeaseExpired(Struct, frozen=True):
+    """The step's worker is gone; the step is ready for another. ``detail`` counts leases that ran out in a row."""
+
+    TYPE: ClassVar = EventType.LEASE_EXPIRED
+    epoch: int
+    owner: str
+    detail: Private[JsonObject | None] = None
+
+
+class WaitOpened(Struct, frozen=True):
+    """A wait is opened before its step parks on it, because what is begun outside may end at once (V-9)."""
+
+    TYPE: ClassVar = EventType.WAIT_OPENED
+    wait: UUID
+    kind: WaitKind
+    due: Private[int | float | None] = None
+    token: Private[str] = ""
+    context: Private[JsonObject | None] = None
+    correlation: Private[str | None] = None
+
+
+class WaitPostponed(Struct, frozen=True):
+    """The deadline of a wait moves: ``due`` is in seconds from now. ``setbacks`` counts what went wrong.
+
+    Either a due wait is looked at again later, or the outside has said that it takes longer.
+    """
+
+    TYPE: ClassVar = EventType.WAIT_POSTPONED
+    wait: UUID
+    kind: WaitKind
+    due: int
+    setbacks: int = 0
+
+
+class WaitCompleted(Struct, frozen=True):
+    """The wait has ended with a result or an error. ``result`` is what the resume sees."""
+
+    TYPE: ClassVar = EventType.WAIT_COMPLETED
+    wait: UUID
+    kind: WaitKind
+    committed: list[Json] | None = None
+    result: Private[JsonObject | None] = None
+
+
+class WaitTimedOut(Struct, frozen=True):
+    """The wait has taken too long (V-12)."""
+
+    TYPE: ClassVar = EventType.WAIT_TIMED_OUT
+    wait: UUID
+    kind: WaitKind
+    result: Private[JsonObject | None] = None
+
+
+class WaitCanceled(Struct, frozen=True):
+    """The wait was given up. ``why`` is ``changed`` for a task that asks something else by now."""
+
+    TYPE: ClassVar = EventType.WAIT_CANCELED
+    wait: UUID
+    kind: WaitKind
+    why: str | None = None
+
+
+class AgentBegan(Struct, frozen=True):
+    """An agent begins with ``messages``; its turns come next. ``tools`` are the sources of what the model may call.
+
+    ``fixed`` are the inputs that the author fixed, by the tool's name.
+    ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
+    ``message`` that it is. ``matching`` is the part of the tools' declarations by which origins are found.
+    ``remembered`` are the turns of earlier agents that its model is shown first, each ``[run, step]``.
+    """
+
+    TYPE: ClassVar = EventType.AGENT_BEGAN
+    model: str
+    tools: list[Json]
+    messages: Private[list[JsonObject] | None] = None
+    fixed: Private[JsonObject | None] = None
+    sources: Private[list[JsonObject] | None] = None
+    matching: Private[JsonObject | None] = None
+    remembered: Private[list[Json] | None] = None
+
+
+class AgentAnswered(Struct, frozen=True):
+    """The model's answer in a turn, taken apart: it calls tools, gives a result, or does not fit what is wanted.
+
+    ``calls`` has one entry for each call, in its order: ``[source, ""]``, or ``[source, code]`` for one that is
+    refused. ``said`` are the same calls with their values: id, tool, and input, or the reason of the refusal.
+    ``problem`` says what is wrong with an answer, ``result`` is the agent's result.
+    """
+
+    TYPE: ClassVar = EventType.AGENT_ANSWERED
+    came: str
+    calls: list[Json]
+    said: Private[list[JsonObject] | None] = None
+    problem: Private[str | None] = None
+    result: Private[Json] = None

@@ -1,0 +1,319 @@
+"""The canonical graph of a workflow: what the engine plans over (X-3).
+
+A scope is an ordered list of nodes with explicit needs, sorted so that every node comes after what it needs. Composite
+nodes (``if``, ``foreach``, ``while``) hold scopes of their own and have no step row; the leaves do. A leaf may hold
+scopes as well: its branches, for the case that it fails (X-10).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+
+from core.canonical import Json, JsonObject
+from runtime.engine.model.errors import REJECTED, ErrorClass
+
+# The variable that holds the waiting token of what a durable operation begins.
+HANDED_OUT = "wait.token"
+
+
+class Renderable(Protocol):
+    """A compiled expression, template or structure of templates. Pure; ``ExpressionError`` on any error."""
+
+    @property
+    def references(self) -> frozenset[str]:
+        """The variables that it reads."""
+
+    def render(self, values: Mapping[str, object]) -> Json:
+        """The value for these variables."""
+
+    def literals(self) -> JsonObject:
+        """The members of an object that are known without a variable."""
+
+
+class Reducer(StrEnum):
+    """The way in which a new write and the value so far become the next value."""
+
+    REPLACE = "replace"
+    APPEND = "append"
+    MERGE = "merge"
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    UNION = "union"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
+
+    ``start`` makes that value of the trigger, if it is an expression. ``turns`` says that agents remember turns by it.
+
+    ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
+    """
+
+    name: str
+    reducer: Reducer = Reducer.REPLACE
+    keep: int | None = None
+    initial: Json = None
+    ledger: bool = False
+    start: Renderable | None = None
+    turns: bool = False
+
+
+class Branch(StrEnum):
+    """The branches of a leaf that fails (X-10). The most specific one for its failure is taken."""
+
+    FAILURE = "on_failure"
+    TIMEOUT = "on_timeout"
+    REJECTED = "on_rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafNode:
+    """The base of every leaf. ``sets`` maps channels to expressions over ``output``; ``reference`` names the run."""
+
+    id: str
+    index: int
+    needs: tuple[str, ...]
+    sets: Mapping[str, Renderable] = field(default_factory=dict)
+    reference: Renderable | None = None
+    branches: Mapping[Branch, Scope] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationNode(LeafNode):
+    """A leaf that calls an operation. ``timeout`` bounds what a durable one may take."""
+
+    operation: str
+    inputs: Renderable
+    timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateNode(LeafNode):
+    """A leaf that asks people whether to go on. ``terms`` is the JSON form of approvals.model.Terms."""
+
+    summary: Renderable
+    terms: JsonObject
+    operation: str = field(default="approve", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerNode(LeafNode):
+    """A leaf that waits for a time: so long (``span``), or until a moment that an expression gives (X-7)."""
+
+    span: timedelta | None
+    until: Renderable | None
+    operation: str = field(default="wait.timer", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalNode(LeafNode):
+    """A leaf that waits for a signal of this name with this correlation (X-7)."""
+
+    name: str
+    correlate: Renderable
+    timeout: timedelta | None
+    operation: str = field(default="wait.signal", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNode(LeafNode):
+    """A leaf that a person of ``group`` completes by filling in ``form``, a JSON Schema (X-9)."""
+
+    title: Renderable
+    description: Renderable | None
+    form: JsonObject
+    group: str
+    timeout: timedelta | None
+    operation: str = field(default="task", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildNode(LeafNode):
+    """A leaf that runs another workflow and has its result (X-13, P-8). ``version`` None is the newest.
+
+    ``abandons`` leaves the child running when this run ends before it. ``inherit`` are the channels that it gets a copy
+    of.
+    """
+
+    workflow: str
+    version: int | None
+    inputs: Renderable
+    timeout: timedelta | None
+    abandons: bool
+    inherit: tuple[str, ...] = ()
+    operation: str = field(default="run", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinueNode(LeafNode):
+    """A leaf that orders another run and does not wait for it (X-14)."""
+
+    workflow: str
+    version: int | None
+    inputs: Renderable
+    operation: str = field(default="continue_with", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLeaf(LeafNode, ABC):
+    """A leaf whose turns and calls are steps of their own (``runtime.engine.agents``)."""
+
+    operation: str = field(default="agent", init=False)
+
+    @abstractmethod
+    def inner(self, key: str, tool: str | None) -> Leaf:
+        """The leaf of a turn, or of a call of this tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfNode:
+    """One of two scopes, chosen once (X-11)."""
+
+    id: str
+    index: int
+    needs: tuple[str, ...]
+    condition: Renderable
+    then: Scope
+    otherwise: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class ForeachNode:
+    """The scope once per item, up to ``max_parallel`` at a time; the item is visible under ``item_name`` (X-12)."""
+
+    id: str
+    index: int
+    needs: tuple[str, ...]
+    items: Renderable
+    item_name: str
+    max_parallel: int
+    body: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class WhileNode:
+    """The scope again and again while the condition holds, at most ``iterations_max`` times (X-12)."""
+
+    id: str
+    index: int
+    needs: tuple[str, ...]
+    condition: Renderable
+    iterations_max: int
+    body: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNode(LeafNode):
+    """A leaf that writes to channels, or names the run, and calls nothing (X-8)."""
+
+    operation: str = field(default="set", init=False)
+
+
+Leaf: TypeAlias = (
+    OperationNode | GateNode | TimerNode | SignalNode | TaskNode | ChildNode | ContinueNode | SetNode | AgentLeaf
+)
+Composite: TypeAlias = IfNode | ForeachNode | WhileNode
+Node: TypeAlias = Leaf | Composite
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Nodes in an order in which needs come first."""
+
+    nodes: tuple[Node, ...]
+
+    def walk(self) -> Iterator[Node]:
+        """Every node, also inside composites and branches."""
+        for node in self.nodes:
+            yield node
+            for scope in scopes_of(node):
+                yield from scope.walk()
+
+
+def scopes_of(node: Node) -> tuple[Scope, ...]:
+    """The scopes that a node holds."""
+    match node:
+        case IfNode():
+            return (node.then, node.otherwise)
+        case ForeachNode() | WhileNode():
+            return (node.body,)
+        case _:
+            return tuple(node.branches.values())
+
+
+# The names that shape a node: what its expressions and those around it read, and what decides if it is taken.
+Flow: TypeAlias = tuple[frozenset[str], frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A workflow version, ready to be run. ``leaves`` finds a leaf by the id that ends every step key.
+
+    ``read`` holds the ids whose output some expression reads: only those outputs are carried in checkpoints.
+    ``failed`` maps each node inside a branch to the leaf whose failure that branch is about. ``result`` is what a
+    parent gets when the run has succeeded. ``flow`` is what shapes each node, by its id (``runtime.engine.book.plan``).
+    """
+
+    name: str
+    version: int
+    digest: str
+    channels: Mapping[str, Channel]
+    root: Scope
+    leaves: Mapping[str, Leaf]
+    read: frozenset[str]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    result: Renderable | None = None
+    flow: Mapping[str, Flow] = field(default_factory=dict)
+
+    def leaf(self, step_key: str, tool: str | None = None) -> Leaf:
+        """The leaf behind a step key such as ``assign``, ``each[3].assign`` or, with its tool, ``triage/3/2``."""
+        name, _, inner = step_key.rpartition(".")[2].partition("/")
+        leaf = self.leaves[name]
+        return leaf.inner(inner, tool) if inner and isinstance(leaf, AgentLeaf) else leaf
+
+    def fails_run(self, step_key: str, error: JsonObject) -> bool:
+        """True if this failure fails the run: no branch handles it, and no agent is told of it."""
+        return "/" not in step_key and self.branch(step_key, error) is None
+
+    def branch(self, step_key: str, error: JsonObject) -> Branch | None:
+        """The branch that handles this failure of this step; None if it fails the run."""
+        leaf = self.leaves.get(step_key.rpartition(".")[2])
+        if leaf is None:
+            return None
+        specific = Branch.REJECTED if error.get("code") == REJECTED else None
+        if error.get("class") == ErrorClass.TIMEOUT:
+            specific = Branch.TIMEOUT
+        for branch in (specific, Branch.FAILURE):
+            if branch is not None and branch in leaf.branches:
+                return branch
+        return None
+
+
+# For moves that evaluate, fold and plan nothing: they are possible even if the workflow cannot be read.
+NO_GRAPH = Graph("", 0, "", {}, Scope(()), {}, frozenset())
+
+
+class Window(Struct, frozen=True):
+    """Some of a loop's items: those from the index ``start`` on."""
+
+    start: int
+    items: tuple[Json, ...]
+
+    def get(self, index: int) -> Json:
+        """The item with this index; ``NeedsItems`` if it is not among these."""
+        if not self.start <= index < self.start + len(self.items):
+            raise NeedsItems
+        return self.items[index - self.start]
+
+
+class NeedsItems(Exception):
+    """The next item of a loop is not among those that were read."""

@@ -1,0 +1,379 @@
+"""A commit: everything that one transition of one run changes, as values. The store applies it in one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from msgspec import Struct, field
+
+from approvals.model import ApprovalStatus
+from core.canonical import Json, JsonObject, derived_id
+from evidence.receipts import Receipt
+from runtime.engine.model.states import CommandState, EffectState, RunState, StepState, WaitKind, WaitState
+
+# The status of a queue row whose step is leased.
+HELD = "leased"
+# The beginning of a parked step's entry in the checkpoint. The kind of its wait stands in the wait only.
+PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", StepState.FAILED_RETRYABLE: "retry"}
+
+
+class StepRow(Struct, frozen=True):
+    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
+
+    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` is the number of the run's retry
+    that began the step anew, 0 for none.
+    """
+
+    step_id: UUID
+    key: str
+    index: int
+    operation: str
+    superstep: int
+    status: StepState
+    attempt: int = 0
+    lease_epoch: int = 0
+    lease_owner: str | None = None
+    idempotency_key: str | None = None
+    output: Json = None
+    writes: JsonObject | None = None
+    usage: JsonObject | None = None
+    last_error: JsonObject | None = None
+    eligible_in: timedelta | None = None
+    again: int = 0
+
+
+class WaitRow(Struct, frozen=True):
+    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
+
+    ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
+    ``parked`` says that its step is parked on it, ``left`` that its step has begun anew since then.
+    """
+
+    wait_id: UUID
+    step_id: UUID
+    step_key: str
+    kind: WaitKind
+    status: WaitState
+    token: str
+    due_in: timedelta | None = None
+    context: JsonObject | None = None
+    correlation_key: str | None = None
+    result: JsonObject | None = None
+    parked: bool = True
+    left: bool = False
+
+
+class LedgerRow(Struct, frozen=True):
+    """One write to a channel whose full history is kept (P-7)."""
+
+    channel: str
+    superstep: int
+    step_key: str
+    value: Json
+
+
+class MutationRow(Struct, frozen=True):
+    """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations.
+
+    ``gates`` are the steps whose gates stood open: the new steps come after them.
+    """
+
+    number: int
+    actor: str
+    source: JsonObject
+    operations: JsonObject
+    gates: tuple[str, ...] = ()
+
+
+class QueueRow(Struct, frozen=True):
+    """A step that may be claimed (O-1). ``epoch`` is that of its last lease: epochs of a step only grow (Q-9).
+
+    ``starts_run`` says that its claim starts the run, which counts against the cap on starts.
+    """
+
+    key: str
+    step_id: UUID
+    epoch: int = 0
+    starts_run: bool = False
+
+
+class Claim(Struct, frozen=True):
+    """The lease of a step. Its ``id`` is random: if PostgreSQL loses a lease, the same epoch is given out again."""
+
+    key: str
+    id: UUID
+    epoch: int
+
+
+class CommandRow(Struct, frozen=True):
+    """Something to be done outside after the commit (O-1). Its id is derived from its purpose: never twice (O-2).
+
+    Only one command of an ``ordering_key`` is leased at a time, so that two dispatchers cannot post a card twice.
+    """
+
+    command_id: UUID
+    kind: str
+    status: CommandState
+    payload: JsonObject = field(default_factory=dict)
+    ordering_key: str | None = None
+
+
+class ReceiptRow(Receipt, frozen=True, kw_only=True):
+    """A receipt as it is after the commit. ``shared`` says that other steps and runs may share this effect by its key.
+
+    ``action`` is what was intended, so that exactly it can be performed or probed later. ``replaces`` is the failed
+    receipt, maybe of another run, that held the key before. ``shaped`` are the marks of those who shaped a shared
+    effect (None if its book does not tell), ``written`` of those who wrote outside what its output holds.
+    """
+
+    action: JsonObject
+    output: Json = None
+    usage: JsonObject | None = None
+    shared: bool = False
+    replaces: UUID | None = None
+    shaped: tuple[str, ...] | None = None
+    written: tuple[str, ...] = ()
+
+
+class ApprovalRow(Struct, frozen=True):
+    """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did.
+
+    ``key`` names what a rejection would bind, "" for nothing. ``asker`` is who asks now, ``askers`` all who have asked.
+    """
+
+    approval_id: UUID
+    step_id: UUID
+    step_key: str
+    kind: str
+    action_digest: str
+    nonce: str
+    tier: str
+    terms: JsonObject
+    requester: str
+    card: JsonObject
+    action: JsonObject | None
+    expires_in: timedelta
+    status: str = ApprovalStatus.REQUESTED
+    contributors: list[JsonObject] | None = None
+    key: str = ""
+    asker: str = ""
+    askers: list[str] | None = None
+
+
+class AskRow(Struct, frozen=True):
+    """The guard of a question: no refusal of its ``key`` binds but the ``known`` ones, and its ``asker`` has less
+    than ``most`` open questions in the tenant.
+    """
+
+    key: str
+    asker: str
+    most: int
+    known: list[str]
+
+
+class RefusalRow(Struct, frozen=True):
+    """A rejection that binds in the tenant for ``holds``, for the ``groups`` that were asked and those who asked."""
+
+    approval_id: UUID
+    key: str
+    groups: list[str]
+    askers: list[str]
+    by: str
+    reason: str
+    holds: timedelta
+
+
+class ApprovalMove(Struct, frozen=True):
+    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided.
+
+    ``why`` says why it is void. ``outcome`` is what has become of an approved action (``runtime.engine.book.ends``), and
+    ``why`` its code; both stand in the approval's row, for lists.
+    """
+
+    approval_id: UUID
+    status: str
+    choice: str | None = None
+    reason: str | None = None
+    consumed: bool = False
+    escalated: bool = False
+    at: datetime | None = None
+    why: str | None = None
+    outcome: str | None = None
+
+
+class VoteRow(Struct, frozen=True):
+    """One person's vote; a later one of the same person replaces it (both are in the audit)."""
+
+    approval_id: UUID
+    person_id: str
+    choice: str
+    reason: str
+    groups: list[str]
+    channel: str
+
+
+class CheckpointRow(Struct, frozen=True):
+    """An immutable snapshot (P-3)."""
+
+    superstep: int
+    state: JsonObject
+    digest: str
+
+
+class FamilyMove(Struct, frozen=True):
+    """The part of an append in the counters that its run shares with others, and what these must still be.
+
+    With ``number``, nobody may have moved them since; ``writes_max`` bounds their writes, those of the append included.
+    """
+
+    refused: int
+    asked: int
+    same: Mapping[str, list[str]]
+    moves: bool
+    writes_max: int | None = None
+    number: int | None = None
+
+
+class Commit(Struct):
+    """All rows of one transition. ``gate`` guards it: only appends that commute with it may have come in between.
+
+    More guards: with ``strict`` no append at all may have come in between: the run must be at ``expected_version``.
+    ``writes_max`` bounds the run's writes. With ``counted`` a rule has read their number, so no other write may have
+    come in between. With ``recounted`` a rule has read the number of refusals or questions, so no append may have.
+    ``held`` are leases that must still be the newest of their steps. ``stop`` is the number that the tenant's policy
+    and pauses must still have: the decisions in here were made by them. ``people`` is the digest that the tenant's
+    directory must still have: the votes of the approvals used in here were counted by it.
+
+    ``family`` moves the counters of all runs that the outermost one has led to, ``family_max`` bounds their writes.
+
+    ``moves_gate`` says that this append does not commute: later ones must have seen it. ``executing`` and ``writes``
+    are differences. ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out,
+    ``unqueued`` those that leave the queue. ``taken`` maps a step to the one whose lease it was taken under. ``handed``
+    are the steps that hold such a lease now; it lasts for ``lease``. ``effects`` are shared effects that begin or move,
+    ``shares`` those of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to
+    be told. With ``sealed`` the run waits for no more steps. ``cancels_rest`` ends whatever of the run is still open
+    (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
+    it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
+    ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by.
+    ``clock_behind`` is how far the database's clock has gone back behind the book.
+    ``latest`` is the latest time of its lines. ``state`` is the folded run, if this append stores it beside the book.
+    """
+
+    run_id: UUID
+    tenant_id: str
+    workspace_id: str
+    expected_version: int
+    gate: int
+    status: RunState
+    superstep: int
+    width: int
+    executing: int = 0
+    writes: int = 0
+    writes_max: int | None = None
+    family_max: int | None = None
+    family: FamilyMove | None = None
+    strict: bool = True
+    counted: bool = False
+    recounted: bool = False
+    moves_gate: bool = False
+    error: JsonObject | None = None
+    canceling: JsonObject | None = None
+    reference: str | None = None
+    result: Json = None
+    extended: int = 0
+    finished: bool = False
+    cancels_rest: bool = False
+    stop: int | None = None
+    people: str | None = None
+    lease: timedelta = timedelta(seconds=30)
+    held: Sequence[Claim] = ()
+    queued: list[QueueRow] = field(default_factory=list)
+    requeued: list[str] = field(default_factory=list)
+    unqueued: list[str] = field(default_factory=list)
+    taken: dict[str, str] = field(default_factory=dict)
+    handed: list[tuple[str, StepRow]] = field(default_factory=list)
+    new_waits: list[WaitRow] = field(default_factory=list)
+    waits: list[WaitRow] = field(default_factory=list)
+    commands: list[CommandRow] = field(default_factory=list)
+    effects: list[EffectRow] = field(default_factory=list)
+    shares: list[ShareRow] = field(default_factory=list)
+    joins: list[JoinRow] = field(default_factory=list)
+    ended: list[tuple[str, str]] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)
+    new_approvals: list[ApprovalRow] = field(default_factory=list)
+    approvals: list[ApprovalMove] = field(default_factory=list)
+    votes: list[VoteRow] = field(default_factory=list)
+    refusals: list[RefusalRow] = field(default_factory=list)
+    asks: list[AskRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    records: list[RecordRow] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    values: bytes | None = None
+    latest: datetime | None = None
+    clock_behind: timedelta = timedelta(0)
+    state: bytes | None = None
+
+
+def step_id_of(run_id: UUID, key: str) -> UUID:
+    """The id of a step."""
+    return derived_id(run_id, f"step:{key}")
+
+
+def wait_of(run_id: UUID, step: StepRow) -> UUID:
+    """The id of the wait that a step parks on. A lease parks its step only once, so its epoch is enough."""
+    return derived_id(run_id, f"wait:{step.key}:{step.lease_epoch}")
+
+
+def expected_of(run_id: UUID, step: StepRow) -> UUID:
+    """The id of the wait for what this lease begins outside, which is written before the step parks (V-9).
+
+    It may be canceled, and the step may park on another wait.
+    """
+    return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
+
+
+class RecordRow(Struct, frozen=True):
+    """A change of a tenant's record. ``absent``: it must not exist yet. ``expects``: the version that it must have.
+
+    ``shaped`` are the marks of its writers, who are handed on to every step that reads it.
+    """
+
+    collection: str
+    key: str
+    value: JsonObject | None
+    absent: bool = False
+    expects: int | None = None
+    removes: bool = False
+    shaped: tuple[str, ...] = ()
+
+
+class EffectRow(Struct, frozen=True):
+    """A shared effect that this run performs, as other runs see it. ``was`` is the receipt that held the key before.
+
+    ``wait_id`` is the wait for its end, if it goes on outside.
+    """
+
+    key: str
+    step_key: str
+    receipt_id: UUID
+    status: EffectState
+    was: UUID | None
+    wait_id: UUID | None = None
+
+
+class ShareRow(Struct, frozen=True):
+    """An effect that another step performed and this run took over. ``wait_id`` is this run's wait for its end."""
+
+    key: str
+    receipt_id: UUID
+    status: EffectState
+    wait_id: UUID
+
+
+class JoinRow(Struct, frozen=True):
+    """An effect under way whose end a step begins to wait for. The append is refused if that end has come since."""
+
+    key: str
+    receipt_id: UUID

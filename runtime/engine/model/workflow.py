@@ -1,0 +1,76 @@
+"""One immutable version of a workflow, as the engine runs it (X-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from connectors.operation import Operation
+from core.canonical import Json, JsonObject, digest
+from core.templates import Template
+from runtime.engine.model.graph import Graph
+
+
+@dataclass(frozen=True)
+class ServiceNowStart:
+    """The ServiceNow events that start this workflow; ``dedupe`` gives the text that names the change.
+
+    ``own_events`` says that changes by our own integration user start it, too.
+    """
+
+    table: str
+    events: frozenset[str]
+    when: Template | None
+    dedupe: Template
+    own_events: bool = False
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """One immutable version of a workflow.
+
+    ``digest`` is the SHA-256 of the text with its secret literals masked. ``operations`` are the declarations as they
+    were when it was published: a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers
+    both. ``retention`` is how long the payloads of a run are kept once it is over (X-20); None is for ever.
+    ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
+    of these start (Q-12); None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
+    sorted.
+    """
+
+    name: str
+    version: int
+    title: str
+    digest: str
+    text: str
+    graph: Graph
+    reference: Template
+    servicenow: ServiceNowStart | None
+    operations: Mapping[str, Operation]
+    writes_max: int | None
+    sla: timedelta | None
+    retention: timedelta | None = None
+    max_concurrency: int | None = None
+    max_runs_per_min: int | None = None
+    functions: tuple[str, ...] = ()
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """The connectors it needs, sorted (X-3)."""
+        return tuple(sorted({operation.connector for operation in self.operations.values()}))
+
+    @property
+    def cap(self) -> str:
+        """The name under which its steps are counted apart from those of its tenant (Q-12); empty if they are not."""
+        return "" if self.max_concurrency is None and self.max_runs_per_min is None else self.name
+
+    @property
+    def frozen_operations(self) -> JsonObject:
+        """The declarations as JSON, to be stored with the version."""
+        return {name: operation.model_dump(mode="json") for name, operation in sorted(self.operations.items())}
+
+    @property
+    def definition_digest(self) -> str:
+        """SHA-256 over the text's digest and the digest of every declaration used."""
+        parts: Json = {name: operation.digest for name, operation in self.operations.items()}
+        return digest([self.digest, parts])

@@ -1,0 +1,112 @@
+"""The facts about where the values of an action come from, worked out only if they are needed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from connectors.operation import Operation
+from core.action import Action
+from core.canonical import Json, JsonObject, digest
+from core.errors import CountersealError
+from core.origins.expressions import Origins, distinct, under
+from core.origins.leaves import pointed
+from core.origins.matching import UNKNOWN, VERSION, WORKFLOW
+from core.templates import Template
+from policy.facts import CARRIES, ORIGIN
+from runtime.engine.origins.follow import FIELD, TOOL, Follower, Traced, escaped, listed, plain
+
+KEPT = "origins"
+
+
+class Trace(Struct, frozen=True):
+    """The origins of an action's arguments, as facts for policies and as the book tells them.
+
+    For an agent's call, ``read`` are the operations whose results its model has seen.
+    """
+
+    facts: Mapping[str, list[list[str]] | list[str]]
+    told: JsonObject
+    of_agent: bool = False
+    read: tuple[str, ...] = ()
+
+    def kept(self) -> JsonObject:
+        """The trace as it is stored with a question: what an agent was shown is not at hand later."""
+        return {KEPT: to_builtins(self)}
+
+    @classmethod
+    def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
+        """The trace that was kept with the action of a question; None if there is none."""
+        kept = action.get(KEPT)
+        return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
+
+    def of(self, name: str) -> Origins:
+        """The origins of one argument; none if it is absent or not known."""
+        found: Origins = [[*one] for one in self.facts.get(f"{ORIGIN}{name}", [])]
+        return found
+
+
+def trace(follower: Follower, node: str, inputs: object, operation: Operation, action: Action) -> Trace:
+    """The origins of every argument of an action that a workflow's step would perform."""
+    made = follower.template(inputs, node)
+    facts: dict[str, list[list[str]] | list[str]] = {}
+    arguments: JsonObject = {}
+    for name in sorted(operation.arguments):
+        places: list[tuple[str, ...]] = [(name,)] if name in action.input else []
+        if isinstance(operation.writes, str) and name in action.fields:
+            places.append((operation.writes, name))
+        origins = distinct(one for place in places for one in _at(made, place, operation))
+        facts[f"{ORIGIN}{name}"], facts[f"{CARRIES}{name}"] = origins, _carried(origins)
+        if origins:
+            arguments[name] = {"origins": listed(origins), "sources": _sources(follower, inputs, places)}
+    return Trace(facts, {"matcher": VERSION, "arguments": arguments})
+
+
+def _at(made: Traced, place: tuple[str, ...], operation: Operation) -> Origins:
+    """The origins at a place of the input. A value that the declaration fixes is its author's."""
+    return [[WORKFLOW]] if place[0] in operation.params else under(made, place) or [[UNKNOWN]]
+
+
+def _carried(origins: Origins) -> list[str]:
+    """The fields of results whose whole value stands in an argument; the whole result if the value was made of it."""
+    found = set[str]()
+    for one in origins:
+        fields = [label.removeprefix(FIELD) for label in one if label.startswith(FIELD)]
+        found.update(fields or [f"{label.removeprefix(TOOL)}#" for label in one if label.startswith(TOOL)])
+        found.update([UNKNOWN] if UNKNOWN in one else [])
+    return sorted(found)
+
+
+def _sources(follower: Follower, inputs: object, places: Sequence[tuple[str, ...]]) -> list[Json]:
+    """The paths that an argument is made of, each with the digest of what stands there now."""
+    found: dict[str, Json] = {}
+    for place, ingredients in inputs.ingredients() if isinstance(inputs, Template) else ():
+        if any(place[: len(one)] == one or one[: len(place)] == place for one in places):
+            found |= {one: {"path": one, **_digest(follower.values, one)} for one in ingredients if one is not None}
+    return [found[one] for one in sorted(found)]
+
+
+def _digest(values: Mapping[str, object], path: str) -> JsonObject:
+    found = value_at(values, path)
+    if found is None:
+        return {}
+    pointer, value = found
+    try:
+        return {"pointer": pointer, "digest": digest(value)}
+    except CountersealError:
+        return {"pointer": pointer}
+
+
+def value_at(values: Mapping[str, object], path: str) -> tuple[str, Json] | None:
+    """The value that an expression reads at this path, and its pointer in the variable; None if there is none."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            value = plain(values[".".join(parts[:cut])])
+        except KeyError:
+            continue
+        pointer = "".join(f"/{escaped(part)}" for part in parts[cut:])
+        return pointer, pointed(value, pointer)
+    return None

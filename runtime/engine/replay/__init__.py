@@ -1,0 +1,1 @@
+"""Reading a book again: replay, the past of a run, an agent's story."""

@@ -1,0 +1,254 @@
+"""A run's past, folded for readers: its steps with their times, its receipts, its checkpoints. Pure.
+
+Everything that is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+
+from core.errors import ConsistencyError, CountersealError
+from evidence.receipts import ReceiptStatus
+from runtime.engine.book.barrier import REFERENCE, step_order
+from runtime.engine.book.fold import fold
+from runtime.engine.book.plan import PlanError
+from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.life import late
+from runtime.engine.model import events as e
+from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.graph import NO_GRAPH, Graph
+from runtime.engine.model.rows import ReceiptRow, StepRow, step_id_of
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import STEP, StepState
+
+Row: TypeAlias = Mapping[str, Any]
+
+# The text in place of words that retention has removed.
+REMOVED = "Removed by retention."
+OUTPUT_REMOVED = StepError(
+    ErrorClass.CONSISTENCY, "output_removed", "This effect was done before; retention has removed its result."
+).to_json()
+
+# The exceptions that the fold may raise for events that do not follow from one another.
+MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
+
+
+class Past(Struct):
+    """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
+
+    ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all policies
+    that judged. ``votes`` are all that counted, including those that their voter has replaced. ``versions`` holds the
+    number of the checkpoint that last wrote each channel; ``planned`` says how often the graph was extended before the
+    last one. ``limits`` are the limits that agents have come to, by the agents' keys.
+    """
+
+    run: Run
+    begun: dict[str, datetime] = field(default_factory=dict)
+    ended: dict[str, datetime] = field(default_factory=dict)
+    retried: dict[str, datetime] = field(default_factory=dict)
+    policies: set[str] = field(default_factory=set)
+    votes: list[Told] = field(default_factory=list)
+    checkpoints: list[Row] = field(default_factory=list)
+    extensions: list[Row] = field(default_factory=list)
+    versions: dict[str, int] = field(default_factory=dict)
+    planned: int = 0
+    limits: dict[str, str] = field(default_factory=dict)
+
+    def steps(self) -> list[StepRow]:
+        """All steps, in the order of super-steps and of the definition."""
+        every = [*self.run.past.values(), *self.run.steps.values()]
+        return sorted(every, key=lambda step: (step.superstep, step.index, step.step_id))
+
+    def receipts(self) -> list[ReceiptRow]:
+        """All receipts, in the order of their last intents."""
+        return sorted(self.run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id))
+
+
+def graph_of(run: Run, told: Told, graphs: Sequence[Graph]) -> Graph:
+    """The graph in which an event is folded: the published one, or what the run's extensions have made of it."""
+    return graphs[run.extensions + isinstance(told.event, e.RunExtended)]
+
+
+def place(told: Told) -> str:
+    """The place of an event, in words."""
+    return f"line {told.seq} ({told.event.TYPE}{f' of {told.step}' if told.step else ''})"
+
+
+def refold(run: Run, told: Iterable[Told], graphs: Sequence[Graph]) -> Run:
+    """The run after these events. ``Diverged`` names the first line that does not follow from what was before."""
+    for each in told:
+        try:
+            fold(run, each, graph_of(run, each, graphs))
+        except MISFITS as error:
+            raise Diverged(f"{place(each)} does not follow from what was before: {error}") from error
+    return run
+
+
+def past_of(run: Run, told: Iterable[Told], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
+    """Fold a book into ``run``, which has no event yet. Checkpoints are kept if their numbers are ``wanted``.
+
+    ``Diverged`` names the first line that does not follow from what was before.
+    """
+    past = Past(run)
+    for each in told:
+        made_of = _made_of(past) if isinstance(each.event, e.CheckpointCommitted) else {}
+        refold(run, [each], graphs)
+        _note(past, each, wanted, made_of)
+    return past
+
+
+def _made_of(past: Past) -> Row:
+    """The ``source`` of the checkpoint that comes next, and the ``writes`` that it is made of, in their order."""
+    run = past.run
+    if not run.checkpointed:
+        return {"source": "input", "writes": [], "channels": [*run.state.channels]}
+    source = "retry" if run.anew else "extension" if run.extensions > past.planned else "loop"
+    done = [row for row in run.steps.values() if row.superstep == run.superstep and row.status is StepState.SUCCEEDED]
+    writes = [
+        {"step": row.key, "channel": name, "value": value}
+        for row in sorted(done, key=step_order)
+        for name, value in (row.writes or {}).items()
+        if name != REFERENCE and row.key not in run.state.status
+    ]
+    return {"source": source, "writes": writes, "channels": [write["channel"] for write in writes]}
+
+
+def _note(past: Past, told: Told, wanted: Container[int], made_of: Row) -> None:
+    """Note what readers need and the fold does not, such as times. ``made_of`` describes a checkpoint."""
+    key = told.step or ""
+    match told.event:
+        case e.CheckpointCommitted():
+            for begun in past.run.steps:
+                past.begun.setdefault(begun, told.at)
+            made = past.run.checkpoints.pop()
+            past.versions.update(dict.fromkeys(made_of["channels"], made.superstep))
+            past.planned = past.run.extensions
+            past.limits.update((one, agent.limit) for one, agent in past.run.state.agents.items() if agent.limit)
+            if made.superstep in wanted:
+                shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
+                shown |= {"source": made_of["source"], "writes": made_of["writes"], "versions_seen": {**past.versions}}
+                past.checkpoints.append({**shown, "created_at": told.at})
+        case e.RunExtended() as event:
+            shown = {"number": event.number, "actor": told.actor.id, "source": event.source}
+            past.extensions.append({**shown, "created_at": told.at})
+        case e.DecisionMade(policies=policies):
+            past.policies.update(str(policy["digest"]) for policy in policies)
+        case e.ApprovalVoted():
+            past.votes.append(told)
+        case e.StepRetryScheduled():
+            past.retried[key] = told.at
+        case e.StepSucceeded() | e.StepFailed() | e.StepCanceled():
+            past.ended[key] = told.at
+        case _:
+            pass
+
+
+def step_rows(past: Past) -> list[Row]:
+    """The rows of the steps as they are shown."""
+    return [_step(past, step) for step in past.steps()]
+
+
+def _step(past: Past, step: StepRow) -> Row:
+    pause = step.eligible_in if step.status is StepState.FAILED_RETRYABLE else None
+    return {
+        "step_id": step.step_id,
+        "step_key": step.key,
+        "step_index": step.index,
+        "operation": step.operation,
+        "superstep": step.superstep,
+        "status": str(step.status),
+        "attempt": step.attempt,
+        "output": step.output,
+        "usage": step.usage,
+        "last_error": step.last_error,
+        "next_eligible_at": None if pause is None else past.retried[step.key] + pause,
+        "created_at": past.begun[step.key],
+        "finished_at": past.ended.get(step.key),
+    }
+
+
+_RECEIPT = (
+    "receipt_id", "run_id", "step_key", "operation", "target", "idempotency_key", "action_digest", "action", "status",
+    "attempt", "lease_epoch", "reversible", "reverse", "external_id", "output", "usage", "resolution", "error",
+    "intended_at", "settled_at",
+)  # fmt: skip
+
+
+def receipt_rows(past: Past) -> list[Row]:
+    """The rows of the receipts as they are shown."""
+    return [{**{name: getattr(row, name) for name in _RECEIPT}, "late": late.shown(row)} for row in past.receipts()]
+
+
+def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
+    """The rows of steps, receipts and extensions as retention leaves them: who did what when, and how it ended."""
+    return (
+        [{**row, "output": None, "last_error": _facts(row["last_error"])} for row in step_rows(past)],
+        [_emptied_receipt(row) for row in receipt_rows(past)],
+        [{**row, "source": {}} for row in past.extensions],
+    )
+
+
+_WORDS = dict.fromkeys(("target", "reverse", "reference", "evidence"), "")
+_LISTS: Row = dict.fromkeys(("changes", "inputs", "sensitive"), ())
+
+
+def questions(past: Past) -> Row:
+    """The private values of each ``approval.requested`` as retention leaves them, by the approval."""
+    return {
+        str(key): {
+            **{name: getattr(row, name) for name in ("nonce", "terms", "requester")},
+            "digest": row.action_digest,
+            "shown": {**row.card, **_WORDS, **_LISTS, "title": REMOVED, "summary": REMOVED},
+        }
+        for key, row in past.run.approvals.items()
+    }
+
+
+def _facts(error: Row | None) -> Row | None:
+    """The public facts of an error, as the audit has them; never the words, which may hold values."""
+    left = {name: value for name, value in (error or {}).items() if name in ("class", "code", "step", "by")}
+    return left or None
+
+
+def _emptied_receipt(row: Row) -> Row:
+    facts = _facts(row["error"])
+    told = [{**each, "output": None, "detail": None} for each in row["late"]]
+    lost = row["status"] == ReceiptStatus.SUCCEEDED and row["error"] is None and row["output"] not in (None, {})
+    return {
+        **row,
+        "action": {**row["action"], "input": {}, "before": None, "summary": REMOVED},
+        "reverse": None,
+        "output": None,
+        "late": late.shown({**row, "late": told}),
+        "resolution": REMOVED if row["resolution"] else None,
+        # A step that shares an effect whose output is gone is told so, instead of going on with nothing.
+        "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},
+    }
+
+
+def blindly(run: Run, told: Iterable[Told]) -> Run:
+    """The run after these events, as far as they can be followed without its graph."""
+    for each in told:
+        match each.event:
+            case e.CheckpointCommitted(number=number):
+                run.superstep, run.checkpointed = number, True
+                run.past.update((key, row) for key, row in run.steps.items() if row.status in STEP.terminal)
+                run.steps = {key: row for key, row in run.steps.items() if key not in run.past}
+                continue
+            case e.StepStarted(operation=operation) if each.step and each.step not in run.steps:
+                run.steps[each.step] = StepRow(
+                    step_id=step_id_of(run.run_id, each.step),
+                    key=each.step,
+                    index=0,
+                    operation=operation,
+                    superstep=run.superstep,
+                    status=StepState.READY,
+                )
+        with suppress(ConsistencyError, LookupError):
+            fold(run, each, NO_GRAPH)
+    return run

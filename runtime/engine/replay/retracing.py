@@ -1,0 +1,143 @@
+"""Retracing: finds anew, from a book's earlier events, where the book says that values come from. Pure.
+
+What the book tells about other runs is believed: the origins of the run's input, and of the results of its child runs.
+Nothing is found anew for an agent that remembered turns which were erased since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct, field
+
+from connectors.proposal import kept_action
+from core.action import Action
+from core.canonical import Json, JsonObject, canonical_bytes
+from core.origins.matching import VERSION
+from policy.facts import is_traced
+from runtime.engine.book.agent_chat import Chat, Listeners, Others, chat_of
+from runtime.engine.book.draft import seen_by
+from runtime.engine.book.recorded import Told
+from runtime.engine.life.agent_turns import own_values
+from runtime.engine.life.facts import trace_by
+from runtime.engine.model import events as e
+from runtime.engine.model.agent_node import AgentNode
+from runtime.engine.model.agent_state import agent_of, is_turn, number_of
+from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.rows import StepRow
+from runtime.engine.model.run import Run
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.origins.agent import given_of
+from runtime.engine.origins.follow import Follower, follower_of
+from runtime.engine.origins.tracing import Trace
+
+_READ = "agent.read"
+_CAPPED = "cap:"
+
+
+class Retracing(Struct):
+    """Everything needed to find origins in one run. ``editions`` are its workflow, and what each extension made of it.
+
+    ``starters`` gives the origins that the run's input may have had at a time: more than one if the people of that
+    time are no longer known. ``others`` are the books of agents whose turns are remembered.
+    """
+
+    editions: Sequence[Workflow]
+    constants: Mapping[str, object]
+    starters: Callable[[datetime], Sequence[str]]
+    others: Others = field(default_factory=dict)
+    _of_agents: dict[str, list[Told]] = field(default_factory=dict)
+    _chats: dict[str, tuple[str, Chat]] = field(default_factory=dict)
+    _listeners: Listeners = field(default_factory=Listeners)
+
+    def hear(self, told: Told) -> None:
+        """Take in an event of an agent, or of a turn or a call of it."""
+        key = agent_of(told.step or "")
+        if isinstance(told.event, e.AgentBegan) or key in self._of_agents:
+            self._of_agents.setdefault(key, []).append(told)
+
+    def of_decision(self, run: Run, told: Told, event: e.DecisionMade) -> str | None:
+        """The way in which a decision's recorded origins differ from those found anew; None if they do not."""
+        recorded, facts = event.origins, event.facts or {}
+        read = {name: value for name, value in facts.items() if is_traced(name)}
+        step = run.steps[told.step or ""]
+        if recorded is None and not read:
+            of_call = "/" in step.key and not is_turn(step.key)
+            return "was judged without the origins of its values" if of_call and not _capped(event) else None
+        if recorded is None or _matched_by(recorded) > VERSION:
+            return "was judged by origins that nobody has found"
+        if _matched_by(recorded) < VERSION:
+            return None  # by an earlier matcher, which this release does not have
+        chat = self._chat(step.key)
+        if chat is not None and chat.lost:
+            return None
+        for starter in self.starters(told.at):
+            trace = self._trace(run, step, event.operation, starter, chat)
+            if _equal(trace.told, recorded) and all(_equal(_fact(trace, name), one) for name, one in read.items()):
+                seen = facts.get(_READ)
+                same = seen is None or not trace.of_agent or _equal([*trace.read], seen)
+                return None if same else "was judged by other results than its model had seen"
+        return "was judged by other origins than its values have"
+
+    def of_agent(self, run: Run, node: AgentNode, told: Told, event: e.AgentBegan) -> str | None:
+        """The way in which an agent's recorded sources differ from those found anew; None if they do not."""
+        for starter in self.starters(told.at):
+            found = given_of(self._follower(run, told.step or "", starter), node, event.messages or [])
+            if _equal([*found], [*(event.sources or [])]):
+                return None
+        return "began with other sources than its words have"
+
+    def _follower(self, run: Run, key: str, starter: str) -> Follower:
+        workflow = self.editions[run.extensions]
+        values = seen_by(run, workflow.graph, self.constants, key)
+        return follower_of(run, workflow.graph, starter, workflow, values)
+
+    def _trace(self, run: Run, step: StepRow, operation: str, starter: str, chat: Chat | None) -> Trace:
+        workflow, spoken = self.editions[run.extensions], run.spoken.get(step.key)
+        leaf = workflow.graph.leaf(step.key, None if spoken is None else spoken.tool or None)
+        if not isinstance(leaf, OperationNode) or leaf.operation != operation:
+            raise ValueError(f"{step.key} does not call {operation}")
+        action = self._action(run, step, workflow, leaf)
+        return trace_by(self._follower(run, step.key, starter), step, leaf, action, chat)
+
+    def _action(self, run: Run, step: StepRow, workflow: Workflow, leaf: OperationNode) -> Action:
+        seen = seen_by(run, workflow.graph, self.constants, step.key)
+        seen |= own_values(run, workflow.graph, step, leaf)
+        inputs = leaf.inputs.render(seen)
+        assert isinstance(inputs, dict), "what is given to an operation has names"
+        operation = workflow.operations[leaf.operation]
+        return kept_action(operation, {**inputs, **operation.params})  # it was checked when it was judged
+
+    def _chat(self, key: str) -> Chat | None:
+        """Everything that the model had been shown; the same for all calls of a turn."""
+        if "/" not in key:
+            return None
+        agent, (turn, _) = agent_of(key), number_of(key)
+        at = f"{agent}/{turn}"
+        known = self._chats.get(agent)
+        if known is None or known[0] != at:
+            found = chat_of(self._of_agents.get(agent, ()), agent, self.others, self._listeners)
+            known = self._chats[agent] = (at, found)
+        return known[1]
+
+
+def _matched_by(origins: JsonObject) -> int:
+    version = origins.get("matcher")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        return VERSION + 1
+    return version
+
+
+def _capped(event: e.DecisionMade) -> bool:
+    """True if a cap has denied it before its values were looked at."""
+    return any(str(rule).startswith(_CAPPED) for rule in event.rules)
+
+
+def _fact(trace: Trace, name: str) -> Json:
+    found = trace.facts.get(name)
+    return None if found is None else [[*one] if isinstance(one, list) else one for one in found]
+
+
+def _equal(one: Json, other: Json) -> bool:
+    return canonical_bytes(one) == canonical_bytes(other)

@@ -1,0 +1,62 @@
+"""Hands the end of a child over to the run above: the origins of its result, and what its models used."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import asyncpg
+
+from core.canonical import Json, JsonObject
+from core.db import Connection
+from core.errors import InputError, NotFoundError
+from runtime.definition.catalog import Definitions
+from runtime.engine.life.facts import result_origins
+from runtime.engine.model.graph import ChildNode
+from runtime.engine.model.states import RUN
+from runtime.engine.model.workflow import Workflow
+from runtime.store import documents, journal
+from runtime.store.views import load
+
+
+async def origins_of(
+    connection: Connection, definitions: Definitions, ending: asyncpg.Record, *, traced: bool = False
+) -> list[Json] | None:
+    """The origins of the result of a run that ``ending_of`` was asked for; None if the run above does not want them.
+
+    ``traced`` says that the run above wants them, even if it does not wait yet.
+    """
+    if not (traced or ending["traced"]):
+        return None
+    view = await load(connection, UUID(int=ending["run_id"].int), definitions.graphs)
+    return result_origins(view, await definitions.of_run(connection, view.definition))
+
+
+async def used_within(connection: Connection, ending: asyncpg.Record, step: str) -> JsonObject | None:
+    """Sum up what the models of a run and of all runs within it have used, and the calls that its agents made.
+
+    None unless a call of an agent has started it (``step`` is the step above), and it is over.
+    """
+    if "/" not in step or ending["status"] not in RUN.terminal:
+        return None
+    usage, calls = await journal.used(connection, UUID(int=ending["run_id"].int))
+    return {"usage": [*usage], "calls": calls} if usage or calls else None
+
+
+async def check_children(connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow) -> None:
+    """Refuse a copy that the child's workflow has no fitting channel for; ``InputError`` names the step.
+
+    Only a child that is named with its version, and published, is known now. Others are checked when the child starts.
+    """
+    for leaf in workflow.graph.leaves.values():
+        if not isinstance(leaf, ChildNode) or not leaf.inherit or leaf.version is None:
+            continue
+        try:
+            stored = await documents.startable_workflow(connection, tenant, leaf.workflow, leaf.version)
+        except NotFoundError:
+            continue
+        within = definitions.compiled(stored).graph.channels
+        for name in leaf.inherit:
+            own = workflow.graph.channels[name]
+            if name not in within or within[name].reducer is not own.reducer:
+                words = f"{leaf.workflow}@{leaf.version} has no channel {name!r} that is folded by {own.reducer}"
+                raise InputError(words, where=f"{leaf.id}.inherit", remedy="Declare it there, or inherit another.")

@@ -1,0 +1,218 @@
+"""Looks at a run: what every face shows of it is folded from its book when it is asked for (promise 6).
+
+The book is checked when it is read, so a change behind the engine is never shown. Replaying a run (promises 5 and 6,
+P-9) folds its book once more, and compares it with all that is stored. Expressions and policies are evaluated anew.
+Each checkpoint must be the one that its line names, and the rows that are found by keys must be those of the folded
+run. So a change of a value, a line or a row behind the engine is found. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import orjson
+from msgspec import Struct, field
+
+from approvals.model import ApprovalKind, ApprovalStatus
+from core.canonical import JsonObject
+from core.db import Connection, Database
+from core.errors import ConsistencyError, NotFoundError
+from runtime.definition.catalog import Definitions
+from runtime.definition.masking import shown_source
+from runtime.engine.book.ends import End, end_of
+from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.states import StepState
+from runtime.engine.model.workflow import Workflow
+from runtime.engine.replay.agent_story import stories
+from runtime.engine.replay.past import Past, Row, past_of, receipt_rows, step_rows
+from runtime.engine.replay.replay import Divergence, replay, unopened
+from runtime.requests.replaying import again
+from runtime.store import books, journal, retention
+from runtime.store.approvals import StoredApproval
+from runtime.store.books import Book
+from runtime.store.claims import aside
+from runtime.store.rows import check_rows
+
+# The first statement of a transaction: what follows reads one moment, though the run moves on.
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+
+class Seen(Struct, frozen=True):
+    """The view of a run besides its row. ``last`` is the number of its newest checkpoint.
+
+    ``channels`` is the business state (X-5): the author's, without what the engine keeps to resume. ``agents`` are the
+    stories of its agents, in turns.
+    """
+
+    steps: Sequence[Row]
+    receipts: Sequence[Row]
+    extensions: Sequence[Row]
+    checkpoints: Sequence[Row]
+    last: int
+    purged: bool = False
+    channels: JsonObject = field(default_factory=dict)
+    agents: Sequence[Row] = ()
+
+    @property
+    def handled(self) -> int:
+        """The number of steps that failed for good. If the run succeeded, a branch has handled each (Q-7)."""
+        return sum(row["status"] == StepState.FAILED_TERMINAL for row in self.steps)
+
+    @property
+    def late(self) -> list[str]:
+        """The late answers of workers that had lost their leases: a sentence for each call, with its step."""
+        return [f"{row['step_key']}: {late['says']}" for row in self.receipts for late in row["late"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayReport:
+    """The result of a replay. ``equal`` checkpoints came before the ``difference``, which is None if all are equal.
+
+    If retention has removed the run's payloads, at ``purged_at``, nothing can be derived.
+    """
+
+    run_id: UUID
+    status: str
+    equal: int
+    difference: str | None = None
+    purged_at: datetime | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if every checkpoint was derived again and is equal."""
+        return self.difference is None and self.purged_at is None
+
+
+async def folded(connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = ()) -> Past:
+    """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
+    graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
+    first = unopened(book.run_id, book.row["run_key"], graphs[0])
+    past = await aside(len(book.told), lambda: past_of(first, book.told, graphs, wanted), connection)
+    books.check_row(book, past.run)
+    return past
+
+
+async def seen(
+    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, wanted: Container[int] = ()
+) -> Seen:
+    """All there is to see of a run now, and the wanted checkpoints.
+
+    ``NotFoundError`` if the tenant has no such run, ``Diverged`` if what is stored is not what was told.
+    """
+    book = await books.read(connection, tenant, run_id)
+    if book.purged:
+        left = await retention.remains(connection, run_id)
+        return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
+    past = await folded(connection, definitions, book, wanted)
+    operations = (await definitions.editions(connection, book))[-1].operations if past.extensions else {}
+    extensions = [{**row, "source": shown_source(row["source"], operations)} for row in past.extensions]
+    shown = (step_rows(past), receipt_rows(past), extensions, past.checkpoints)
+    channels, agents = past.run.state.channels, stories(past, book.told)
+    return Seen(*shown, last=past.run.superstep, channels=channels, agents=agents)
+
+
+async def became(
+    connection: Connection, definitions: Definitions, stored: StoredApproval
+) -> tuple[End | None, Row | None]:
+    """The end of what was asked about, and the receipt of its action; None for what the run no longer holds."""
+    approval = stored.approval
+    if approval.status is ApprovalStatus.REQUESTED and approval.kind is not ApprovalKind.IN_DOUBT:
+        return None, None
+    book = await books.read(connection, approval.tenant_id, approval.run_id)
+    if book.purged:
+        return None, await receipt_of(connection, definitions, stored)
+    past = await folded(connection, definitions, book)
+    own = (approval.step_key, approval.action_digest)
+    sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
+    used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
+    return end_of(past.run, approval.id), sent[-1] if sent and used else None
+
+
+async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:
+    """The receipt of the action that was asked about: it says more than the vote. None if nothing was sent yet."""
+    approval = stored.approval
+    doubted = approval.kind is ApprovalKind.IN_DOUBT
+    if not (stored.consumed or doubted) or approval.kind is ApprovalKind.GATE:
+        return None
+    every = (await seen(connection, definitions, approval.tenant_id, approval.run_id)).receipts
+    own = (approval.step_key, approval.action_digest)
+    return next((row for row in reversed(every) if (row["step_key"], row["action_digest"]) == own), None)
+
+
+class Looking(Struct, frozen=True):
+    """Looks at runs of any tenant, and replays them, under the faces' role."""
+
+    database: Database
+    definitions: Definitions
+
+    async def at(self, tenant: str, run_id: UUID, checkpoints: Container[int] = ()) -> Seen:
+        """Read the run like ``seen``, with the checkpoints of these numbers."""
+        async with self.database.transaction(tenant) as connection:
+            return await seen(connection, self.definitions, tenant, run_id, checkpoints)
+
+    async def checkpoints(self, tenant: str, run_id: UUID, *numbers: int) -> list[Row]:
+        """These checkpoints. ``NotFoundError`` says whether there is no such run or number, or nothing left of it."""
+        past = await self.at(tenant, run_id, numbers)
+        found = {row["superstep"]: row for row in past.checkpoints}
+        if past.purged:
+            raise NotFoundError("The run's checkpoints were removed by retention; its audit and its evidence are kept.")
+        for number in numbers:
+            if number not in found:
+                known = f"They are numbered 0 to {past.last}."
+                raise NotFoundError(f"The run has no checkpoint {number}.", remedy=known)
+        return [found[number] for number in numbers]
+
+    async def editions(self, tenant: str, run_id: UUID) -> list[Workflow]:
+        """The workflow of a run as it began, and after each extension. ``ConsistencyError`` if retention took them."""
+        async with self.database.transaction(tenant) as connection:
+            book = await books.read(connection, tenant, run_id)
+            if book.purged:
+                gone = f"The run {run_id} is over, and what it held was removed when its retention ended."
+                raise ConsistencyError(gone, remedy="Its audit and its evidence bundle are kept.")
+            return await self.definitions.editions(connection, book)
+
+    async def lines(self, tenant: str, run_id: UUID) -> Sequence[bytes]:
+        """The lines of a run, in their order. ``Diverged`` if they are not those that were written."""
+        async with self.database.transaction(tenant) as connection:
+            return await books.lines(connection, tenant, run_id)
+
+    async def waits(self, tenant: str, run_id: UUID) -> dict[UUID, int]:
+        """All waits that a run has told of, each with the version that the run had by the commit that opened it."""
+        async with self.database.transaction(tenant) as connection:
+            every = await books.lines(connection, tenant, run_id)
+            lines = [orjson.loads(line) for line in every if b'"wait":"' in line]
+            ids = sorted({UUID(line["data"]["wait"]) for line in lines if "wait" in line["data"]})
+            return await journal.opened(connection, run_id, ids)
+
+    async def trigger(self, tenant: str, run_id: UUID) -> Row | None:
+        """The trigger of a run; None if retention has taken it."""
+        async with self.database.transaction(tenant) as connection:
+            book = await books.read(connection, tenant, run_id)
+        return None if book.purged else book.opened.inputs or {}
+
+    async def replay(self, tenant: str, run_id: UUID) -> ReplayReport:
+        """Derive every checkpoint of a run again. ``NotFoundError`` if the tenant has no such run.
+
+        All is read in one snapshot, so the run may move on meanwhile.
+        """
+        async with self.database.transaction(tenant) as connection:
+            await connection.execute(_SNAPSHOT)
+            row = await books.fetch(connection, tenant, run_id)
+            if row["purged_at"] is not None:
+                return ReplayReport(run_id, "purged", 0, purged_at=row["purged_at"])
+            equal, difference = 0, None
+            try:
+                book = await books.checked(row)
+                run = await again(connection, self.definitions, book)
+                for _ in replay(run):
+                    equal += 1
+                books.check_row(book, run.first)
+                await check_rows(connection, run.first)
+            except Diverged as problem:
+                difference = problem.message
+            except Divergence as problem:
+                difference = f"At {problem.where}: {problem.what}."
+            return ReplayReport(run_id, row["status"], equal, difference)
