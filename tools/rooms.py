@@ -13,22 +13,26 @@ CODE = Path(app.__file__).resolve().parents[1]
 ENGINE = CODE / "runtime" / "engine"
 
 
-def layers() -> tuple[list[str], list[str]]:
-    """The import layers from top to bottom: of all packages, and within the runtime."""
+def layers() -> tuple[list[str], list[str], list[str]]:
+    """The import layers from top to bottom: of all packages, within the runtime, and within the engine."""
     project = tomllib.loads((CODE / "pyproject.toml").read_text(encoding="utf-8"))
-    whole, runtime = [one["layers"] for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
-    return whole, runtime
+    found = [one["layers"] for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
+    whole, runtime, engine = found
+    return whole, runtime, engine
 
 
 def imports() -> str:
     """Draw the allowed imports: each room imports those that its arrow leads to, and those behind them."""
-    whole, runtime = layers()
+    whole, runtime, within_engine = layers()
     (siblings,) = [layer for layer in whole if " | " in layer]
     lines = [
         "flowchart LR",
         f"  {' --> '.join('siblings' if layer == siblings else layer for layer in whole)}",
         "  subgraph runtime",
         f"    direction LR\n    {' --> '.join(runtime)}",
+        "  end",
+        "  subgraph engine",
+        f"    direction LR\n    {' --> '.join(within_engine)}",
         "  end",
         '  subgraph siblings["siblings, which do not know each other"]',
         *(f"    {name}" for name in siblings.split(" | ")),
@@ -39,7 +43,7 @@ def imports() -> str:
 
 def rooms() -> Iterator[tuple[str, str]]:
     """Yield each package and each room of the runtime, from top to bottom, with the first sentence of its docstring."""
-    whole, runtime = layers()
+    whole, runtime, _ = layers()
     for name in (name for layer in whole for name in layer.split(" | ")):
         yield f"[`{name}/`](../{name})", _says(CODE / name / "__init__.py")
         for room in runtime if name == "runtime" else ():

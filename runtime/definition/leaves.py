@@ -97,16 +97,16 @@ class LeafCompiler(ABC):
 
     def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
         try:
-            compiled = compiled(compiled_in, scope.variables)
+            template = compiled(compiled_in, scope.variables)
         except ExpressionError as error:
             inside = error.path if isinstance(error, TemplateError) else ()
             remedy = _TOKEN_REMEDY if f"'{HANDED_OUT}'" in error.message else error.remedy
             self.problem((*scope.path, *key, *inside), error.message, remedy)
             return _NOTHING
-        names = [name.split(".") for name in compiled.references]
-        self.functions |= compiled.functions
+        names = [name.split(".") for name in template.references]
+        self.functions |= template.functions
         self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
-        return compiled
+        return template
 
     # -- what every leaf has -----------------------------------------------------------------------------------------
 

@@ -35,8 +35,8 @@ from runtime.engine.model.graph import Graph, Leaf
 from runtime.engine.model.rows import CommandRow, Commit, FamilyMove, QueueRow, ReceiptRow, StepRow
 from runtime.engine.model.run import Run, RunView
 from runtime.engine.model.states import RUN, CommandState, RunState, StepState
+from runtime.engine.model.traces import Trace
 from runtime.engine.model.workflow import Workflow
-from runtime.engine.origins.tracing import Trace
 
 # The key of the queue row of a due barrier: the last step has left, and the worker that was to cross it may be dead.
 BARRIER = ""

@@ -26,9 +26,9 @@ from runtime.engine.life.intend import Proposal
 from runtime.engine.life.preflight import answerable, callable_now
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.agent_state import agent_of
+from runtime.engine.model.traces import Trace
 from runtime.engine.origins.agent import facts_of_agent
 from runtime.engine.origins.follow import FIELD, LOOKUP, TOOL
-from runtime.engine.origins.tracing import Trace
 
 
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:

@@ -23,6 +23,7 @@ from runtime.engine.model.agent_state import agent_of, is_turn
 from runtime.engine.model.graph import ChildNode, ContinueNode, Leaf, OperationNode
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import RunView
+from runtime.engine.model.traces import Trace
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.origins import tracing
 from runtime.engine.origins.agent import AgentFacts, facts_of_agent, handed_by_model, trace_call
@@ -77,14 +78,12 @@ def others_of(transition: Transition, step: StepRow, action: Action) -> int:
     return len({*known, *(own + key for key in transition.run.same.get(call, ()))} - {own + step.key})
 
 
-def trace_of(
-    transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None
-) -> tracing.Trace:
+def trace_of(transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None) -> Trace:
     """The origins of the arguments of what this step would do."""
     return trace_by(following(transition, step, workflow), step, transition.leaf(step.key), action, chat)
 
 
-def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> tracing.Trace:
+def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> Trace:
     """The origins of the arguments of what this step would do, found by a follower of its run."""
     node = follower.graph.leaf(agent_of(step.key))
     if isinstance(node, AgentNode):

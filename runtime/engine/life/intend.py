@@ -1,6 +1,6 @@
 """Letting an action out: policy judges it, the decision is told with all that it read, then the intent. Pure.
 
-Decision and receipt are told before the action goes out (U-4, Q-16). ``runtime.engine.life.outside`` waits for the end of
+Decision and receipt are told before the action goes out (U-4, Q-16). ``life.outside`` waits for the end of
 what it begins.
 """
 

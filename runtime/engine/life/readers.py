@@ -32,8 +32,8 @@ from runtime.engine.life.preflight import NOBODY
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalEscalated
 from runtime.engine.model.rows import ApprovalRow, StepRow
+from runtime.engine.model.traces import Trace
 from runtime.engine.model.workflow import Workflow
-from runtime.engine.origins.tracing import Trace
 
 
 def gone(transition: Transition, step: StepRow, asked: ApprovalRow) -> str | None:

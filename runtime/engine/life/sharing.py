@@ -19,11 +19,10 @@ from runtime.engine.book.shared_effects import KEY, RECEIPT, UNDER_WAY, name_of
 from runtime.engine.life.intend import Proposal, is_own
 from runtime.engine.life.outside import park_outside
 from runtime.engine.life.transition import finish
-from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.errors import OUTPUT_REMOVED, ErrorClass, StepError
 from runtime.engine.model.events import ActionRecalled
 from runtime.engine.model.rows import ReceiptRow, expected_of
 from runtime.engine.model.states import EffectState, WaitKind
-from runtime.engine.replay.past import OUTPUT_REMOVED
 
 _OF_OTHERS = (EffectState.BEGUN, EffectState.LEFT, EffectState.SUCCEEDED)
 # The error code if nothing was sent: a step that shares the effect may try at once.

@@ -1,1 +1,1 @@
-"""What a run is made of: events, states, rows, graphs, errors. Nothing here decides."""
+"""The parts that a run is made of: events, states, rows, graphs, errors. Nothing here decides."""

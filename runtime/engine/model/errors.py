@@ -55,3 +55,8 @@ class StepError(Struct, frozen=True):
         """The error as steps and events carry it; without a code if it has none."""
         code: JsonObject = {} if self.code is None else {"code": self.code}
         return {"class": str(self.kind), **code, "message": self.message, **self.more}
+
+
+OUTPUT_REMOVED = StepError(
+    ErrorClass.CONSISTENCY, "output_removed", "This effect was done before; retention has removed its result."
+).to_json()

@@ -188,7 +188,7 @@ class RefusalRow(Struct, frozen=True):
 class ApprovalMove(Struct, frozen=True):
     """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided.
 
-    ``why`` says why it is void. ``outcome`` is what has become of an approved action (``runtime.engine.book.ends``), and
+    ``why`` says why it is void. ``outcome`` is what has become of an approved action (``book.ends``), and
     ``why`` its code; both stand in the approval's row, for lists.
     """
 

@@ -62,7 +62,7 @@ class State(Struct):
     new one. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active. ``branches`` holds each
     condition's outcome, ``failures`` the leaves whose branch is under way. ``open`` are the leaves of the current
     super-step; ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who shaped what, besides the
-    requester (``runtime.engine.book.contributors``). ``origins`` says where the results of child runs came from. ``agents``
+    requester (``book.contributors``). ``origins`` says where the results of child runs came from. ``agents``
     are those that have begun, by their keys.
     """
 
@@ -157,7 +157,7 @@ class Run(Struct):
     parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
     call to the steps that were let out with it, if a rule reads that. ``opened_at`` is the time of the book's first
     line. ``requester`` and ``started_by`` are the person and the account that were found when the run started, None if
-    none was. ``spoken`` holds values of agents (``runtime.engine.model.agent_state``). The lists only grow. A worker calls
+    none was. ``spoken`` holds values of agents (``model.agent_state``). The lists only grow. A worker calls
     ``rest`` after each append, so that the run grows with what is open and not with what is done; readers keep it all.
     """
 

@@ -1,1 +1,1 @@
-"""Where values come from."""
+"""The origins of values: who gave them, or what returned them."""

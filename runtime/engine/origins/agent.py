@@ -17,7 +17,7 @@ from connectors.operation import Operation
 from connectors.proposal import writes_of
 from core.action import Action
 from core.canonical import Json, JsonObject
-from core.origins.conversation import TOOL, Heard, calls_of
+from core.origins.conversation import Heard, calls_of
 from core.origins.expressions import Origins, distinct, under
 from core.origins.kinds import ArgumentKind
 from core.origins.leaves import pointed
@@ -36,8 +36,9 @@ from runtime.engine.model.events import AgentBegan
 from runtime.engine.model.graph import ChildNode, Leaf, OperationNode
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.tools import ToolKind
+from runtime.engine.model.traces import Trace
 from runtime.engine.origins.follow import TOOL, Follower, Traced, following, listed
-from runtime.engine.origins.tracing import Trace, value_at
+from runtime.engine.origins.tracing import value_at
 
 
 class AgentFacts(Struct, frozen=True):

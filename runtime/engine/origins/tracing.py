@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from msgspec import Struct, to_builtins
 
 from connectors.operation import Operation
 from core.action import Action
@@ -16,36 +13,8 @@ from core.origins.leaves import pointed
 from core.origins.matching import UNKNOWN, VERSION, WORKFLOW
 from core.templates import Template
 from policy.facts import CARRIES, ORIGIN
+from runtime.engine.model.traces import Trace
 from runtime.engine.origins.follow import FIELD, TOOL, Follower, Traced, escaped, listed, plain
-
-KEPT = "origins"
-
-
-class Trace(Struct, frozen=True):
-    """The origins of an action's arguments, as facts for policies and as the book tells them.
-
-    For an agent's call, ``read`` are the operations whose results its model has seen.
-    """
-
-    facts: Mapping[str, list[list[str]] | list[str]]
-    told: JsonObject
-    of_agent: bool = False
-    read: tuple[str, ...] = ()
-
-    def kept(self) -> JsonObject:
-        """The trace as it is stored with a question: what an agent was shown is not at hand later."""
-        return {KEPT: to_builtins(self)}
-
-    @classmethod
-    def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
-        """The trace that was kept with the action of a question; None if there is none."""
-        kept = action.get(KEPT)
-        return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
-
-    def of(self, name: str) -> Origins:
-        """The origins of one argument; none if it is absent or not known."""
-        found: Origins = [[*one] for one in self.facts.get(f"{ORIGIN}{name}", [])]
-        return found
 
 
 def trace(follower: Follower, node: str, inputs: object, operation: Operation, action: Action) -> Trace:

@@ -20,7 +20,7 @@ from runtime.engine.book.plan import PlanError
 from runtime.engine.book.recorded import Diverged, Told
 from runtime.engine.life import late
 from runtime.engine.model import events as e
-from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.errors import OUTPUT_REMOVED
 from runtime.engine.model.graph import NO_GRAPH, Graph
 from runtime.engine.model.rows import ReceiptRow, StepRow, step_id_of
 from runtime.engine.model.run import Run
@@ -30,9 +30,6 @@ Row: TypeAlias = Mapping[str, Any]
 
 # The text in place of words that retention has removed.
 REMOVED = "Removed by retention."
-OUTPUT_REMOVED = StepError(
-    ErrorClass.CONSISTENCY, "output_removed", "This effect was done before; retention has removed its result."
-).to_json()
 
 # The exceptions that the fold may raise for events that do not follow from one another.
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)

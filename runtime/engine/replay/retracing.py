@@ -27,10 +27,10 @@ from runtime.engine.model.agent_state import agent_of, is_turn, number_of
 from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import Run
+from runtime.engine.model.traces import Trace
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.origins.agent import given_of
 from runtime.engine.origins.follow import Follower, follower_of
-from runtime.engine.origins.tracing import Trace
 
 _READ = "agent.read"
 _CAPPED = "cap:"

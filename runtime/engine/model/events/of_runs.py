@@ -16,7 +16,7 @@ from runtime.engine.model.states import RunState
 class RunOpened(Struct, frozen=True):
     """A trigger has started the run. ``workflow`` is its name, version and digest.
 
-    ``shaped`` are the marks of those who shaped its input, besides the requester (``runtime.engine.book.contributors``).
+    ``shaped`` are the marks of those who shaped its input, besides the requester (``book.contributors``).
     ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
     of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
     says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the

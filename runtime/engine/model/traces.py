@@ -1,0 +1,41 @@
+"""The origins of the arguments of one action, as facts for policies and as the book holds them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from core.canonical import JsonObject
+from core.origins.expressions import Origins
+from policy.facts import ORIGIN
+
+KEPT = "origins"
+
+
+class Trace(Struct, frozen=True):
+    """The origins of an action's arguments, as facts for policies and as the book tells them.
+
+    For an agent's call, ``read`` are the operations whose results its model has seen.
+    """
+
+    facts: Mapping[str, list[list[str]] | list[str]]
+    told: JsonObject
+    of_agent: bool = False
+    read: tuple[str, ...] = ()
+
+    def kept(self) -> JsonObject:
+        """The trace as it is stored with a question: what an agent was shown is not at hand later."""
+        return {KEPT: to_builtins(self)}
+
+    @classmethod
+    def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
+        """The trace that was kept with the action of a question; None if there is none."""
+        kept = action.get(KEPT)
+        return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
+
+    def of(self, name: str) -> Origins:
+        """The origins of one argument; none if it is absent or not known."""
+        found: Origins = [[*one] for one in self.facts.get(f"{ORIGIN}{name}", [])]
+        return found
