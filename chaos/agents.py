@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from chaos.eyes import Eyes
-from runtime.engine.model.agent_state import is_turn
+from runtime.engine.model.keys import StepKey
 
 # Two calls in the first turn: people are asked about the first; the second has no probe if it is in doubt.
 _TURNS = (("set_priority", "tell"), ("note",))
@@ -75,8 +75,8 @@ def broken(ref: str, lines: list[Any], requests: Counter[tuple[str, int]]) -> It
         for number in range(1, count + 1):
             if (times := ended[f"{turn}/{number}"]) != 1:
                 yield f"{turn}/{number} has {times} results"
-    for turn in filter(is_turn, begun):
-        number = int(turn.partition("/")[2])
+    for turn in (key for key in begun if StepKey.of(key).is_turn):
+        number = StepKey.of(turn).turn
         if requests[ref, number] > begun[turn]:
             yield f"its model was asked {requests[ref, number]} times in turn {number}, which was begun {begun[turn]}"
         if ended[turn] != 1:

@@ -24,7 +24,8 @@ from runtime.engine.book.recorded import Told, read_line
 from runtime.engine.life import waits
 from runtime.engine.life.step import begin
 from runtime.engine.life.transition import writes_of
-from runtime.engine.model.agent_state import CHAT, agent_of
+from runtime.engine.model.agent_state import CHAT
+from runtime.engine.model.keys import StepKey
 from runtime.engine.replay.agent_story import stories
 from runtime.engine.replay.past import past_of
 from runtime.engine.replay.replay import Replay, replay, unopened
@@ -64,7 +65,7 @@ class Piloted(Governed):
         """Everything that the agent's model is shown now."""
         told = [one for one in self.book() if one.step == agent or (one.step or "").startswith(f"{agent}/")]
         book = self.book()
-        own = {at: [one for one in book if agent_of(one.step or "") == at[1]] for at in wanted(told, agent)}
+        own = {at: [one for one in book if StepKey.of(one.step or "").agent == at[1]] for at in wanted(told, agent)}
         return chat_of(told, agent, {**own, **self.others}, self.listeners)
 
     def carry_out(self, key: str, work: Any) -> Any:

@@ -35,7 +35,6 @@ from runtime.engine.life.transition import Transition
 from runtime.engine.life.waits import ended as end_agent
 from runtime.engine.life.waits import time_out
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import agent_of, is_turn
 from runtime.engine.model.events import WaitCompleted, WaitTimedOut
 from runtime.engine.model.graph import (
     Branch,
@@ -50,6 +49,7 @@ from runtime.engine.model.graph import (
     SetNode,
     WhileNode,
 )
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow, WaitRow
 from runtime.engine.model.states import StepState, WaitKind
 from runtime.engine.replay.past import past_of
@@ -508,7 +508,7 @@ class Play:
         if isinstance(leaf, AgentNode) and "/" not in step.key:
             self.be_agent(transition, step, leaf, answer)
             return
-        usage = self.asked(transition, step) if "/" in step.key and is_turn(step.key) else None
+        usage = self.asked(transition, step) if StepKey.of(step.key).is_turn else None
         if "/" in step.key and answer.verb != "park":
             drawn_agents.decided(transition, step.key)
         if answer.verb == "succeed":
@@ -540,7 +540,7 @@ class Play:
             told, state = self.told(self.run), transition.run.state
             heard = drawn_agents.hears(told, step.key, str(transition.view.run_id), state)
             self.counted["model is told of results"] += heard > 0
-            self.counted["model is to conclude"] += bool(state.agents[agent_of(step.key)].limit)
+            self.counted["model is to conclude"] += bool(state.agents[StepKey.of(step.key).agent].limit)
         return drawn_agents.usage_of(self.script.seed, step.key, self.visits.get(step.key, 0))
 
     def ended(self, key: str, answer: Answer, at: int) -> None:

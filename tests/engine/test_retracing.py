@@ -16,7 +16,6 @@ from runtime.definition.workflow import load_workflow
 from runtime.engine.book.agent_result import wanted
 from runtime.engine.book.recorded import Told
 from runtime.engine.life.transition import Transition, writes_of
-from runtime.engine.model.agent_state import agent_of
 from runtime.engine.model.events import (
     ActionRecalled,
     AgentAnswered,
@@ -27,6 +26,7 @@ from runtime.engine.model.events import (
     StepSucceeded,
     WaitCompleted,
 )
+from runtime.engine.model.keys import StepKey
 from runtime.engine.origins.follow import starter_of, starters_of
 from runtime.engine.replay.replay import Divergence, Replay, replay, unopened
 from runtime.engine.replay.retracing import Retracing
@@ -47,7 +47,7 @@ def retracing(run: Governed, book: Sequence[Told], *starters: str) -> Retracing:
     view = run.view()
     began = [told for told in book if isinstance(told.event, AgentBegan)]
     places = {at for told in began for at in wanted([told], told.step or "")}
-    others = {at: [told for told in book if agent_of(told.step or "") == at[1]] for at in places}
+    others = {at: [told for told in book if StepKey.of(told.step or "").agent == at[1]] for at in places}
     found = starters or (starter_of(view.trigger_type, view.run.requested_by, PEOPLE),)
     return Retracing([run.workflow], view.constants, lambda _: found, others)
 

@@ -16,8 +16,9 @@ from runtime.engine.book.agent_result import came_of, wanted
 from runtime.engine.book.recorded import Told
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode, AgentTool, Given, Limits, Remember
-from runtime.engine.model.agent_state import CHAT, agent_of, is_turn, number_of
+from runtime.engine.model.agent_state import CHAT
 from runtime.engine.model.graph import ChildNode, OperationNode, TaskNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.states import WaitKind
 from runtime.engine.model.tools import of_operation, of_people, of_workflow
 
@@ -109,7 +110,7 @@ def usage_of(seed: int, key: str, visit: int) -> dict[str, Any]:
 def says(seed: int, key: str) -> dict[str, Any]:
     """The model's answer in this turn: several calls, of which some cannot be read; a result, or what is none."""
     chance = _random(seed, key, "says")
-    turn = number_of(key)[0]
+    turn = StepKey.of(key).turn
     if chance.random() < 0.15 * turn:
         return {"text": json.dumps({"v": chance.randrange(9)}) if chance.random() < 0.7 else "Done."}
     return {"text": "", "tool_calls": [_call(chance, at) for at in range(1 + chance.randrange(4))]}
@@ -126,10 +127,10 @@ def _call(chance: Random, at: int) -> dict[str, Any]:
 
 def fate(seed: int, key: str, visit: int) -> tuple[str, str, WaitKind, str, int, int]:
     """The fate of a turn or a call: what it does, how it fails, how it waits, how that ends, when, and a value."""
-    chance, roll, turn = _random(seed, key, f"fate{visit}"), 0.0, is_turn(key)
+    chance, roll, turn = _random(seed, key, f"fate{visit}"), 0.0, StepKey.of(key).is_turn
     roll, value, delay = chance.random(), chance.randrange(9), chance.randrange(3)
     # The line to one agent in six is bad: it may well be over before the doubts about its calls are.
-    if not turn and visit <= 2 and not _random(seed, agent_of(key), "line").randrange(6) and roll < 0.4:
+    if not turn and visit <= 2 and not _random(seed, StepKey.of(key).agent, "line").randrange(6) and roll < 0.4:
         return "park", "doubt", WaitKind.RETRY, "complete", 2 + 2 * delay, value
     if visit > 2 or roll < (0.85 if turn else 0.4):
         return "succeed", "", WaitKind.RETRY, "", 0, value
@@ -165,7 +166,7 @@ def decided(transition: Any, key: str) -> None:
 
 def hears(told: list[Any], key: str, run_id: str, state: Any) -> int:
     """Check the messages that a turn is about to be asked with; the number of results that are among them."""
-    agent = agent_of(key)
+    agent = StepKey.of(key).agent
     others = {pair: told for pair in wanted(told, agent) if pair[0] == run_id}
     chat = chat_of(told, agent, others)
     assert (chat.lost, chat.digest) == (False, state.agents[agent].digest)
@@ -195,11 +196,11 @@ def came_to(told: Iterable[Told]) -> Iterator[str]:
                 codes = [str(call[1]) for call in cast("list[list[Any]]", event.calls)]
                 yield from ("call asked before" if code == "asked_before" else "call refused" for code in codes if code)
                 yield from ("call after another" for said in event.said or () if "after" in said)
-            case e.StepStarted() if "/" in key and is_turn(key):
+            case e.StepStarted() if StepKey.of(key).is_turn:
                 yield "agent begins a turn"
-            case e.StepRetryScheduled() if "/" in key and is_turn(key):
+            case e.StepRetryScheduled() if StepKey.of(key).is_turn:
                 yield "turn tried again"
-            case e.StepSucceeded() | e.StepFailed() if "/" in key and is_turn(key):
+            case e.StepSucceeded() | e.StepFailed() if StepKey.of(key).is_turn:
                 yield "turn over" if isinstance(event, e.StepSucceeded) else "turn failed"
             case e.ActionInDoubt():
                 doubtful.add(key)
@@ -207,7 +208,7 @@ def came_to(told: Iterable[Told]) -> Iterator[str]:
             case e.StepSucceeded() | e.StepFailed() | e.StepCanceled() if "/" in key:
                 came = came_of(event.detail or {}) if isinstance(event, e.StepFailed) else "done"
                 yield f"call {'canceled' if isinstance(event, e.StepCanceled) else came}"
-                yield from ["doubt outlives its agent"] if key in doubtful and agent_of(key) in over else []
+                yield from ["doubt outlives its agent"] if key in doubtful and StepKey.of(key).agent in over else []
             case e.StepSucceeded() | e.StepFailed() if key in agents:
                 over.add(key)
                 yield from ["agent failed"] if isinstance(event, e.StepFailed) else []

@@ -3,7 +3,7 @@
 ``Chat.shown`` are all of them in the order in which the model was shown them, each with the step that told it; results
 also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
 had been shown when it answered in a turn: the origins of a call's values are found in that. A call's key holds its turn
-and number (``agent_state.number_of``), and before the first slash its agent's key (``agent_state.agent_of``). Turns of
+and number and its agent's key (``model.keys``). Turns of
 earlier agents that it remembers are ``past``: they come after the first message, each with its results.
 ``Chat.digest`` is the running digest, which must be the one that the run's state holds.
 """
@@ -26,7 +26,8 @@ from runtime.engine.book.agent_result import HIDDEN, came_of, pair, told_done, t
 from runtime.engine.book.recorded import Told
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import Came, agent_of, number_of
+from runtime.engine.model.agent_state import Came
+from runtime.engine.model.keys import StepKey
 
 REPAIR = "Your answer is not the result that is wanted. {problem} Answer again, with nothing but the JSON."
 CONCLUDE = "You have come to the limit of {limit}. Call no more tools: answer now, with what you know."
@@ -164,7 +165,8 @@ def _read(told: Iterable[Told], key: str) -> tuple[e.AgentBegan, dict[int, _Turn
         if step == key and isinstance(event, e.AgentBegan):
             began, turns = event, {}
         elif step.startswith(f"{key}/"):
-            turn, call = number_of(step)
+            at = StepKey.of(step)
+            turn, call = at.turn, at.call
             if call and turn in turns and (said := _result(event)) is not None:
                 turns[turn].came[call] = said
             elif not call and isinstance(event, e.StepSucceeded):
@@ -178,11 +180,11 @@ def _past(chat: Chat, refs: Iterable[Json], others: Others) -> Iterator[Shown]:
     """The messages of remembered turns. The input of their agent comes before its first turn."""
     read: dict[tuple[str, str], tuple[e.AgentBegan, dict[int, _Turn]]] = {}
     for run, step in map(pair, refs):
-        at = (run, agent_of(step))
+        at = (run, StepKey.of(step).agent)
         if at not in read:
             read[at] = _read(others.get(at, ()), at[1])
         began, turns = read[at]
-        turn = turns.get(number_of(step)[0])
+        turn = turns.get(StepKey.of(step).turn)
         if turn is None or turn.answered is None or not began.messages:
             chat.lost = True
             continue

@@ -9,9 +9,10 @@ from connectors.disclosure import resolved
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine.book.recorded import Told
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import Came, agent_of
+from runtime.engine.model.agent_state import Came
 from runtime.engine.model.errors import FAILED_BEFORE, REJECTED, TOO_MANY, ErrorClass
 from runtime.engine.model.events import AgentBegan
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.states import WaitState
 
 # Longer results are cut, and say so.
@@ -89,7 +90,7 @@ def wanted(told: Iterable[Told], key: str) -> list[tuple[str, str]]:
     for each in told:
         if each.step == key and isinstance(each.event, AgentBegan):
             refs = each.event.remembered or []
-    return [*dict.fromkeys((one, agent_of(step)) for one, step in map(pair, refs))]
+    return [*dict.fromkeys((one, StepKey.of(step).agent) for one, step in map(pair, refs))]
 
 
 def pair(ref: Json) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from core.errors import ExpressionError, InputError
 from runtime.engine.book import contributors
 from runtime.engine.book.plan import Choices, Planned, Planner
 from runtime.engine.model.graph import Channel, Graph, Reducer, Window
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.model.run import SUCCEEDED, Failed, Run, State
 from runtime.engine.model.states import STEP, StepState
@@ -140,7 +141,8 @@ def _take_in(
     state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
 ) -> None:
     """Apply to the state what one step of the super-step leaves: its writes and output, or its failure."""
-    if "/" in row.key:
+    key = StepKey.of(row.key)
+    if key.is_inner:
         return  # the agent takes in what its turns and calls leave
     if row.status is StepState.SUCCEEDED and row.key not in state.status:
         state.agents.pop(row.key, None)
@@ -156,7 +158,7 @@ def _take_in(
             state.reference = reference
             references.append((row.key, reference))
         state.status[row.key] = SUCCEEDED
-        if row.key.rpartition(".")[2] in graph.read:
+        if key.node in graph.read:
             state.outputs[row.key] = row.output
     elif row.status is StepState.FAILED_TERMINAL and row.key not in state.failures:
         branch = graph.branch(row.key, row.last_error or {})

@@ -26,6 +26,7 @@ from core.terms import Terms, Tier
 from runtime.engine.model.agent_state import OPERATION
 from runtime.engine.model.events import ApprovalRequested
 from runtime.engine.model.graph import GateNode, Graph
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ApprovalRow, ReceiptRow, StepRow, WaitRow
 from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import StepState, WaitKind
@@ -146,7 +147,7 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
     over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
     for vote in run.votes:  # the reason of a vote is a part of a gate's result, and of a failure
         key = run.approvals[vote.approval_id].step_key if vote.reason else ""
-        if "/" in key:
+        if StepKey.of(key).is_inner:
             continue  # an agent asked this: whoever decided on one call may decide on its next call
         row = next((row for row in over if row.key == key), None)
         if row is not None and (isinstance(graph.leaf(key), GateNode) or row.status is StepState.FAILED_TERMINAL):
@@ -179,12 +180,9 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
     if not shaped:
         return frozenset()
     # As expressions see steps: of the outermost scope, and of each iteration around.
-    parts = key.split(".")[:-1]
-    scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
-    node = _node(key)
-    if "/" in node:
-        return everybody(state)
-    if node not in graph.flow:
+    parsed = StepKey.of(key)
+    scopes, node = parsed.scopes, parsed.node
+    if parsed.is_inner or node not in graph.flow:
         return everybody(state)
     found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
     todo, seen = [*graph.flow[node][0]], set[str]()
@@ -341,4 +339,4 @@ def _add(state: State, name: str, marks: Iterable[str]) -> None:
 
 
 def _node(key: str) -> str:
-    return key.rpartition(".")[2]
+    return StepKey.of(key).own

@@ -21,6 +21,7 @@ from connectors.port import Call, Done
 from core.canonical import JsonObject
 from evidence.receipts import ALTERED, ReceiptStatus
 from runtime.engine.model.errors import DENIED, StepError
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ApprovalMove, ApprovalRow, ReceiptRow, StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import STEP, RunState, StepState, WaitKind, WaitState
@@ -162,7 +163,7 @@ def _who_canceled(run: Run, step: StepRow) -> str:
         return f"Its run was canceled by {told.get('by') or 'an operator'}{reason}."
     if run.finished and run.error is not None:
         return f"Its run ended before: {run.error.get('message') or run.error.get('code') or 'it failed'}"
-    if "/" in step.key:
+    if StepKey.of(step.key).is_inner:
         return "The agent that asked for it had ended before."
     return "Its run ended before."
 

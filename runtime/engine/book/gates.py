@@ -22,6 +22,7 @@ from runtime.engine.model.graph import (
     WhileNode,
     scopes_of,
 )
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import State
 
 # Tells of a step that runs another workflow if a gate may lie ahead within; its place is the id of the step.
@@ -68,7 +69,7 @@ def come_before(graph: Graph, gates: Iterable[str], name: str) -> str | None:
 
 def root_of(graph: Graph, key: str) -> str:
     """The step of the outermost list that holds the step with this key."""
-    name = key.rpartition(".")[2].partition("/")[0]
+    name = StepKey.of(key).node
     return next(node.id for node in graph.root.nodes if any(one.id == name for one in Scope((node,)).walk()))
 
 

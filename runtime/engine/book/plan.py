@@ -28,6 +28,7 @@ from runtime.engine.model.graph import (
     Window,
     scopes_of,
 )
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import FAILED, SKIPPED, SUCCEEDED, Loop, State
 
 # A loop's items are recorded with its checkpoint; these bound what the commit that begins the loop has to write.
@@ -103,23 +104,22 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
     In a branch, also the error that the branch is there for. The caller adds the checkpoint's number.
     """
     # "", then each loop iteration around, outermost first, so that inner names win.
-    parts = key.split(".")[:-1]
-    scopes = ["", *(".".join(parts[: depth + 1]) + "." for depth in range(len(parts)))]
+    parsed = StepKey.of(key)
     values = Variables(constants)
-    values.state, values.scopes = state, scopes[::-1]
-    values["step.id"] = key.rpartition(".")[2]
+    values.state, values.scopes = state, parsed.scopes[::-1]
+    values["step.id"] = parsed.own
     if state.reference is not None:
         values["run.reference"] = state.reference
-    for scope in scopes[1:]:
+    for scope in parsed.scopes[1:]:
         loop_key, _, index = scope[:-2].rpartition("[")
         loop = state.loops.get(loop_key)
-        if "/" in key and (loop is None or int(index) not in loop.active):
+        if parsed.is_inner and (loop is None or int(index) not in loop.active):
             continue  # a call in doubt has outlived its agent's iteration
         loop = state.loops[loop_key]
         values["index"] = int(index)
         if loop.total is not None:
             values["item"] = values[loop.name] = loop.active[int(index)]
-    leaf = graph.failed.get(key.rpartition(".")[2])
+    leaf = None if parsed.is_inner else graph.failed.get(parsed.node)
     if leaf is not None:
         error = next(state.failures[scope + leaf].error for scope in values.scopes if scope + leaf in state.failures)
         values.update({f"error.{name}": value for name, value in error.items()})

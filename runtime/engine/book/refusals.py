@@ -24,6 +24,7 @@ from core.identity import Directory, Entry, Kind, Role, Standing
 from core.terms import REJECTION_SECONDS, Terms
 from runtime.engine.book import contributors
 from runtime.engine.model.errors import REJECTED, ErrorClass, StepError
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import AskRow, RefusalRow
 from runtime.engine.model.run import Run, RunView
 
@@ -137,7 +138,7 @@ def latest(run: Run, key: str) -> list[str]:
 
     In a run within another, those who did that to the run above ask.
     """
-    node = key.partition("/")[0].rpartition(".")[2]
+    node = StepKey.of(key).node
     if node in run.adders:
         return [run.adders[node]]
     if run.retried_by:

@@ -22,7 +22,7 @@ from runtime.engine.book.agent_plan import Ahead, ahead
 from runtime.engine.book.agent_result import recalled
 from runtime.engine.life.closing import Closing
 from runtime.engine.model.agent_node import AgentNode, AgentTool
-from runtime.engine.model.agent_state import Agent, Spoken, Stage, agent_of
+from runtime.engine.model.agent_state import Agent, Spoken, Stage
 from runtime.engine.model.events import (
     AgentAnswered,
     AgentBegan,
@@ -33,6 +33,7 @@ from runtime.engine.model.events import (
     WaitCompleted,
 )
 from runtime.engine.model.graph import LeafNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow, WaitRow
 from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import STEP, StepState, WaitKind, WaitState
@@ -103,7 +104,7 @@ def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], ke
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:
     """Tell what this turn's answer is taken apart into. A crash before the append leaves a turn without an answer."""
-    agent_key = agent_of(key)
+    agent_key = StepKey.of(key).agent
     node, agent = draft.graph.leaf(agent_key), draft.run.state.agents.get(agent_key)
     if isinstance(node, AgentNode) and agent is not None and agent.stage is Stage.ASKED:
         fixed = draft.run.spoken[agent_key].input or {}
@@ -117,7 +118,7 @@ def _is_open(wait: WaitRow, key: str) -> bool:
 def stop(draft: Closing, key: str) -> None:
     """Cancel an agent's waiting turns and calls. Running ones settle; a doubt stays with the people who are asked."""
     run = draft.run
-    for step in [row for row in run.steps.values() if "/" in row.key and agent_of(row.key) == key]:
+    for step in [row for row in run.steps.values() if row.key != key and StepKey.of(row.key).agent == key]:
         running = step.status in (StepState.READY, StepState.RUNNING) and step.superstep == run.superstep
         fresh = step.status is StepState.READY and step.idempotency_key is None
         asked = [_asked for _asked in run.answers.values() if run.approvals[_asked.approval_id].step_key == step.key]

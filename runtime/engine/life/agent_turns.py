@@ -13,9 +13,10 @@ from runtime.engine.book.recorded import Diverged
 from runtime.engine.life.intend import Proposal
 from runtime.engine.life.outside import own_token
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import GIVEN, Agent, agent_of, is_turn
+from runtime.engine.model.agent_state import GIVEN, Agent
 from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.graph import HANDED_OUT, Graph, OperationNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import Run
 
@@ -34,9 +35,9 @@ def own_values(run: Run, graph: Graph, step: StepRow, leaf: OperationNode) -> Js
 
 def _given_to(run: Run, graph: Graph, key: str) -> JsonObject:
     """The input of a call, as the model gave it; for a turn, its input as judged, with a digest for the messages."""
-    if not is_turn(key):
+    if not StepKey.of(key).is_turn:
         return run.spoken[key].input or {}
-    agent = run.state.agents[agent_of(key)]
+    agent = run.state.agents[StepKey.of(key).agent]
     words = f"The messages of {agent.turn - agent.first} turns before, SHA-256 {agent.digest}"
     return {**_settings(_node(graph, key), agent), "messages": [{"role": "user", "content": words}]}
 
@@ -47,9 +48,9 @@ def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
     ``Diverged`` if they are not those of the run.
     """
     chat, node = p.known.chat, _node(p.transition.graph, p.step.key)
-    agent = p.transition.run.state.agents.get(agent_of(p.step.key))
+    agent = p.transition.run.state.agents.get(StepKey.of(p.step.key).agent)
     if chat is None:
-        return ReadChat(p.step, agent_of(p.step.key), p.known)
+        return ReadChat(p.step, StepKey.of(p.step.key).agent, p.known)
     if chat.lost:
         p.transition.fail(p.step, _LOST.to_json())
         return Over()
@@ -63,7 +64,7 @@ def turn(p: Proposal, propose: Callable[[Proposal], Next]) -> Next:
 
 
 def _node(graph: Graph, key: str) -> AgentNode:
-    node = graph.leaf(agent_of(key))
+    node = graph.leaf(StepKey.of(key).agent)
     assert isinstance(node, AgentNode), "only an agent has turns"
     return node
 

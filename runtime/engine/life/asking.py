@@ -25,7 +25,7 @@ from runtime.engine.life.attention import admitted
 from runtime.engine.life.intend import Proposal
 from runtime.engine.life.preflight import answerable, callable_now
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import agent_of
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.traces import Trace
 from runtime.engine.origins.agent import facts_of_agent
 from runtime.engine.origins.follow import FIELD, LOOKUP, TOOL
@@ -80,7 +80,7 @@ _LONG = 200
 
 def agent_of_card(p: Proposal) -> Agent | None:
     """The agent that proposes the action, with the reason that its model gives; None for a step of the workflow."""
-    node, chat = p.transition.graph.leaf(agent_of(p.step.key)), p.known.chat
+    node, chat = p.transition.graph.leaf(StepKey.of(p.step.key).agent), p.known.chat
     if "/" not in p.step.key or not isinstance(node, AgentNode):
         return None
     facts = facts_of_agent(node, p.step, chat)

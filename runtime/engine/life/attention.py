@@ -21,6 +21,7 @@ from runtime.engine.life.preflight import OWN_TRIGGER, PROPOSAL, Check
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import FAILED_BEFORE, TOO_MANY, ErrorClass, StepError
 from runtime.engine.model.events import PreflightFailed
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import Run
 
@@ -93,9 +94,9 @@ def _full(transition: Transition, step: StepRow, terms: Terms, asker: str) -> st
     most = terms.most("run")
     if len(asked) >= most:
         return f"{most} questions of this run are open"
-    turn = step.key.rpartition("/")[0]
+    key = StepKey.of(step.key)
     most = terms.most("turn")
-    if step.key.count("/") == 2 and sum(key.startswith(f"{turn}/") for key in asked) >= most:
+    if key.is_call and sum(one.startswith(f"{key.in_turn}/") for one in asked) >= most:
         return f"{most} questions of this turn are open"
     most, now = terms.most("requester"), transition.view.open_by.get(asker, 0)
     now += sum(one.asker == asker for one in transition.rows.asks)
@@ -110,7 +111,7 @@ def _open(run: Run) -> list[tuple[str, str]]:
 
 def _wait(transition: Transition, step: StepRow, full: str) -> None:
     """Refuse an agent's call, or let a step of the workflow wait for a slot. A crash before it leaves the lease."""
-    if "/" in step.key:
+    if StepKey.of(step.key).is_inner:
         words = (
             f"Nobody was asked, because {full}, and no more may be. Wait for their answers before you call it again."
         )

@@ -19,8 +19,8 @@ from runtime.engine.book.instructions import Next, StartRun
 from runtime.engine.book.plan import variables
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import agent_of, is_turn
 from runtime.engine.model.graph import ChildNode, ContinueNode, Leaf, OperationNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.traces import Trace
@@ -46,13 +46,13 @@ def further_facts(
 
     ``chat`` is what an agent's model was shown, if that model proposed the action.
     """
-    node = transition.graph.leaf(agent_of(step.key)) if "/" in step.key else None
+    node = transition.graph.leaf(StepKey.of(step.key).agent) if StepKey.of(step.key).is_inner else None
     agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
     traced: Mapping[str, object] = NOTHING
     if step.key in transition.traces:
         known = transition.traces[step.key]
         traced, agent = known.facts, replace(agent, read=known.read)
-    elif applying.traces or (agent.step and not is_turn(step.key)):
+    elif applying.traces or (agent.step and not StepKey.of(step.key).is_turn):
         trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
         traced = trace.facts
     said = replace(
@@ -85,7 +85,7 @@ def trace_of(transition: Transition, step: StepRow, workflow: Workflow, action: 
 
 def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> Trace:
     """The origins of the arguments of what this step would do, found by a follower of its run."""
-    node = follower.graph.leaf(agent_of(step.key))
+    node = follower.graph.leaf(StepKey.of(step.key).agent)
     if isinstance(node, AgentNode):
         return trace_call(follower, node, step, chat, action)
     assert isinstance(leaf, OperationNode), "policy judges what calls an operation"
@@ -99,7 +99,7 @@ def handed_on(
     if not isinstance(work, StartRun) or not policy.traces:
         return work
     follower, leaf = following(transition, work.step, workflow), transition.leaf(work.step.key)
-    node = transition.graph.leaf(agent_of(work.step.key))
+    node = transition.graph.leaf(StepKey.of(work.step.key).agent)
     assert isinstance(leaf, ChildNode | ContinueNode), "nothing else starts runs"
     if isinstance(node, AgentNode):
         given = handed_by_model(follower, node, work.step, chat, work.inputs)

@@ -40,6 +40,7 @@ from runtime.engine.model.events import (
     DecisionMade,
 )
 from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.workflow import Workflow
 
@@ -101,7 +102,7 @@ def judge(
         return deny("cap:max_writes_per_run", capped, policy.applying(view.workflow, action.operation).policies)
     context = _context(transition, step, action, writes)
     applying, traced = policy.applying(view.workflow, action.operation), NOTHING
-    if applying.traces or applying.recounts or "/" in step.key:
+    if applying.traces or applying.recounts or StepKey.of(step.key).is_inner:
         context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
     decision = evaluate(policy, build_facts(action, context, traced), action.operation)
     terms = decision.approval

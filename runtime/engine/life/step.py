@@ -63,6 +63,7 @@ from runtime.engine.life.transition import Transition, fail_expression, finish
 from runtime.engine.model.errors import SENT, UNUSABLE, ErrorClass, StepError
 from runtime.engine.model.events import ActionFailed, ActionSucceeded, WaitCanceled
 from runtime.engine.model.graph import GateNode, OperationNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.states import WaitKind, WaitState
 from runtime.engine.model.workflow import Workflow
@@ -89,7 +90,8 @@ def begin(
     void: the step fails, or people are asked again about its doubt (promise 1).
     """
     transition.workflow = workflow
-    leaf = transition.graph.leaves.get(step.key.rpartition(".")[2]) or transition.leaf(step.key)
+    key = StepKey.of(step.key)
+    leaf = transition.leaf(step.key) if key.is_inner else transition.graph.leaves[key.node]
     doubtful = known.receipt is not None and known.receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
     if known.given is not None and not known.given.carried:
         ask.supersede(transition, step, known.given.approval_id)
@@ -103,7 +105,7 @@ def begin(
         known = replace(known, given=None)
     if known.wait is not None and known.wait.status is not WaitState.WAITING:
         return waits.ended(transition, step, leaf, known.wait)
-    if "/" in step.key and (first := chat_first(step, leaf, known, policy)) is not None:
+    if key.is_inner and (first := chat_first(step, leaf, known, policy)) is not None:
         return first
     if isinstance(leaf, GateNode):
         return ask.begin_gate(transition, step, leaf, known, nonce)
@@ -119,7 +121,7 @@ def begin(
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
-    return turn(proposal, _propose) if step.key.count("/") == 1 else _propose(proposal)
+    return turn(proposal, _propose) if key.is_turn else _propose(proposal)
 
 
 def _propose(p: Proposal) -> Next:

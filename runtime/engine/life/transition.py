@@ -26,6 +26,7 @@ from runtime.engine.life.closing import Closing
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.model.graph import Graph, LeafNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow, WaitRow, wait_of
 from runtime.engine.model.run import State
 from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
@@ -109,7 +110,7 @@ class Transition(Closing):
             return
         names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
         self.tell(e.StepSucceeded(names, usage, output, writes or None, shaped or None), step=step.key)
-        if step.key.count("/") == 1:
+        if StepKey.of(step.key).is_turn:
             take_apart(self, step.key, output)
         self.left()
 
@@ -281,9 +282,10 @@ def writes_of(
 
     ``ExpressionError`` if an expression has no value.
     """
-    if "/" in key:
+    parsed = StepKey.of(key)
+    if parsed.is_inner:
         return {}  # a turn or a call of an agent writes nothing
-    leaf: LeafNode = graph.leaves[key.rpartition(".")[2]]
+    leaf: LeafNode = graph.leaves[parsed.node]
     values = variables(graph, state, constants, key)
     values.update(more)
     writes: JsonObject = {name: source.render(values) for name, source in leaf.sets.items()}

@@ -14,6 +14,7 @@ from core.canonical import Json, JsonObject
 from core.templates import Languages, translated
 from runtime.engine.model.agent_state import GIVEN
 from runtime.engine.model.graph import AgentLeaf, ChildNode, Leaf, OperationNode, Renderable, TaskNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.tools import Tool
 
 
@@ -61,9 +62,9 @@ class AgentNode(AgentLeaf):
     timeout: timedelta | None = None
     remember: Remember | None = None
 
-    def inner(self, key: str, tool: str | None) -> Leaf:
+    def inner(self, key: StepKey, tool: str | None) -> Leaf:
         """The leaf of a turn (``3``), or of a call (``3/2``) of this tool."""
-        return self.turn if tool is None or "/" not in key else self.tools[tool].leaf
+        return self.turn if tool is None or not key.is_call else self.tools[tool].leaf
 
 
 class Given:

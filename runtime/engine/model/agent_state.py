@@ -104,19 +104,3 @@ class Spoken(Struct, frozen=True):
     input: JsonObject | None = None
     result: Json = None
     error: JsonObject | None = None
-
-
-def agent_of(key: str) -> str:
-    """The key of the agent to which a turn or a call belongs."""
-    return key.partition("/")[0]
-
-
-def number_of(key: str) -> tuple[int, int]:
-    """The number of the turn, and that of the call in it, 0 for the turn itself."""
-    turn, _, call = key.partition("/")[2].partition("/")
-    return int(turn), int(call or 0)
-
-
-def is_turn(key: str) -> bool:
-    """True for the step of a turn."""
-    return key.count("/") == 1

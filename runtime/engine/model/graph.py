@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from core.canonical import Json, JsonObject
 from runtime.engine.model.errors import REJECTED, ErrorClass
+from runtime.engine.model.keys import StepKey
 
 # The variable that holds the waiting token of what a durable operation begins.
 HANDED_OUT = "wait.token"
@@ -170,7 +171,7 @@ class AgentLeaf(LeafNode, ABC):
     operation: str = field(default="agent", init=False)
 
     @abstractmethod
-    def inner(self, key: str, tool: str | None) -> Leaf:
+    def inner(self, key: StepKey, tool: str | None) -> Leaf:
         """The leaf of a turn, or of a call of this tool."""
 
 
@@ -276,17 +277,18 @@ class Graph:
 
     def leaf(self, step_key: str, tool: str | None = None) -> Leaf:
         """The leaf behind a step key such as ``assign``, ``each[3].assign`` or, with its tool, ``triage/3/2``."""
-        name, _, inner = step_key.rpartition(".")[2].partition("/")
-        leaf = self.leaves[name]
-        return leaf.inner(inner, tool) if inner and isinstance(leaf, AgentLeaf) else leaf
+        key = StepKey.of(step_key)
+        leaf = self.leaves[key.node]
+        return leaf.inner(key, tool) if key.is_inner and isinstance(leaf, AgentLeaf) else leaf
 
     def fails_run(self, step_key: str, error: JsonObject) -> bool:
         """True if this failure fails the run: no branch handles it, and no agent is told of it."""
-        return "/" not in step_key and self.branch(step_key, error) is None
+        return not StepKey.of(step_key).is_inner and self.branch(step_key, error) is None
 
     def branch(self, step_key: str, error: JsonObject) -> Branch | None:
         """The branch that handles this failure of this step; None if it fails the run."""
-        leaf = self.leaves.get(step_key.rpartition(".")[2])
+        key = StepKey.of(step_key)
+        leaf = None if key.is_inner else self.leaves.get(key.node)
         if leaf is None:
             return None
         specific = Branch.REJECTED if error.get("code") == REJECTED else None

@@ -31,9 +31,10 @@ from runtime.engine.book.agent_result import HIDDEN, masked
 from runtime.engine.book.draft import Draft
 from runtime.engine.book.instructions import Known, ReadChat
 from runtime.engine.model.agent_node import AgentNode, AgentTool
-from runtime.engine.model.agent_state import Came, agent_of, is_turn, number_of
+from runtime.engine.model.agent_state import Came
 from runtime.engine.model.events import AgentBegan
 from runtime.engine.model.graph import ChildNode, Leaf, OperationNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.tools import ToolKind
 from runtime.engine.model.traces import Trace
@@ -52,17 +53,17 @@ class AgentFacts(Struct, frozen=True):
 
 def chat_first(step: StepRow, leaf: Leaf, known: Known, policy: PolicySet) -> ReadChat | None:
     """The instruction to read what a model was shown, if that model proposed this step; None if it is not needed."""
-    if is_turn(step.key) or known.chat is not None:
+    if StepKey.of(step.key).is_turn or known.chat is not None:
         return None
     counts = isinstance(leaf, OperationNode) or (isinstance(leaf, ChildNode) and policy.traces)
-    return ReadChat(step, agent_of(step.key), known) if counts else None
+    return ReadChat(step, StepKey.of(step.key).agent, known) if counts else None
 
 
 def facts_of_agent(node: AgentNode, step: StepRow, chat: Chat | None) -> AgentFacts:
     """The facts about the agent of this turn or call."""
-    key, (turn, _) = agent_of(step.key), number_of(step.key)
-    seen = [] if chat is None else chat.before(f"{key}/{turn}")
-    return AgentFacts(key, turn, node.model, read_of(node, seen))
+    key = StepKey.of(step.key)
+    seen = [] if chat is None else chat.before(key.in_turn)
+    return AgentFacts(key.agent, key.turn, node.model, read_of(node, seen))
 
 
 def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
@@ -74,7 +75,8 @@ def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
 
 def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
     """The origins of the arguments of a call, or of a turn; unknown if nobody knows what the model was shown."""
-    operation, key, (turn, call) = follower.operations[action.operation], agent_of(step.key), number_of(step.key)
+    operation, at = follower.operations[action.operation], StepKey.of(step.key)
+    key, turn, call = at.agent, at.turn, at.call
     spoken = follower.run.spoken.get(step.key) if call else None
     if spoken is not None and spoken.input:
         # What the model wrote is matched, before it is escaped and made canonical: a verifier has only that.
@@ -134,13 +136,13 @@ def _matched(
 
 def _beside(node: AgentNode, step: StepRow, chat: Chat | None) -> Iterator[JsonObject]:
     """The arguments of earlier calls, in the same answer, of the operation with an effect that this call is of."""
-    turn, _, number = step.key.rpartition("/")
+    key = StepKey.of(step.key)
     answers = [one for one in chat.shown if one.role == "assistant" and not one.past] if chat is not None else []
-    calls = calls_of(turn, next((one.value for one in answers if one.step == turn), None))
-    own = node.tools.get(calls[int(number) - 1].tool) if int(number) <= len(calls) else None
+    calls = calls_of(key.in_turn, next((one.value for one in answers if one.step == key.in_turn), None))
+    own = node.tools.get(calls[key.call - 1].tool) if key.call <= len(calls) else None
     if own is None or own.operation is None or not own.operation.has_effect:
         return
-    for call in calls[: int(number) - 1]:
+    for call in calls[: key.call - 1]:
         if node.tools.get(call.tool) == own and isinstance(call.arguments, dict):
             yield call.arguments
 
@@ -158,8 +160,7 @@ def handed_by_model(
 
 def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> Conversation:
     """The conversation before the answer in the turn of this call, or before this turn."""
-    key, (turn, _) = agent_of(step.key), number_of(step.key)
-    at = f"{key}/{turn}"
+    at, key = StepKey.of(step.key).in_turn, StepKey.of(step.key).agent
     mark = chat.marks.get(at, chat.digest)
     return chat.listeners.known(
         follower.run.run_id, key, at, mark, lambda: [*heard_of(follower, node, chat, chat.before(at))]

@@ -38,6 +38,7 @@ from runtime.engine.model.graph import (
     WhileNode,
     scopes_of,
 )
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import SUCCEEDED, Run
 from runtime.engine.model.workflow import Workflow
@@ -224,7 +225,7 @@ class Follower(Struct):
             case SignalNode():
                 yield [f"signal:{leaf.name}"]
             case ChildNode():
-                told = [_read(one) for key, one in self.run.state.origins.items() if key.rpartition(".")[2] == node]
+                told = [_read(one) for key, one in self.run.state.origins.items() if StepKey.of(key).own == node]
                 for one in told:
                     yield from under(one, rest) or [[UNKNOWN]]
                 if not told:

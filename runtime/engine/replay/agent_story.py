@@ -17,7 +17,8 @@ from runtime.engine.book.agent_plan import ASKED_BEFORE
 from runtime.engine.book.agent_result import came_of
 from runtime.engine.book.recorded import Told
 from runtime.engine.model import events as e
-from runtime.engine.model.agent_state import Agent, Came, Stage, agent_of, number_of
+from runtime.engine.model.agent_state import Agent, Came, Stage
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.replay.past import Past, Row
 
@@ -48,8 +49,8 @@ def stories(past: Past, told: Iterable[Told]) -> list[Row]:
         if isinstance(each.event, e.AgentBegan):
             turns = found[key].turns if key in found else {}
             found[key] = _Story(each.event.model, each.event.tools, turns)
-        elif found and "/" in key:
-            _take(found[agent_of(key)].turns, key, each.event)
+        elif found and StepKey.of(key).is_inner:
+            _take(found[StepKey.of(key).agent].turns, key, each.event)
     if not found:
         return []
     steps = {step.key: step for step in past.steps()}
@@ -57,7 +58,8 @@ def stories(past: Past, told: Iterable[Told]) -> list[Row]:
 
 
 def _take(turns: dict[int, _Turn], key: str, event: e.Event) -> None:
-    number, call = number_of(key)
+    at = StepKey.of(key)
+    number, call = at.turn, at.call
     turn = turns.setdefault(number, _Turn())
     match event:
         case e.AgentAnswered():
@@ -101,7 +103,7 @@ def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRo
     tokens = sum(used.get("input_tokens", 0) + used.get("output_tokens", 0) for used in turn.usage)
     came, reason, _ = turn.came.get(0, ("", "", ""))
     return {
-        "turn": number_of(key)[0],
+        "turn": StepKey.of(key).turn,
         "step_key": key,
         "status": "" if own is None else str(own.status),
         "came": str(came) if answered is None else str(answered.came),
@@ -114,7 +116,7 @@ def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRo
 
 
 def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRow]) -> Iterator[Row]:
-    open_ = agent.calls if agent is not None and number_of(key)[0] == agent.turn else {}
+    open_ = agent.calls if agent is not None and StepKey.of(key).turn == agent.turn else {}
     said = (turn.answered and turn.answered.said) or []
     wrote = turn.output.get("tool_calls")
     for number, call in enumerate(said, start=1):

@@ -24,8 +24,8 @@ from runtime.engine.book.recorded import Told
 from runtime.engine.life.agent_loop import answered, beginning, result_of
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import agent_of
 from runtime.engine.model.graph import ChildNode, Graph, LeafNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import RunState, WaitKind, WaitState
 from runtime.engine.replay.past import MISFITS, graph_of, place
@@ -171,7 +171,7 @@ def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> di
 
 def _of_agent(run: Run, told: Told, graph: Graph, book: Replay) -> str | None:
     """The way in which an agent's event differs from what follows from the events before it; None if it does not."""
-    step, key = told.step or "", agent_of(told.step or "")
+    step, key = told.step or "", StepKey.of(told.step or "").agent
     node, agent = graph.leaf(key), run.state.agents.get(key)
     if not isinstance(node, AgentNode):
         return "has the event of an agent, but its step is no agent"

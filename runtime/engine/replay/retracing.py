@@ -23,8 +23,8 @@ from runtime.engine.life.agent_turns import own_values
 from runtime.engine.life.facts import trace_by
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import agent_of, is_turn, number_of
 from runtime.engine.model.graph import OperationNode
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.traces import Trace
@@ -53,7 +53,7 @@ class Retracing(Struct):
 
     def hear(self, told: Told) -> None:
         """Take in an event of an agent, or of a turn or a call of it."""
-        key = agent_of(told.step or "")
+        key = StepKey.of(told.step or "").agent
         if isinstance(told.event, e.AgentBegan) or key in self._of_agents:
             self._of_agents.setdefault(key, []).append(told)
 
@@ -63,7 +63,7 @@ class Retracing(Struct):
         read = {name: value for name, value in facts.items() if is_traced(name)}
         step = run.steps[told.step or ""]
         if recorded is None and not read:
-            of_call = "/" in step.key and not is_turn(step.key)
+            of_call = StepKey.of(step.key).is_call
             return "was judged without the origins of its values" if of_call and not _capped(event) else None
         if recorded is None or _matched_by(recorded) > VERSION:
             return "was judged by origins that nobody has found"
@@ -113,8 +113,7 @@ class Retracing(Struct):
         """Everything that the model had been shown; the same for all calls of a turn."""
         if "/" not in key:
             return None
-        agent, (turn, _) = agent_of(key), number_of(key)
-        at = f"{agent}/{turn}"
+        agent, at = StepKey.of(key).agent, StepKey.of(key).in_turn
         known = self._chats.get(agent)
         if known is None or known[0] != at:
             found = chat_of(self._of_agents.get(agent, ()), agent, self.others, self._listeners)

@@ -11,7 +11,8 @@ from runtime.engine.book.agent_chat import beginning_digest, said_of
 from runtime.engine.book.agent_result import came_of
 from runtime.engine.book.recorded import Told
 from runtime.engine.model import events as e
-from runtime.engine.model.agent_state import Agent, Called, Came, Spoken, Stage, agent_of, number_of
+from runtime.engine.model.agent_state import Agent, Called, Came, Spoken, Stage
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import Run
 
 _BARS = (Came.DENIED, Came.REJECTED, Came.EXPIRED)
@@ -28,7 +29,7 @@ def began(run: Run, told: Told, event: e.AgentBegan) -> None:
 
 def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
     """Apply an answer that was taken apart: its calls, or its result."""
-    turn, key = told.step or "", agent_of(told.step or "")
+    turn, key = told.step or "", StepKey.of(told.step or "").agent
     agent = run.state.agents.get(key)
     if agent is None or agent.stage is not Stage.ASKED:
         return
@@ -50,7 +51,7 @@ def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
 
 def used(run: Run, key: str, usage: JsonObject | None) -> None:
     """Count the tokens and cost of a turn, even if it failed or is tried again."""
-    agent = run.state.agents.get(agent_of(key))
+    agent = run.state.agents.get(StepKey.of(key).agent)
     if agent is None or usage is None:
         return
     found: dict[str, Any] = usage
@@ -63,7 +64,7 @@ def used(run: Run, key: str, usage: JsonObject | None) -> None:
 
 def called(run: Run, key: str, uses: JsonObject | None) -> None:
     """Count what the child run of a call has used, and the calls that its agents have made."""
-    agent = run.state.agents.get(agent_of(key)) if "/" in key else None
+    agent = run.state.agents.get(StepKey.of(key).agent) if StepKey.of(key).is_inner else None
     if agent is None or uses is None:
         return
     told: Any = uses
@@ -74,8 +75,9 @@ def called(run: Run, key: str, uses: JsonObject | None) -> None:
 
 def over(run: Run, key: str, came: Came, value: Json) -> None:
     """End a turn or a call, with its output or its error."""
-    agent = run.state.agents.get(agent_of(key))
-    turn, number = number_of(key)
+    agent = run.state.agents.get(StepKey.of(key).agent)
+    at = StepKey.of(key)
+    turn, number = at.turn, at.call
     if agent is None or turn != agent.turn or agent.stage is Stage.OVER:
         return
     if not number and came is Came.DONE:
@@ -84,7 +86,7 @@ def over(run: Run, key: str, came: Came, value: Json) -> None:
         canceled: JsonObject = {"class": "canceled", "message": "Its turn was canceled."}
         error = value if isinstance(value, dict) else canceled
         agent.stage = Stage.FAILED
-        run.spoken[agent_of(key)] = Spoken(agent_of(key), error=error)
+        run.spoken[StepKey.of(key).agent] = Spoken(StepKey.of(key).agent, error=error)
     elif number in agent.calls:
         call = agent.calls[number]
         call.came, call.said = str(came), said_of(came, value)
@@ -106,8 +108,8 @@ def waited(run: Run, key: str) -> None:
 
 def forget(run: Run) -> None:
     """Drop the values of agents that are over, and of calls whose turn is over. A call in doubt keeps its values."""
-    for key in [key for key in run.spoken if "/" not in key or key not in run.steps]:
-        agent = run.state.agents.get(agent_of(key))
-        stale = agent is None or agent.stage is Stage.OVER or ("/" in key and number_of(key)[0] != agent.turn)
+    for key in [key for key in run.spoken if not StepKey.of(key).is_inner or key not in run.steps]:
+        agent = run.state.agents.get(StepKey.of(key).agent)
+        stale = agent is None or agent.stage is Stage.OVER or StepKey.of(key).turn not in (0, agent.turn)
         if stale:
             del run.spoken[key]

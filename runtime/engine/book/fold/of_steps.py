@@ -19,6 +19,7 @@ from runtime.engine.book.recorded import Told, parts
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import Came
 from runtime.engine.model.errors import DENIED
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import (
@@ -68,7 +69,7 @@ def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
     ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
     contributors.within(run.state, told.step or "", event.shaped or ())
     step = _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
-    if "/" in step.key:
+    if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
         of_agents.over(run, step.key, Came.DONE, event.output)
 
@@ -84,7 +85,7 @@ def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
         unused = move.status == ApprovalStatus.APPROVED and not move.consumed
         if unused and run.approvals[move.approval_id].step_key == step.key:
             _failed_again(run, told, str(move.approval_id), error)
-    if "/" in step.key:
+    if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
         of_agents.failed(run, step.key, error)
 
@@ -108,7 +109,7 @@ def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
     run.waits[event.wait] = WaitRow(*opened, due, context)
     changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
     _park(run, told, StepEvent.RETRY_LATER, **changes)
-    if "/" in step.key:
+    if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
 
 
@@ -144,7 +145,7 @@ def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
     for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
         end_wait(run, wait.wait_id, WaitEvent.CANCEL)
     run.state.parked.pop(key, None)
-    if "/" in key:
+    if StepKey.of(key).is_inner:
         of_agents.over(run, key, Came.CANCELED, None)
 
 
