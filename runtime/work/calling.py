@@ -44,18 +44,16 @@ from core.outage import is_away, report
 from core.unkept import storable
 from evidence.chain import Actor
 from evidence.events import EventType
-from policy.sets import PolicySet
 from runtime.engine.book.instructions import Inquire, Next, Over, Perform, ReadBefore, Unfit
 from runtime.engine.book.recorded import parts
 from runtime.engine.life import late
 from runtime.engine.life.doubt import GRACE, PROBE_AFTER
-from runtime.engine.life.step import performed
+from runtime.engine.life.proposal import Leased
+from runtime.engine.life.step import settle
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import UNUSABLE
 from runtime.engine.model.events import ActionLate
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.engine.model.rows import StepRow
-from runtime.engine.model.workflow import Workflow
 from runtime.store import audit
 from runtime.store.commits import apply
 from runtime.store.views import Purged, load
@@ -205,9 +203,9 @@ class Calling:
         outcome: Outcome | Unfit | None = None
         chance = random.random()
 
-        def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
+        def settled(leased: Leased) -> Next:
             assert outcome is not None
-            performed(transition, replace(self._work, step=step), outcome, nonce=new_nonce, chance=chance)
+            settle(leased.transition, replace(self._work, step=leased.step), outcome, nonce=new_nonce, chance=chance)
             return Over()
 
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 from uuid import UUID
 
 import asyncpg
@@ -21,7 +21,6 @@ from core.clock import Patience
 from core.errors import CountersealError
 from core.ids import new_nonce
 from core.outage import is_passing, report
-from policy.sets import PolicySet
 from runtime.engine.book.instructions import (
     Inquire,
     Known,
@@ -37,27 +36,23 @@ from runtime.engine.book.instructions import (
 )
 from runtime.engine.life import records, waits
 from runtime.engine.life.doubt import SEND_WITHIN, inquired
-from runtime.engine.life.intend import Proposal
+from runtime.engine.life.outcome import unsent
 from runtime.engine.life.preflight import put_off
-from runtime.engine.life.step import begin, performed, unsent
-from runtime.engine.life.transition import Transition
+from runtime.engine.life.proposal import Leased
+from runtime.engine.life.step import begin, settle
 from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.rows import Claim, StepRow
 from runtime.engine.model.states import StepState
-from runtime.engine.model.workflow import Workflow
 from runtime.store import claims, effects
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
-from runtime.work.lease import HeldStep, Holder, Lease, LostLease
+from runtime.work.lease import Build, HeldStep, Holder, Lease, LostLease
 from runtime.work.other_runs import look, start_other
 from runtime.work.pump import CONFLICTS_MAX
 from runtime.work.setbacks import set_back
 
 log = structlog.get_logger(__name__)
-
-
-Proceed: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
 
 
 class Drive:
@@ -131,8 +126,8 @@ class Drive:
             raise LostLease
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
 
-        def begun(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
-            return begin(transition, step, workflow, policy, known, new_nonce)
+        def begun(leased: Leased) -> Next:
+            return begin(leased.knowing(known))
 
         return await self._holding.commit(begun)
 
@@ -142,11 +137,11 @@ class Drive:
         read = found if isinstance(found, Before) else Secrets.of(work.operation, work.call.input).failure(found)
         chance = random.random()
 
-        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
+        def proceed(leased: Leased) -> Next:
             if isinstance(read, Before):
-                return begin(transition, step, workflow, policy, replace(work.known, before=read), new_nonce)
-            perform = Perform(step, work.operation, work.call, None)
-            performed(transition, perform, read, nonce=new_nonce, chance=chance)
+                return begin(leased.knowing(replace(work.known, before=read)))
+            perform = Perform(leased.step, work.operation, work.call, None)
+            settle(leased.transition, perform, read, nonce=new_nonce, chance=chance)
             return Over()
 
         return await self._or_anew(proceed)
@@ -156,19 +151,19 @@ class Drive:
         slack = self._tools.slack
         found = {} if slack is None else await self._holding.lease.call(lambda: slack.members(work.groups))
 
-        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
+        def proceed(leased: Leased) -> Next:
             if found is not None:
-                return begin(transition, step, workflow, policy, replace(work.known, slack=found), new_nonce)
-            put_off(transition, step)
+                return begin(leased.knowing(replace(work.known, slack=found)))
+            put_off(leased.transition, leased.step)
             return Over()
 
         return await self._or_anew(proceed)
 
-    async def _or_anew(self, proceed: Proceed) -> Next:
+    async def _or_anew(self, proceed: Build) -> Next:
         """Commit ``proceed``. If another run has moved the shared effect meanwhile, begin the step anew instead."""
 
-        def anew(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
-            return begin(transition, step, workflow, policy, known_of(transition.run, step.key), new_nonce)
+        def anew(leased: Leased) -> Next:
+            return begin(leased.knowing(known_of(leased.transition.run, leased.step.key)))
 
         try:
             return await self._holding.commit(proceed)
@@ -183,10 +178,8 @@ class Drive:
             receipt = None if shared is None else shared.receipt
             known = replace(work.known, receipt=receipt, receipt_checked=True, shared=shared)
 
-            def proceed(
-                transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, known: Known = known
-            ) -> Next:
-                return begin(transition, step, workflow, policy, known, new_nonce)
+            def proceed(leased: Leased, known: Known = known) -> Next:
+                return begin(leased.knowing(known))
 
             try:
                 return await self._holding.commit(proceed)
@@ -201,8 +194,8 @@ class Drive:
         fresh = now < lease.until and now <= hold.began + SEND_WITHIN.total_seconds()
         if work.receipt is not None and not fresh:
 
-            def kept_back(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
-                unsent(transition, replace(work, step=step))
+            def kept_back(leased: Leased) -> Next:
+                unsent(leased.transition, replace(work, step=leased.step))
                 return Over()
 
             return await self._holding.commit(kept_back, known=True)
@@ -215,8 +208,8 @@ class Drive:
             place = (hold.view.run_id, hold.view.run.run_key, work.agent)
             known = replace(work.known, chat=await self._tools.chats.read(connection, *place))
 
-        def proceed(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
-            return begin(transition, step, workflow, policy, known, new_nonce)
+        def proceed(leased: Leased) -> Next:
+            return begin(leased.knowing(known))
 
         return await self._or_anew(proceed)
 
@@ -229,8 +222,8 @@ class Drive:
             async with tools.database.connection() as connection:
                 other = await look(connection, work, tools.definitions)
 
-        def settled(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
-            return waits.started(transition, replace(work, step=step), other, new_nonce)
+        def settled(leased: Leased) -> Next:
+            return waits.started(leased.transition, replace(work, step=leased.step), other, new_nonce)
 
         return await self._holding.commit(settled)
 
@@ -258,11 +251,10 @@ class Drive:
         asked = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
         probe = Secrets.of(work.operation, work.call.input).probe(asked)
 
-        def answered(transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet) -> Next:
-            leaf = transition.leaf(step.key)
+        def answered(leased: Leased) -> Next:
+            leaf = leased.performs()
             assert isinstance(leaf, OperationNode)
-            place = (transition, step, leaf, work.operation, workflow, policy, work.known, new_nonce)
-            return inquired(Proposal(*place), work.receipt, probe)
+            return inquired(leased.knowing(work.known).proposal(leaf), work.receipt, probe)
 
         return await self._holding.commit(answered)
 
@@ -277,7 +269,7 @@ class Drive:
     }
 
 
-def refused(transition: Transition, step: StepRow, _: Workflow, __: PolicySet) -> Next:
+def refused(leased: Leased) -> Next:
     """Fail a step whose record is not as it expects."""
-    records.refused(transition, step)
+    records.refused(leased.transition, leased.step)
     return Over()

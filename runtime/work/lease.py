@@ -26,6 +26,7 @@ from core.outage import is_away, is_passing
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.instructions import Next, Over
+from runtime.engine.life.proposal import Leased
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.rows import Claim, Commit, StepRow
 from runtime.engine.model.run import RunView
@@ -135,7 +136,7 @@ async def meet(connection: Connection, definitions: Definitions, view: RunView, 
     return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked))
 
 
-Build: TypeAlias = Callable[[Transition, StepRow, Workflow, PolicySet], Next]
+Build: TypeAlias = Callable[[Leased], Next]
 
 
 class Moved(Struct, frozen=True):

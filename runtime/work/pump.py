@@ -23,7 +23,8 @@ from core.errors import ConsistencyError, CountersealError
 from core.ids import new_nonce
 from core.outage import is_away, report
 from runtime.engine.book.barrier import step_order
-from runtime.engine.book.instructions import Known, Next, Over
+from runtime.engine.book.instructions import Next, Over
+from runtime.engine.life.proposal import Leased
 from runtime.engine.life.step import begin
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.graph import NeedsItems
@@ -182,7 +183,7 @@ class Pump:
             try:
                 # READY: it was just claimed; or its lease ran out, and is taken back to record a known outcome.
                 begun = transition.started(step) if step.status is StepState.READY else step
-                works[move.claim] = move.build(transition, begun, met.workflow, met.policy)
+                works[move.claim] = move.build(Leased(transition, begun, met.workflow, met.policy, new_nonce))
             except Exception as error:
                 raise _fault(move, error, moves) from error
         for move, step in held:
@@ -192,8 +193,8 @@ class Pump:
                     following = transition.take(self._means.owner, step.key)
                     if following is None:
                         break
-                    step, known = following, Known()
-                    works[move.claim] = begin(transition, following, met.workflow, met.policy, known, new_nonce)
+                    step = following
+                    works[move.claim] = begin(Leased(transition, following, met.workflow, met.policy, new_nonce))
             except Exception as error:
                 raise _fault(move, error, moves) from error
         commit = transition.commit()

@@ -71,7 +71,7 @@ class Piloted(Governed):
     def carry_out(self, key: str, work: Any) -> Any:
         if isinstance(work, ReadChat):
             known = replace(work.known, chat=self.chat(work.agent))
-            return self.move(key, lambda t, s: begin(t, s, self.workflow, self.policy, known, self.nonce))
+            return self.move(key, lambda t, s: begin(self.held_by(t, s, known)))
         if isinstance(work, Perform) and not self.said:
             self.said = [self._answer(work)]
         if isinstance(work, StartRun) and self.said_within:

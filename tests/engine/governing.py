@@ -37,8 +37,9 @@ from runtime.engine.book.instructions import (
 from runtime.engine.book.recorded import read_line
 from runtime.engine.life import waits
 from runtime.engine.life.doubt import inquired
-from runtime.engine.life.intend import Proposal
-from runtime.engine.life.step import begin, performed, unsent
+from runtime.engine.life.outcome import unsent
+from runtime.engine.life.proposal import Leased, Proposal
+from runtime.engine.life.step import begin, settle
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import REJECTED, ErrorClass, StepError
 from runtime.engine.model.events import (
@@ -140,7 +141,7 @@ class Governed(Simulation):
         """Claim the step and go on until it is over; ``dies`` ends its worker before the outcome is told."""
         self.claim(key)
         known = known_of(self.view().run, key)
-        work = self.move(key, lambda t, step: begin(t, step, self.workflow, self.policy, known, self.nonce))
+        work = self.move(key, lambda t, step: begin(self.held_by(t, step, known)))
         while not isinstance(work, Over):
             if isinstance(work, Perform):
                 self.sent.append(work.operation.name)
@@ -153,10 +154,10 @@ class Governed(Simulation):
         match work:
             case ReadBefore():
                 known = replace(work.known, before=Before({"priority": "3"}, "7"))
-                return self.move(key, lambda t, s: begin(t, s, self.workflow, self.policy, known, self.nonce))
+                return self.move(key, lambda t, s: begin(self.held_by(t, s, known)))
             case LookUp():
                 seen: Known = replace(work.known, receipt_checked=True, shared=self.shared)
-                return self.move(key, lambda t, s: begin(t, s, self.workflow, self.policy, seen, self.nonce))
+                return self.move(key, lambda t, s: begin(self.held_by(t, s, seen)))
         answer = self.said.pop(0) if self.said else Done({"value": 1}, "e1")
         match work:
             case Inquire():
@@ -170,12 +171,15 @@ class Governed(Simulation):
         if answer is None:
             unsent(transition, work)
         else:
-            performed(transition, work, answer, nonce=self.nonce, chance=0.5)
+            settle(transition, work, answer, nonce=self.nonce, chance=0.5)
 
     def proposal(self, transition: Transition, step: Any, work: Inquire) -> Proposal:
         leaf = transition.graph.leaf(step.key)
         assert isinstance(leaf, OperationNode)
-        return Proposal(transition, step, leaf, work.operation, self.workflow, self.policy, work.known, self.nonce)
+        return self.held_by(transition, step, work.known).proposal(leaf)
+
+    def held_by(self, transition: Transition, step: Any, known: Known) -> Leased:
+        return Leased(transition, step, self.workflow, self.policy, self.nonce, known)
 
     def dead(self, key: str = "a") -> Governed:
         """Its worker is gone, and nothing that it sent can arrive any more."""

@@ -12,7 +12,7 @@ from runtime.engine.book.agent_chat import Chat, Shown, chat_of, messages
 from runtime.engine.book.agent_result import HIDDEN, RESULT_CHARS_MAX, told_done, told_of, wanted
 from runtime.engine.book.instructions import Perform
 from runtime.engine.book.recorded import Diverged, Told
-from runtime.engine.life.agent_turns import turn
+from runtime.engine.life.agent_turns import around
 from runtime.engine.model.agent_node import AgentNode, Given, Limits
 from runtime.engine.model.agent_state import Agent, Came, Stage
 from runtime.engine.model.events import AgentAnswered, AgentBegan, StepFailed, StepSucceeded
@@ -107,7 +107,8 @@ def test_other_messages_than_those_of_the_run_are_not_sent() -> None:
     agent = Agent(Stage.ASKED, 2, digest="another")
     draft: Any = type("Draft", (), {})()
     draft.graph = Graph("w", 1, "", {}, Scope((NODE,)), {"a": NODE}, frozenset())
-    draft.run = type("Run", (), {"state": type("State", (), {"agents": {"a": agent}})()})()
+    draft.run = type("Run", (), {"state": type("State", (), {"agents": {"a": agent}})(), "canceling": None})()
+    draft.view = type("View", (), {"run": draft.run})()
     work = Perform(cast(Any, None), cast(Any, None), Call("model.chat.complete", {}, "", 1.0), None)
     chat = chat_of(told(*FIRST), "a")
     with pytest.raises(Diverged, match="counted"):
@@ -119,8 +120,9 @@ def test_other_messages_than_those_of_the_run_are_not_sent() -> None:
 
 def turned(draft: Any, chat: Chat, work: Perform) -> Any:
     known, step = type("Known", (), {"chat": chat})(), type("Step", (), {"key": "a/2"})()
-    proposal: Any = type("Proposal", (), {"transition": draft, "known": known, "step": step})()
-    return turn(proposal, lambda p: work)
+    leased: Any = type("Leased", (), {"transition": draft, "known": known, "step": step})()
+    leaf: Any = None
+    return around(leased, leaf, lambda *_: work)
 
 
 def test_a_limit_is_said_last() -> None:

@@ -29,7 +29,7 @@ def first(run: Governed, **more: Any) -> tuple[Any, list[str]]:
     """The first move of a leased step, and the lines that tell it."""
     since = len(run.lines)
     known = replace(known_of(run.view().run, "a"), **more)
-    return run.move("a", lambda t, s: begin(t, s, run.workflow, run.policy, known, run.nonce)), told(run, since)
+    return run.move("a", lambda t, s: begin(run.held_by(t, s, known))), told(run, since)
 
 
 def test_an_approval_that_its_votes_do_not_carry_fails_the_step() -> None:
@@ -135,7 +135,7 @@ def key_of(text: str, changes: Any) -> str:
     view = replace(view, **changes)
     if reference is not None:
         view = replace(view, run=replace(view.run, reference=reference))
-    work: Any = begin(Transition(view, run.workflow.graph), run.rows["a"], run.workflow, run.policy, Known(), run.nonce)
+    work: Any = begin(run.held_by(Transition(view, run.workflow.graph), run.rows["a"], Known()))
     return str(work.idempotency_key)
 
 

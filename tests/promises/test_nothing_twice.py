@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from connectors.port import InDoubt, Probe, ProbeVerdict
 from runtime.definition.workflow import load_workflow
-from runtime.engine.book.instructions import Known, LookUp, Over, Perform
+from runtime.engine.book.instructions import LookUp, Over, Perform
+from runtime.engine.life.proposal import Leased
 from runtime.engine.life.step import begin
 from runtime.engine.life.transition import Transition
 from runtime.work.lease import Lease, LostLease
@@ -43,10 +44,10 @@ def taken_at_once(operation: str, *, before: str = "r", named: str = "R2") -> An
     run.open().claim("n")
     view, policy = run.view(), ruled(READS)
     moves = Transition(replace(view, run=replace(view.run, reference=before)), run.workflow.graph)
-    assert begin(moves, run.rows["n"], run.workflow, policy, Known(), run.nonce) == Over()
+    assert begin(Leased(moves, run.rows["n"], run.workflow, policy, run.nonce)) == Over()
     following = moves.take("w", "n")
     assert following is not None
-    return begin(moves, following, run.workflow, policy, Known(), run.nonce)
+    return begin(Leased(moves, following, run.workflow, policy, run.nonce))
 
 
 @pytest.mark.req("Q-11")

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from core.db import Connection
 from core.ids import new_nonce
 from evidence.chain import Actor
-from runtime.engine.book.instructions import Known, Perform
+from runtime.engine.book.instructions import Perform
+from runtime.engine.life.proposal import Leased
 from runtime.engine.life.step import begin
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.rows import Commit
@@ -53,7 +54,7 @@ async def intent(runtime: Any) -> Commit:
         policy = await runtime.definitions.policies(connection, "acme", view.policies)
     transition = Transition(view, workflow.graph)
     step = transition.started(replace(view.run.steps["a"], lease_owner="w", lease_epoch=1))
-    assert isinstance(begin(transition, step, workflow, policy, Known(), new_nonce), Perform)
+    assert isinstance(begin(Leased(transition, step, workflow, policy, new_nonce)), Perform)
     commit = transition.commit()
     commit.held = [claim_of(record)[0]]
     return commit

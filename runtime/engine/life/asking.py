@@ -22,8 +22,8 @@ from runtime.engine.book.instructions import Next, Over
 from runtime.engine.life import ask
 from runtime.engine.life.ask import Question
 from runtime.engine.life.attention import admitted
-from runtime.engine.life.intend import Proposal
 from runtime.engine.life.preflight import answerable, callable_now
+from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.traces import Trace

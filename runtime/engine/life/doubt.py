@@ -26,11 +26,13 @@ from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
 from runtime.engine.book.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
 from runtime.engine.life import ask
+from runtime.engine.life.approved import void
 from runtime.engine.life.ask import Question
 from runtime.engine.life.asking import ask_approval
-from runtime.engine.life.intend import Proposal, denied, intend_again, judge, record_decision, void
+from runtime.engine.life.intend import denied, intend_again, judge, record_decision
 from runtime.engine.life.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.life.pausing import asked_about, stopped
+from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.records import read_by
 from runtime.engine.life.transition import GIVEN_UP, Transition, finish
 from runtime.engine.model.errors import SENT, ErrorClass, StepError

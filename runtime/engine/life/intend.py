@@ -12,8 +12,7 @@ from uuid import UUID
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from approvals.model import ApprovalKind
-from connectors.operation import Kind, Operation
+from connectors.operation import Kind
 from connectors.parts import KeyScope
 from connectors.port import Call
 from connectors.proposal import action_digest, action_json
@@ -28,36 +27,23 @@ from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
 from policy.sets import PolicySet
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.agent_chat import Chat
-from runtime.engine.book.instructions import Known, Next, Nonce, Over, Perform
+from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import ask, records
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.life.pausing import IN_DOUBT
+from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import DENIED, ErrorClass, StepError
 from runtime.engine.model.events import (
     ActionIntended,
     DecisionMade,
 )
-from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.workflow import Workflow
 
 UNRESOLVED = "contributors:unresolved"
-
-
-class Proposal(Struct, frozen=True):
-    """Everything that is needed to decide on one action."""
-
-    transition: Transition
-    step: StepRow
-    leaf: OperationNode
-    operation: Operation
-    workflow: Workflow
-    policy: PolicySet
-    known: Known
-    nonce: Nonce
 
 
 class Authority(Struct, frozen=True):
@@ -71,11 +57,6 @@ class Authority(Struct, frozen=True):
     approval: UUID | None
     terms: Terms | None
     in_doubt: tuple[GroupQuorum, ...] = ()
-
-
-def is_own(transition: Transition, step: StepRow, receipt: ReceiptRow) -> bool:
-    """True if the receipt is this step's own. Another step may have used the key, if its scope is wider."""
-    return receipt.run_id == transition.view.run_id and receipt.step_key == step.key
 
 
 def judge(
@@ -161,12 +142,14 @@ def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -
     return ""
 
 
-def binding(action: Action, decision: Decision) -> str:
+def bound_digest(action: Action, decision: Decision) -> str:
     """The digest that an approval binds to: the action, and the terms and rules by which policy asks for it.
 
-    The policies' own digests are left out: a new policy that decides the same voids nothing.
+    Without an approval it is that of the action. The policies' own digests are left out: a new policy that decides the
+    same voids nothing.
     """
-    assert decision.approval is not None
+    if decision.approval is None:
+        return action_digest(action)
     rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
     return action_digest(action, {"rules": rules, "terms": decision.approval.to_json()})
 
@@ -232,7 +215,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, of_tenant, p.operation)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
-    own = previous is not None and is_own(p.transition, step, previous)
+    own = previous is not None and p.owns(previous)
     if previous is not None and own and not ended and previous.action_digest == authority.bound:
         again = intend_again(p.transition, previous, authority.decision, authority=_other(previous, authority))
         return _out(p, call, again)
@@ -296,13 +279,6 @@ def _out(p: Proposal, call: Call, receipt: ReceiptRow) -> Next:
         return Perform(step, p.operation, call, receipt)
     records.write(p.transition, step, p.operation, receipt, call.input)
     return Over()
-
-
-def void(p: Proposal) -> None:
-    """Void the approval given for the step's action, and show that on its card. Answers of other kinds stay."""
-    given = p.known.given
-    if given is not None and given.kind is ApprovalKind.ACTION:
-        ask.supersede(p.transition, p.step, given.approval_id)
 
 
 def intend_again(

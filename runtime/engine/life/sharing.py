@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.operation import Kind
+from connectors.operation import Kind, Operation
+from connectors.parts import KeyScope
 from connectors.proposal import SYSTEM
 from core.action import Action
 from core.canonical import Json, JsonObject
 from runtime.engine.book import contributors
 from runtime.engine.book.instructions import Next, Over, Shared
 from runtime.engine.book.shared_effects import KEY, RECEIPT, UNDER_WAY, name_of
-from runtime.engine.life.intend import Proposal, is_own
 from runtime.engine.life.outside import park_outside
+from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.transition import finish
 from runtime.engine.model.errors import OUTPUT_REMOVED, ErrorClass, StepError
 from runtime.engine.model.events import ActionRecalled
@@ -58,6 +59,11 @@ def recall(p: Proposal, receipt: ReceiptRow) -> Next:
     return Over()
 
 
+def may_be_shared(operation: Operation) -> bool:
+    """True if another run or step may perform the same effect under the same key."""
+    return operation.has_effect and operation.idempotency.scope is not KeyScope.STEP
+
+
 def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
     """True if this step's own effect happened. False for a durable one that ended before the step began anew."""
     waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
@@ -70,7 +76,7 @@ def share(p: Proposal, action: Action) -> Next | None:
     shared = p.known.shared
     if shared is None:
         return None
-    if is_own(p.transition, p.step, shared.receipt) and not _goes_on_without(p, shared):
+    if p.owns(shared.receipt) and not _goes_on_without(p, shared):
         return None
     if shared.life is EffectState.FAILED:
         return _failed(p, shared)

@@ -61,6 +61,17 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
     return Over()
 
 
+def is_over(wait: WaitRow) -> bool:
+    """True if what a step waited for has come, has been canceled, or did not come in time."""
+    return wait.status is not WaitState.WAITING
+
+
+def withdraw_unopened(transition: Transition, step: StepRow, wait: WaitRow | None) -> None:
+    """Cancel a wait that a lost lease opened together with its intent. A new intent opens a wait of its own."""
+    if wait is not None and wait.kind is WaitKind.EXTERNAL:
+        transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=step.key)
+
+
 def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> Next:
     """Settle a step whose wait is over: it has its result, or fails."""
     result: dict[str, Any] = dict(wait.result or {})

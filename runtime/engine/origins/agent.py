@@ -25,15 +25,12 @@ from core.origins.matching import MODEL, PERSON, REQUESTER, UNKNOWN, VERSION, WO
 from core.origins.repeats import Path
 from core.templates import Template
 from policy.facts import CARRIES, ORIGIN
-from policy.sets import PolicySet
 from runtime.engine.book.agent_chat import Chat, Conversation, Shown, schema_of
 from runtime.engine.book.agent_result import HIDDEN, masked
 from runtime.engine.book.draft import Draft
-from runtime.engine.book.instructions import Known, ReadChat
 from runtime.engine.model.agent_node import AgentNode, AgentTool
 from runtime.engine.model.agent_state import Came
 from runtime.engine.model.events import AgentBegan
-from runtime.engine.model.graph import ChildNode, Leaf, OperationNode
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.tools import ToolKind
@@ -49,14 +46,6 @@ class AgentFacts(Struct, frozen=True):
     turn: int
     model: str
     read: tuple[str, ...] = ()
-
-
-def chat_first(step: StepRow, leaf: Leaf, known: Known, policy: PolicySet) -> ReadChat | None:
-    """The instruction to read what a model was shown, if that model proposed this step; None if it is not needed."""
-    if StepKey.of(step.key).is_turn or known.chat is not None:
-        return None
-    counts = isinstance(leaf, OperationNode) or (isinstance(leaf, ChildNode) and policy.traces)
-    return ReadChat(step, StepKey.of(step.key).agent, known) if counts else None
 
 
 def facts_of_agent(node: AgentNode, step: StepRow, chat: Chat | None) -> AgentFacts:

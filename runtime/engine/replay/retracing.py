@@ -19,8 +19,8 @@ from policy.facts import is_traced
 from runtime.engine.book.agent_chat import Chat, Listeners, Others, chat_of
 from runtime.engine.book.draft import seen_by
 from runtime.engine.book.recorded import Told
-from runtime.engine.life.agent_turns import own_values
 from runtime.engine.life.facts import trace_by
+from runtime.engine.life.proposal import own_values
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.graph import OperationNode

@@ -1,0 +1,66 @@
+"""Approvals as authority: votes are counted again, and let out the one action that they were given for. Pure."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from approvals.model import ApprovalKind
+from evidence.receipts import ReceiptStatus
+from runtime.engine.book.instructions import still_approved
+from runtime.engine.life import ask
+from runtime.engine.life.proposal import Leased, Proposal
+from runtime.engine.model.errors import ErrorClass, StepError
+
+_NOT_APPROVED = StepError(
+    ErrorClass.AUTHORIZATION,
+    "not_approved",
+    "An approval was recorded, but the votes in the run's book do not meet its terms.",
+)
+
+
+def is_doubtful(leased: Leased) -> bool:
+    """True if an earlier lease left an intent without an outcome."""
+    receipt = leased.known.receipt
+    return receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+
+
+def counted_again(leased: Leased) -> Leased | None:
+    """Count the votes of a recorded approval again. None if they do not carry it, and the step has failed.
+
+    A recorded approval alone lets no action out. If its votes are too old, or their voters may no longer vote, it is
+    void, and people are asked again. So they are about a doubt (promise 1).
+    """
+    given, transition = leased.known.given, leased.transition
+    if given is None:
+        return leased
+    if not given.carried:
+        ask.supersede(transition, leased.step, given.approval_id)
+        if not is_doubtful(leased) and transition.view.run.canceling is None:
+            transition.fail(leased.step, _NOT_APPROVED.to_json())
+            return None
+    elif (why := given.void(transition.view)) is not None:
+        ask.supersede(transition, leased.step, given.approval_id, why)
+    else:
+        return leased
+    return leased.knowing(replace(leased.known, given=None))
+
+
+def matching(p: Proposal, bound: str) -> UUID | None:
+    """The approval of exactly this action: given and unconsumed, or consumed by an attempt that certainly failed."""
+    given, receipt = p.known.given, p.known.receipt
+    if given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound:
+        return given.approval_id
+    if receipt is None or not p.owns(receipt):
+        return None  # an approval given to another run lets nothing out here
+    if receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
+        return still_approved(p.transition.run, p.transition.view.directory, receipt)
+    return None
+
+
+def void(p: Proposal) -> None:
+    """Void the approval given for the step's action, and show that on its card. Answers of other kinds stay."""
+    given = p.known.given
+    if given is not None and given.kind is ApprovalKind.ACTION:
+        ask.supersede(p.transition, p.step, given.approval_id)

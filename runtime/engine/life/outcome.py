@@ -1,0 +1,158 @@
+"""The outcomes of a call: what each one means for the receipt, and for the step. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import asdict, replace
+
+from connectors.operation import InDoubtRule, Kind, Operation
+from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
+from core.canonical import Json, JsonObject
+from runtime.engine.book.draft import tell_of
+from runtime.engine.book.ends import error_of
+from runtime.engine.book.instructions import Nonce, Perform, Unfit
+from runtime.engine.life import doubt
+from runtime.engine.life.doubt import PROBE_AFTER
+from runtime.engine.life.outside import expect_no_more, park_outside
+from runtime.engine.life.records import read_by
+from runtime.engine.life.sharing import NOT_SENT
+from runtime.engine.life.transition import Transition, finish
+from runtime.engine.model.errors import SENT, UNUSABLE, ErrorClass, StepError
+from runtime.engine.model.events import ActionFailed, ActionSucceeded
+from runtime.engine.model.rows import ReceiptRow, StepRow
+
+_PARKED_SYNC = StepError(
+    ErrorClass.DEFINITION, "parked", "The connector returned Parked, but its operation is declared as sync."
+)
+_AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed", "invalid_auth")
+
+
+def usage_of(outcome: Outcome | Unfit) -> JsonObject | None:
+    """The usage that a call has reported: tokens, and their price."""
+    said = outcome.done if isinstance(outcome, Unfit) else outcome
+    used = None if isinstance(said, Parked | InDoubt) else said.usage
+    return None if used is None else asdict(used)
+
+
+def begun_outside(transition: Transition, work: Perform, outcome: Parked, nonce: Nonce) -> None:
+    """Record that the action has begun outside, and wait for its end."""
+    _happened(transition, work, Done(outcome.output, outcome.external_id), None)
+    park_outside(transition, work.step, work.operation, nonce, expected=True)
+
+
+def done(transition: Transition, work: Perform, outcome: Done, usage: JsonObject | None) -> None:
+    """Record the effect, and go on with its output. An effect that is otherwise than asked for fails its step."""
+    if outcome.altered:
+        altered = error_of(work.operation, work.call, outcome)
+        _happened(transition, work, outcome, altered, usage)
+        transition.fail(work.step, altered.to_json(), usage)
+        return
+    _happened(transition, work, outcome, None, usage)
+    shaped = read_by(transition, work.step, work.operation, outcome)
+    finish(transition, work.step, outcome.output, usage, shaped=shaped)
+
+
+def parked_though_sync(transition: Transition, work: Perform, outcome: Parked) -> None:
+    """Record an effect that goes on outside though its operation is declared as sync: the step fails."""
+    _happened(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
+    transition.fail(work.step, _PARKED_SYNC.to_json())
+
+
+def unfit(transition: Transition, work: Perform, outcome: Unfit, usage: JsonObject | None) -> None:
+    """Record an effect whose output cannot be used: it happened, and the step fails."""
+    unusable = StepError(ErrorClass.TRANSPORT, UNUSABLE, outcome.problem, {} if work.receipt is None else SENT)
+    _happened(transition, work, outcome.done, unusable, usage)
+    transition.fail(work.step, unusable.to_json())
+
+
+def refused(transition: Transition, work: Perform, outcome: Refused, usage: JsonObject | None) -> None:
+    """Record that the target refused the call: nothing happened, and the step fails."""
+    kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
+    error = StepError(kind, outcome.code, outcome.message)
+    _did_not_happen(transition, work.receipt, error)
+    transition.fail(work.step, error.to_json(), usage)
+
+
+def not_sent(transition: Transition, work: Perform, outcome: NotSent, usage: JsonObject | None, chance: float) -> None:
+    """Record that the call did not leave, and try again later."""
+    error = StepError(ErrorClass.TRANSPORT, NOT_SENT, outcome.message)
+    _did_not_happen(transition, work.receipt, error)
+    _retry(transition, work.step, work.operation, error, outcome.retry_after_seconds or 0.0, chance, usage)
+
+
+def unsent(transition: Transition, work: Perform) -> None:
+    """Retry soon: the lease or the time to send was over before the call began, so nothing was sent.
+
+    A crash before this commit leaves doubt, which the next lease resolves.
+    """
+    if work.operation.kind is Kind.DURABLE:
+        expect_no_more(transition, work.step)
+    message = "Nothing was sent: too long had passed since the intent, or the lease was over."
+    error = StepError(ErrorClass.TRANSPORT, NOT_SENT, message)
+    _did_not_happen(transition, work.receipt, error)
+    transition.retry_later(work.step, PROBE_AFTER, error.to_json(), attempted=False)
+
+
+def unknown(transition: Transition, work: Perform, outcome: InDoubt, nonce: Nonce, chance: float) -> None:
+    """Mark the receipt in doubt, and find out what happened: look, send again by the same key, wait, or ask people."""
+    step, operation, error = work.step, work.operation, doubt.unknown(outcome.message)
+    if work.receipt is None:
+        # Without a side effect there is nothing to be in doubt about.
+        _retry(transition, step, operation, error, 0.0, chance)
+        return
+    receipt = doubt.mark(transition, work.receipt, outcome.message)
+    spent = step.attempt + 1 >= operation.retry.attempts
+    if operation.in_doubt is InDoubtRule.PROBE:
+        doubt.look_later(transition, replace(step, last_error=None), error, PROBE_AFTER, attempted=True)
+    elif operation.in_doubt is InDoubtRule.IDEMPOTENT and not spent:
+        _retry(transition, step, operation, error, 0.0, chance)
+    elif not doubt.put_off(transition, step, operation, receipt, outcome.message):
+        doubt.ask_people(transition, step, operation, receipt, outcome.message, nonce)
+
+
+def _happened(
+    transition: Transition, work: Perform, done: Done, error: StepError | None, usage: JsonObject | None = None
+) -> None:
+    """Record that the effect happened, even if its output is unusable. Steps that share the effect get ``error``."""
+    if work.receipt is not None:
+        event = ActionSucceeded(
+            work.receipt.receipt_id,
+            done.output,
+            done.external_id,
+            usage,
+            None if error is None else error.to_json(),
+            altered_of(done),
+            read_by(transition, work.step, work.operation, done),
+        )
+        tell_of(transition, work.receipt, event)
+
+
+def altered_of(done: Done) -> list[Json] | None:
+    """The names of the fields that the target holds otherwise than asked; None if there are none."""
+    return [*done.altered] or None
+
+
+def _did_not_happen(transition: Transition, receipt: ReceiptRow | None, error: StepError) -> None:
+    if receipt is not None:
+        tell_of(transition, receipt, ActionFailed(receipt.receipt_id, str(error.kind), error.code, error.to_json()))
+
+
+def _retry(
+    transition: Transition,
+    step: StepRow,
+    operation: Operation,
+    error: StepError,
+    at_least: float,
+    chance: float,
+    usage: JsonObject | None = None,
+) -> None:
+    """Record the failure and a due time; nobody sleeps (X-19). Fail for good if attempts or the SLA are used up."""
+    delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
+    deadline = transition.view.deadline_at
+    late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline
+    if step.attempt + 1 >= operation.retry.attempts or late:
+        spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
+        transition.fail(step, replace(error, message=f"{error.message} ({spent})").to_json(), usage)
+        return
+    transition.retry_later(step, timedelta(seconds=delay), error.to_json(), usage)
