@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.operation import Kind
-from connectors.proposal import SYSTEM
+from connectors.proposal import SYSTEM, same_call
 from core.action import Action
 from core.canonical import Json, JsonObject
 from runtime.engine.book import contributors
@@ -74,7 +74,7 @@ def share(p: Proposal, action: Action) -> Next | None:
         return None
     if shared.life is EffectState.FAILED:
         return _failed(p, shared)
-    if not shared.erased and not _same(shared.receipt, action):
+    if not shared.erased and not _same(p, shared.receipt, action):
         p.transition.fail(p.step, _CONFLICT.to_json())
     elif shared.life is EffectState.LEFT:
         _take_over(p, shared)
@@ -90,10 +90,10 @@ def _goes_on_without(p: Proposal, shared: Shared) -> bool:
     return p.operation.kind is Kind.DURABLE and shared.life in _OF_OTHERS
 
 
-def _same(receipt: ReceiptRow, action: Action) -> bool:
+def _same(p: Proposal, receipt: ReceiptRow, action: Action) -> bool:
     """True if a receipt is of this action."""
-    told = (receipt.action["input"], receipt.target, receipt.action.get(SYSTEM) or action.system)
-    return told == (action.input, action.target, action.system)
+    there = receipt.action.get(SYSTEM) or action.system
+    return there == action.system and same_call(p.operation, receipt.action["input"], receipt.target, action)
 
 
 def _failed(p: Proposal, shared: Shared) -> Next | None:

@@ -17,7 +17,7 @@ from approvals.model import ApprovalKind
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.parts import KeyScope
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
-from connectors.proposal import action_digest, build_action, idempotency_key
+from connectors.proposal import action_digest, as_given, build_action, idempotency_key
 from core.action import Action
 from core.canonical import Json, JsonObject, unfit
 from core.errors import CountersealError, ExpressionError, InputError
@@ -137,15 +137,7 @@ def _propose(p: Proposal) -> Next:
         action = build_action(p.operation, inputs, known.before)
         if system or p.transition.run.state.shaped:
             action = whole(p.transition.run.state, p.transition.graph, p.step.key, action, system)
-        key = idempotency_key(
-            p.operation,
-            action,
-            tenant=view.tenant_id,
-            workflow=view.workflow,
-            run=str(view.run_id),
-            step=p.step.key,
-            reference=p.transition.run.reference,
-        )
+        key, earlier = _keys(p, inputs, action)
     except CountersealError as error:
         fail_expression(p.transition, p.step, error)
         return Over()
@@ -162,7 +154,7 @@ def _propose(p: Proposal) -> Next:
     shared = p.operation.has_effect and p.operation.idempotency.scope is not KeyScope.STEP
     if shared and not known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
-        return LookUp(p.step, key, known)
+        return LookUp(p.step, key, known, earlier)
     if p.operation.diff is not None and known.before is None:
         return ReadBefore(p.step, p.operation, call, known)
     try:
@@ -171,6 +163,22 @@ def _propose(p: Proposal) -> Next:
         # Data without a canonical form has no digest that an approval or a receipt could bind to.
         fail_expression(p.transition, p.step, error)
         return Over()
+
+
+def _keys(p: Proposal, inputs: JsonObject, action: Action) -> tuple[str, str | None]:
+    """The key of the action's effect, and the key of release 0.2.0, if that was another one (promise 2).
+
+    0.2.0 took the key from the input as it was given.
+    """
+    view = p.transition.view
+    place = {"tenant": view.tenant_id, "workflow": view.workflow, "run": str(view.run_id), "step": p.step.key}
+
+    def key_of(action: Action) -> str:
+        return idempotency_key(p.operation, action, **place, reference=p.transition.run.reference)
+
+    key, given = key_of(action), as_given(p.operation, inputs, action)
+    earlier = key if given is action else key_of(given)
+    return key, None if earlier == key else earlier
 
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
