@@ -178,7 +178,7 @@ def same_call(operation: Operation, kept: JsonObject, target: str, action: Actio
 
 
 def as_given(operation: Operation, values: JsonObject, action: Action) -> Action:
-    """The action as release 0.2.0 proposed it, from its input as it was given. Only its idempotency key is asked for."""
+    """The action as release 0.2.0 proposed it, from its input as it was given: only its key is asked for."""
     given = {**values, **operation.params}
     return action if given == action.input else replace(action, input=given, target=render(operation.target, given))
 

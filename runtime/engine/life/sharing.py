@@ -92,8 +92,9 @@ def _goes_on_without(p: Proposal, shared: Shared) -> bool:
 
 def _same(p: Proposal, receipt: ReceiptRow, action: Action) -> bool:
     """True if a receipt is of this action."""
-    there = receipt.action.get(SYSTEM) or action.system
-    return there == action.system and same_call(p.operation, receipt.action["input"], receipt.target, action)
+    there, kept = receipt.action.get(SYSTEM) or action.system, receipt.action["input"]
+    assert isinstance(kept, dict), "an input is an object"
+    return there == action.system and same_call(p.operation, kept, receipt.target, action)
 
 
 def _failed(p: Proposal, shared: Shared) -> Next | None:
