@@ -323,7 +323,13 @@ class Stage:
         return await tenants.exists(connection, TENANT) and bool(await documents.in_force(connection, TENANT))
 
     async def propose(self) -> None:
-        """One of two proposes the next version of the policy, again until it is acknowledged."""
+        """Two admit a third; one proposes the next version of the policy; each again until it is acknowledged."""
+        for who in ("nina", "olga") if self.work.proposes else ():
+            if not self.ledger.all(what="admitted", by=who):
+                async with self.faces.transaction(TENANT) as connection:
+                    given = (crash_workloads.THREE_PEOPLE, "directory.yaml", Actor("person", who))
+                    await publish_directory(connection, TENANT, *given)
+                self.ledger.add(what="admitted", by=who)
         if not self.work.proposes or self.ledger.all(what="proposed"):
             return
         async with self.faces.transaction(TENANT) as connection:

@@ -21,10 +21,13 @@ import crash_stage
 import crash_workloads
 import pytest
 
+from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Database
 from evidence.verify import verify_bundle
+from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_CHANGE
 from runtime.store.records import read
+from tests.support.beside import wrong_beside
 from tests.support.books import Books, books_at
 from tests.support.databases import Databases
 
@@ -190,6 +193,11 @@ async def check(url: str, folder: Path, workload: str) -> None:
             made = await books.tenant_events(crash_stage.TENANT, type="policy.activated")
             told = [(line.data["version"], line.data.get("by"), line.data["approver"]) for line in made]
             assert told[1:] == [(2, "nina", "olga")], "the vote of the second has put it in force, once"
+            named = await books.tenant_events(crash_stage.TENANT, type="directory.proposed")
+            assert [line.data["by"] for line in named] == ["nina"], "a change of members is proposed once"
+            published = await books.tenant_events(crash_stage.TENANT, type="directory.published")
+            last = {line.data["digest"] for line in published[2:]}
+            assert last == {named[0].data["digest"]}, "and made by the second"
             assert (await books.run(workflow=POLICY_CHANGE)).status == "succeeded"
         runs = await books.runs()
         assert {bundle.run for bundle in await books.bundles()} == {run.id for run in runs}
@@ -198,11 +206,13 @@ async def check(url: str, folder: Path, workload: str) -> None:
         asked = [*await books.approvals(), *await books.waits(kind="task")]
         assert len(cards) == len(asked), "whoever is asked is shown a card"
         asks = work.proposes  # the question about the policy is a run of its own
-        assert len(runs) == len(work.workflows) + asks or "shared" in work.name, "each run is started once"
+        wanted = len(work.workflows) if work.runs is None else work.runs
+        assert len(runs) == wanted + asks, "each run is started once"
         for fact in ledger.all(what="voted"):
             if fact["code"] == "counted":
                 assert not (await books.approval(id=UUID(fact["approval"]))).open
     async with Database(url, ENGINE_ROLE) as database:
+        assert await wrong_beside(database, Definitions(load_catalog())) == []
         kept: Any = (await read(database, crash_stage.TENANT, "query", {"collection": "kept"}))["records"]
     assert {row["key"]: row["version"] for row in kept} == dict.fromkeys(work.records, 1)
     if work.calls:
