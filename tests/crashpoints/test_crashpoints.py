@@ -177,6 +177,61 @@ async def test_after_a_stop_nothing_more_is_intended_wherever_it_had_crashed(
     assert reached > 0
 
 
+async def frozen(plan: crash_stage.Plan) -> Any:
+    """A process that stands still at its point, with its connections and leases; None if it came to its end."""
+    process = forkserver().Process(target=crash_stage.act, args=(plan,))
+    process.start()
+    return process if await asyncio.to_thread(_stood_still, process) else None
+
+
+def _stood_still(process: Any) -> bool:
+    """Wait until the process stands still (true) or has ended."""
+    state = Path(f"/proc/{process.pid}/stat")
+    while process.exitcode is None:
+        if state.exists() and state.read_text().rpartition(") ")[2].startswith("T"):
+            return True
+        process.join(0.02)
+    return False
+
+
+@pytest.mark.timeout(3600 if DEEP else 240)
+@pytest.mark.req("O-8")
+@pytest.mark.parametrize("workload", ["family", "records", "rejected", "shared", "retry"])
+async def test_a_process_that_stands_still_and_wakes_up_does_nothing_twice(
+    fresh: Fresh, tmp_path: Path, workload: str, record_property: Any
+) -> None:
+    """Meanwhile somebody else has taken its leases, and has done what it was about to do (promises 2 and 4).
+
+    Not tried: right before a call of the target, after the last look at the lease. Only the target can know that call.
+    """
+    points = await numbered(fresh, tmp_path, workload)
+    reached = 0
+    for number, name, when in chosen(points):
+        if (when, name) == ("before", "connector.perform"):
+            continue
+        folder = tmp_path / f"{number}-{when}"
+        folder.mkdir()
+        url = fresh()
+        sleeper = await frozen(crash_stage.Plan(str(folder), url, workload, number, when, freezes=True))
+        others = 1
+        for _ in range(12):  # until the sleeper's transaction, and with it its locks, are ended by their limits
+            if others:
+                others = await acted(crash_stage.Plan(str(folder), url, workload))
+        if sleeper is not None:
+            reached += 1
+            os.kill(sleeper.pid, signal.SIGCONT)
+            await asyncio.to_thread(sleeper.join, 120)
+            assert sleeper.exitcode is not None, "it ends"
+        again = await acted(crash_stage.Plan(str(folder), url, workload))
+        try:
+            assert (others, again) == (0, 0)
+            await check(url, folder, workload)
+        except AssertionError as error:
+            raise AssertionError(f"{when} {number} {name}: {error}") from None
+    record_property(SUMMARY, f"{workload}: stood still at {reached} points")
+    assert reached > 0
+
+
 async def check(url: str, folder: Path, workload: str) -> None:
     """All invariants, by the database, by what happened outside, and by the evidence."""
     work = crash_workloads.WORKLOADS[workload]
