@@ -15,8 +15,8 @@ import orjson
 
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine import ends
-from runtime.engine.run import Run
+from runtime.engine.book import ends
+from runtime.engine.model.run import Run
 from runtime.requests.looking import folded
 from runtime.store import books
 from tests.support.asking import asking
