@@ -14,8 +14,8 @@ from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending
 from tests.support.people import add_person
 from tests.support.runtime_again import approved_by
-from tests.support.runtime_stage import OPERATIONS
 from tests.support.runtime_refusals_hold import GATE, PAY, WITHIN, asked, office, retried, started
+from tests.support.runtime_stage import OPERATIONS
 
 pytestmark = pytest.mark.req("promise 12")
 

@@ -17,7 +17,7 @@ from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
 from runtime.engine.book import ends
 from runtime.engine.model.run import Run
-from runtime.requests.looking import folded
+from runtime.requests.views import folded
 from runtime.store import books
 from tests.support.asking import asking
 
