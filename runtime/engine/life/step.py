@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 from approvals.model import ApprovalKind
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.parts import KeyScope
-from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
+from connectors.port import SOMEBODY, Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from connectors.proposal import action_digest, as_given, build_action, idempotency_key
 from core.action import Action
 from core.canonical import Json, JsonObject, unfit
@@ -248,7 +248,8 @@ def performed(transition: Transition, work: Perform, outcome: Outcome | Unfit, *
             kind = ErrorClass.AUTHORIZATION if unauthorized else ErrorClass.TRANSPORT
             error = StepError(kind, outcome.code, outcome.message)
             _failed_receipt(transition, work.receipt, error)
-            transition.fail(work.step, error.to_json(), usage)
+            said_by = read_by(*place, Done({}, writers=SOMEBODY))
+            transition.fail(work.step, error.to_json(), usage, said_by)
         case NotSent():
             error = StepError(ErrorClass.TRANSPORT, NOT_SENT, outcome.message)
             _failed_receipt(transition, work.receipt, error)
