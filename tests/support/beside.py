@@ -43,7 +43,8 @@ async def wrong_beside(database: Database, definitions: Definitions) -> list[str
     return [
         *_wrong_families(rows, runs, families),
         *_wrong_times(rows),
-        *(f"the rejection {one}" for one in refused ^ _rejections(runs.values())),
+        *(f"the rejection {one} binds nothing" for one in _rejections(runs.values()) - refused),
+        *(f"nothing tells of the rejection {one}" for one in refused - _rejections(runs.values())),
         *(problem for row in approvals if (run := runs.get(row["run_id"])) for problem in _wrong_end(run, row)),
         *(f"the record {key} names no writer" for key in unmarked),
     ]
