@@ -26,7 +26,7 @@ SELECT run_id, tenant_id, root_run_id AS root, parent_run_id AS parent, trigger_
   (SELECT string_agg(lines, '\n'::bytea ORDER BY n) FROM journal j WHERE j.run_id = r.run_id) AS lines
 FROM runs r WHERE purged_at IS NULL ORDER BY created_at"""
 _FAMILIES = "SELECT root_run_id AS root, writes, refused, asked, same FROM families"
-_REFUSALS = "SELECT approval_id FROM refusals ORDER BY approval_id"
+_REFUSALS = "SELECT approval_id FROM refusals JOIN runs USING (run_id) WHERE purged_at IS NULL"
 _APPROVALS = "SELECT approval_id, run_id, status, outcome, why, message_ts, card FROM approvals"
 _RECORDS = "SELECT collection, key, shaped FROM records WHERE shaped IS NULL"
 
