@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from app.postgres_cluster import Cluster
 
 ROOT = Path(__file__).parents[1]
 RESTART_SECONDS = 0.5
+# Others take over what a process holds that stands still, if they are not stopped as well.
+TAKEN_OVER_LOOKS = 150
 
 
 @dataclass
@@ -65,8 +68,11 @@ class Machines:
         machine.process.send_signal(number)
         return True
 
-    async def pause(self, machine: Machine, seconds: float) -> bool:
-        """Send SIGSTOP, and SIGCONT after some seconds. False if there is no process to pause."""
+    async def pause(self, machine: Machine, seconds: float, left: Callable[[int], Awaitable[bool]]) -> bool:
+        """Send SIGSTOP; after some seconds, and once others have all that it held (``left``), SIGCONT.
+
+        False if there is no process to pause, or if nobody was there to take it over.
+        """
         if machine.paused or machine.process is None or machine.process.returncode is not None:
             return False
         process = machine.process
@@ -74,11 +80,15 @@ class Machines:
         process.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
+            for _ in range(TAKEN_OVER_LOOKS):
+                if await left(process.pid):
+                    return True
+                await asyncio.sleep(0.2)
+            return False
         finally:
             machine.paused = False
             if process.returncode is None:
                 process.send_signal(signal.SIGCONT)
-        return True
 
     async def _supervise(self, machine: Machine) -> None:
         while True:

@@ -68,7 +68,7 @@ class TroubleMaker:
         match trouble.kind:
             case Kind.PAUSE_WORKER | Kind.PAUSE_KEEPER:
                 part = "work" if trouble.kind is Kind.PAUSE_WORKER else "keep"
-                return await self.machines.pause(self.machines.chosen(part, trouble.which), trouble.seconds)
+                return await self.machines.pause(self.machines.chosen(part, trouble.which), trouble.seconds, self._left)
             case Kind.POSTGRES_FAST | Kind.POSTGRES_IMMEDIATE:
                 await self.postgres.restart(immediate=trouble.kind is Kind.POSTGRES_IMMEDIATE)
                 return True
@@ -81,6 +81,15 @@ class TroubleMaker:
                 return True
         part, number = _SIGNALS[trouble.kind]
         return self.machines.signal(self.machines.chosen(part, trouble.which), number)
+
+    async def _left(self, process: int) -> bool:
+        """True if the leases of this process have run out, and others have swept or taken them."""
+        steps, messages = "queue WHERE owner LIKE $1", "commands WHERE lease_owner LIKE $1"
+        sql = f"SELECT (SELECT count(*) FROM {steps}) + (SELECT count(*) FROM {messages})"
+        try:
+            return not await self.eyes.one(sql, f"%:{process}:%")
+        except AWAY:
+            return False
 
     async def _end_connections(self) -> bool:
         sql = (

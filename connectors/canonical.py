@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
+from urllib.parse import quote_plus
 
 from connectors.headers import canonical_headers
 from connectors.urls import canonical_url, check_method_parameters
@@ -21,6 +22,8 @@ Rule: TypeAlias = Callable[[Json, str], Json]
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _FORM = "application/x-www-form-urlencoded"
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\"';\s]*)", re.IGNORECASE)
+# The name of a part of a multipart body: quoted, in the extended form, or bare.
+_PART_NAME = re.compile(r"""name\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^;\s]*))""", re.IGNORECASE)
 # Blocks of Slack whose text is not mrkdwn, so no escape for mrkdwn keeps a value in them from being read as syntax.
 _OTHER_MARKUP = "markdown"
 _BLOCKS_DEPTH_MAX = 32
@@ -200,6 +203,8 @@ def _http(values: JsonObject) -> None:
         raise InputError("names a charset other than utf-8, which is what is sent", where="headers.Content-Type")
     if isinstance(body, str) and kind.lower().startswith(_FORM):
         check_method_parameters(body)
+    if isinstance(body, str) and kind.lower().startswith("multipart/"):
+        check_method_parameters("&".join(quote_plus(a or b or c) for a, b, c in _PART_NAME.findall(body)))
     if isinstance(sent, dict) and any(name.lower() == "_method" for name in sent):
         raise InputError("has a member _method, which replaces the method", where="json")
 

@@ -34,9 +34,17 @@ _INSTEAD_BEGIN = (
     "x-accel-",
     "x-sendfile",
     "x-http-method",
+    "x-http-verb",
     "x-waws-",
     "x-ms-original",
+    "x-original-",
+    "x-rewrite-",
+    "x-method",
+    "x-override-",
+    "x-tunnel-",
 )
+# Whatever is named so replaces something: the method, the URL, the host, the user.
+_INSTEAD_ENDS = "-override"
 
 # The headers whose values are no secrets. All others are: a name that we do not know may be a key.
 HARMLESS = frozenset(
@@ -64,7 +72,7 @@ def problem_of(name: str) -> str | None:
         return f"the header {name!r} holds characters that a header cannot"
     if plain in _OURS:
         return f"the header {name} is set by Counterseal and cannot be given"
-    if plain in _INSTEAD or plain.startswith(_INSTEAD_BEGIN):
+    if plain in _INSTEAD or plain.startswith(_INSTEAD_BEGIN) or plain.endswith(_INSTEAD_ENDS):
         return f"the header {name} makes a server read another request than the one that is judged"
     return None
 

@@ -34,6 +34,8 @@ _CREDENTIAL = re.compile(r"auth|cookie|key|token|secret|pass|session|credential|
 _SCHEME = re.compile(r"(\S+)\s+(.+)", re.DOTALL)
 # A text that was cut may end within a secret. So many characters of its beginning are taken for it.
 _BEGINNING_MIN = 8
+# In a longer value, signs are not looked for in every spelling: it would take too long to prepare.
+_ANYHOW_MAX = 1000
 # Shorter bytes are not looked for in other encodings.
 _ENCODED_MIN = 6
 
@@ -146,7 +148,8 @@ class Secrets(Struct, frozen=True, dict=True):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(_anycase(form) for form in self._forms))
+        short = sorted((one for one in self.values if len(one) <= _ANYHOW_MAX), key=lambda one: (-len(one), one))
+        return re.compile("|".join([*map(_anyhow, short), *map(_anycase, self._forms)]))
 
 
 NO_SECRETS = Secrets()
@@ -166,6 +169,26 @@ def _anycase(form: str) -> str:
     """The pattern of a form; hexadecimal digits of percent-encoding in upper or lower case."""
     pieces = re.split(r"(%[0-9A-F]{2})", form)
     return "".join(f"(?i:{piece})" if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
+
+
+def _anyhow(value: str) -> str:
+    """The pattern of a value whose signs may each be escaped as JSON, scripts, HTML or URLs do, also more than once.
+
+    Letters and digits stand for themselves: hardly anything escapes them.
+    """
+    return "".join(char if char.isalnum() and char.isascii() else _sign(char) for char in value)
+
+
+def _sign(char: str) -> str:
+    number, entity = ord(char), html.escape(char)
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    escaped = "".join(rf"\\{{1,8}}u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4))
+    octets = "".join(rf"%(?:25){{0,4}}(?i:{byte:02x})" for byte in char.encode("utf-8", "surrogatepass"))
+    ways = [rf"\\{{0,8}}{re.escape(char)}", escaped, rf"\\{{1,8}}u\{{0{{0,6}}(?i:{number:x})\}}", octets]
+    ways += [rf"\\{{1,8}}x(?i:{number:02x})"] if number < 256 else []
+    ways += [rf"&(?:amp;){{0,4}}#(?:0{{0,6}}{number}|[xX]0{{0,6}}(?i:{number:x}));"]
+    ways += [rf"&(?:amp;){{0,4}}{entity[1:]}"] if entity != char else []
+    return f"(?:{'|'.join([*ways, '[+]'] if char == ' ' else ways)})"
 
 
 def _texts(value: Json) -> Iterator[str]:

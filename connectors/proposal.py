@@ -168,6 +168,21 @@ def idempotency_key(
     return digest(["reference", tenant, reference, operation.name, action.target, effect])
 
 
+def same_call(operation: Operation, kept: JsonObject, target: str, action: Action) -> bool:
+    """True if an input that was kept with this target is that of the action, also if an earlier release kept it raw."""
+    try:
+        made = canonical(operation.handler, kept)
+    except InputError:
+        return False
+    return made == action.input and (made != kept or target == action.target)
+
+
+def as_given(operation: Operation, values: JsonObject, action: Action) -> Action:
+    """The action as release 0.2.0 proposed it, from its input as it was given: only its key is asked for."""
+    given = {**values, **operation.params}
+    return action if given == action.input else replace(action, input=given, target=render(operation.target, given))
+
+
 def writes_of(operation: Operation, values: JsonObject) -> JsonObject:
     """The proposed writes in an input: one object property, some named properties, or the whole input."""
     if operation.writes is None:

@@ -55,7 +55,7 @@ def canonical_url(text: str) -> str:
 
 def check_method_parameters(query: str) -> None:
     """Refuse parameters, of a query or of a form, that may replace the method that was judged."""
-    for name, _ in parse_qsl(query, keep_blank_values=True):
+    for name, _ in parse_qsl(query.replace(";", "&"), keep_blank_values=True):  # some servers take both as separators
         if name.strip().lower().replace("_", "-").removeprefix("-") in _METHOD_NAMES:
             raise _refused(f"has the parameter {name!r}, which replaces the method", "Give the method itself.")
 

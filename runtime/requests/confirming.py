@@ -86,16 +86,19 @@ async def _may(connection: Connection, tenant: str, policy: Policy, actor: Actor
 async def _run_by(
     connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow, actor: Actor
 ) -> str | None:
-    """A workflow of somebody else, or one that an admin has activated, that would run this version, at any depth."""
+    """A workflow of somebody else, or one that an admin has activated, that would run this version, at any depth.
+
+    Every version counts with which a run may start or go on: others may run an older one by its number.
+    """
     by = {(one.name, one.version): one for one in await documents.workflow_versions(connection, tenant)}
     runs: dict[str, set[str]] = {}
     trusted = list[str]()
-    for stored in await documents.newest_workflows(connection, tenant):
+    for stored in await documents.living_workflows(connection, tenant):
         try:
             published = definitions.compiled(stored)
         except CountersealError:
             return stored.name  # nobody knows what it runs
-        runs[stored.name] = _runs(published, workflow)
+        runs.setdefault(stored.name, set()).update(_runs(published, workflow))
         if by[stored.name, stored.version].published_by != actor.id or published.servicenow is not None:
             trusted.append(stored.name)
     return next((name for name in trusted if name != workflow.name and _reaches(runs, name, workflow.name)), None)

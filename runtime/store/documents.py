@@ -90,6 +90,13 @@ WHERE tenant_id = $1 AND retired_at IS NULL AND waits_for IS NULL AND ($2::text 
   AND ($3::int IS NULL OR version = $3)
 ORDER BY name, version DESC"""
 
+# Versions that runs may still start with, or go on with.
+_ALIVE = """
+SELECT name, version, digest, source, operations FROM workflows w
+WHERE tenant_id = $1 AND waits_for IS NULL AND (retired_at IS NULL OR EXISTS (SELECT FROM runs r
+  WHERE r.tenant_id = $1 AND r.workflow = w.name AND r.workflow_version = w.version AND r.finished_at IS NULL))
+ORDER BY name, version"""
+
 _BY_DIGEST = """
 SELECT name, version, digest, source, operations FROM workflows
 WHERE tenant_id = $1 AND name = $2 AND version = $3"""
@@ -131,6 +138,11 @@ async def newest_workflows(
 ) -> list[StoredWorkflow]:
     """The newest version of every workflow that runs may start with, or of the one named: no retired or waiting one."""
     return [StoredWorkflow(**row) for row in await connection.fetch(_NEWEST, tenant, name, version)]
+
+
+async def living_workflows(connection: Connection, tenant: str) -> list[StoredWorkflow]:
+    """Every version of every workflow that runs may start with, also on demand, or that an open run goes on with."""
+    return [StoredWorkflow(**row) for row in await connection.fetch(_ALIVE, tenant)]
 
 
 async def workflow(connection: Connection, tenant: str, name: str, version: int) -> StoredWorkflow | None:

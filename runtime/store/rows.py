@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from core.db import Connection
-from runtime.engine.book import shared_effects
+from runtime.engine.book import ends, shared_effects
 from runtime.engine.book.draft import BARRIER, queued
 from runtime.engine.book.recorded import Diverged
 from runtime.engine.model.rows import HELD, StepRow
@@ -25,6 +25,10 @@ SELECT wait_id::text, step_key, kind, status, token, correlation_key, context, r
 _APPROVALS = """
 SELECT approval_id::text, step_key, status, choice, reason, escalated, consumed_at IS NOT NULL AS consumed
 FROM approvals WHERE run_id = $1"""
+# An approval of an older release, whose end has not changed since, has none stored.
+_ENDS = """
+SELECT approval_id, outcome, coalesce(why, '') AS why
+FROM approvals WHERE run_id = $1 AND status = 'approved' AND outcome IS NOT NULL"""
 _VOTES = """
 SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel
 FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
@@ -40,6 +44,10 @@ async def check_rows(connection: Connection, run: Run) -> None:
     """Compare every row with the run. ``Diverged`` names the first that differs."""
     for check, what, statement, expected in _tables(run):
         await hold(connection, run.run_id, (check, what), statement, expected)
+    for row in await connection.fetch(_ENDS, run.run_id):
+        end = ends.end_of(run, row["approval_id"])
+        if end is not None and (row["outcome"], row["why"]) != (str(end.state), end.code):
+            raise Diverged(f"The end of the approval {row['approval_id']} is not what its lines tell", "approvals")
 
 
 async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], statement: str, expected: Rows) -> None:

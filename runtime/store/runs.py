@@ -52,7 +52,8 @@ async def shapers_of(connection: Connection, ending: asyncpg.Record, graphs: Gra
     if not ending["shaped"]:
         return ()
     view = await load(connection, UUID(int=ending["run_id"].int), graphs)
-    return tuple(sorted(contributors.everybody(view.run.state)))
+    words = contributors.wrote_failures(view.run.state) if view.run.error is not None else ()
+    return tuple(sorted({*contributors.everybody(view.run.state), *words}))
 
 
 async def run_of_trigger(

@@ -42,7 +42,7 @@ from runtime.engine.life.proposal import Leased
 from runtime.engine.life.step import begin, settle
 from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.rows import Claim, StepRow
-from runtime.engine.model.states import StepState
+from runtime.engine.model.states import EffectState, StepState
 from runtime.store import claims, effects
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
@@ -174,7 +174,11 @@ class Drive:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
             async with self._tools.database.connection() as connection:
-                shared = await effects.by_key(connection, graphs, hold.view.tenant_id, work.idempotency_key)
+                place = (connection, graphs, hold.view.tenant_id)
+                shared = await effects.by_key(*place, work.idempotency_key)
+                if work.earlier is not None and (shared is None or shared.life is EffectState.FAILED):
+                    before = await effects.by_key(*place, work.earlier)
+                    shared = shared if before is None or (shared and before.life is EffectState.FAILED) else before
             receipt = None if shared is None else shared.receipt
             known = replace(work.known, receipt=receipt, receipt_checked=True, shared=shared)
 

@@ -117,6 +117,17 @@ async def test_a_newer_version_of_what_others_run_waits(installation: Any, how: 
     assert (newer.status_code, newer.json()["waits_for"]) == (201, "the workflow outer runs it"), newer.text
 
 
+async def test_an_older_version_that_others_run_by_its_number_still_runs_the_newest(installation: Any) -> None:
+    """A newer version of the one in the middle, which runs nothing more, hides nothing."""
+    author, admin = await clients(installation)
+    await author.post("/v1/workflows", json=flow("helper"))
+    await author.post("/v1/workflows", json=flow("middle", RUNS["run"]))
+    assert (await admin.post("/v1/workflows", json=flow("outer", "{id: mid, run: middle@1}"))).status_code == 201
+    assert not (await author.post("/v1/workflows", json=flow("middle", version=2))).json()["waits"]
+    newer = await author.post("/v1/workflows", json=flow("helper", version=2))
+    assert newer.json()["waits_for"] == "the workflow outer runs it", newer.text
+
+
 async def test_what_only_its_author_runs_waits_for_nobody(installation: Any) -> None:
     author, admin = await clients(installation)
     await author.post("/v1/workflows", json=flow("helper"))

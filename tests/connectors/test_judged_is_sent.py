@@ -454,6 +454,7 @@ REFUSED_URLS = [
         "http://h/?_method=DELETE",
         "http://h/?a=b&_METHOD=x",
         "http://h/?%5Fmethod=PUT",
+        "http://h/?a=b;_method=PUT",
         "http://h/?X-HTTP-Method-Override=PUT",
     ),
 ]
@@ -528,6 +529,14 @@ MEANING = [
         "Expect",
     ),
     *("Proxy-Authorization", "Proxy-Connection", "Idempotency-Key", "HTTP2-Settings", "X-Original-Method", "Via"),
+    *(
+        "X-HTTP-Verb-Override",
+        "X-Method",
+        "X-URL-Override",
+        "X_User_Override",
+        "X-Original-Remote-Addr",
+        "X-Tunnel-Method",
+    ),
 ]
 DECLARED = """
 operations:
@@ -590,6 +599,13 @@ def test_names_of_headers_have_one_spelling() -> None:
     "more",
     [
         {"json": {"_method": "DELETE"}},
+        *(
+            {
+                "body": f"--b\r\nContent-Disposition: form-data; {name}\r\n\r\nDELETE\r\n--b--",
+                "headers": {"Content-Type": "multipart/form-data; boundary=b"},
+            }
+            for name in ('name="_method"', "name=_METHOD", "NAME = '_method'", 'filename="f"; name="X-HTTP-Method"')
+        ),
         {"body": "_method=DELETE&a=b", "headers": {"content-type": "application/x-www-form-urlencoded"}},
         {"body": "+ADw-", "headers": {"Content-Type": "text/html; charset=utf-7"}},
     ],

@@ -66,7 +66,8 @@ MESSAGE = " with a message"
 class Plan:
     """The moment to die: ``before`` or ``after`` the call of this number took effect; None lives.
 
-    ``stop`` says how everything is stopped (``pause``, ``deny``) before anybody goes on with what was left.
+    ``stop`` says how everything is stopped (``pause``, ``deny``) before anybody goes on with what was left. If it
+    ``freezes``, the process does not die: it stands still until somebody lets it go on.
     """
 
     folder: str
@@ -75,6 +76,7 @@ class Plan:
     number: int | None = None
     when: str = "before"
     stop: str = ""
+    freezes: bool = False
 
 
 class Killer:
@@ -96,7 +98,7 @@ class Killer:
 
     def _die(self, number: int, when: str) -> None:
         if self._plan.number == number and self._plan.when == when:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP if self._plan.freezes else signal.SIGKILL)
 
     def wrap(self, port: str, thing: Any, *names: str) -> Any:
         """The thing, with these methods numbered."""
@@ -323,7 +325,13 @@ class Stage:
         return await tenants.exists(connection, TENANT) and bool(await documents.in_force(connection, TENANT))
 
     async def propose(self) -> None:
-        """One of two proposes the next version of the policy, again until it is acknowledged."""
+        """Two admit a third; one proposes the next version of the policy; each again until it is acknowledged."""
+        for who in ("nina", "olga") if self.work.proposes else ():
+            if not self.ledger.all(what="admitted", by=who):
+                async with self.faces.transaction(TENANT) as connection:
+                    given = (crash_workloads.THREE_PEOPLE, "directory.yaml", Actor("person", who))
+                    await publish_directory(connection, TENANT, *given)
+                self.ledger.add(what="admitted", by=who)
         if not self.work.proposes or self.ledger.all(what="proposed"):
             return
         async with self.faces.transaction(TENANT) as connection:

@@ -91,6 +91,9 @@ groups: {owners: [olga], operators: [olga], kyc: [olga]}
 TWO_PEOPLE = DIRECTORY.replace("people: [", "people: [{id: nina, name: Nina}, ").replace(
     "groups: {", "groups: {policy_approvers: [nina, olga], "
 )
+# And so does a change of who they are: the first proposes it, the second does the same.
+_THIRD = TWO_PEOPLE.replace("people: [", "people: [{id: otto, name: Otto}, ")
+THREE_PEOPLE = _THIRD.replace("[nina, olga]", "[nina, olga, otto]")
 NEXT = POLICY.replace("version: 1", "version: 2") + "  - {id: more, match: {connector: slack}, outcome: deny}\n"
 HEAD = "workflow: %s\nversion: 1\nreference: r\nsteps:\n"
 
@@ -117,6 +120,7 @@ class Workload:
     at the same time, with nothing in common but the database and the process that dies. With ``proposes``, a change of
     policy takes two people, and is made by the vote of the second. ``calls`` are those of an agent's only turn with
     any: tool and name; one with the name ``doubt`` is in doubt.
+    ``runs`` is their number, if it is not that of the workflows.
     """
 
     name: str
@@ -134,6 +138,7 @@ class Workload:
     rows: frozenset[int] = frozenset()
     proposes: bool = False
     calls: tuple[tuple[str, str], ...] = ()
+    runs: int | None = None
 
 
 _ALL = (
@@ -292,6 +297,29 @@ _ALL = (
         frozenset({"ticket", "case", "z"}),
         trigger={"items": [1, 2, 3]},
         workers=2,
+        runs=4,
+    ),
+    # Each run within writes once, and what it asks is refused; two of them go on side by side.
+    Workload(
+        "family",
+        (
+            HEAD % "family"
+            + "  - foreach: ${{ trigger.items }}\n    max_parallel: 2\n"
+            + "    steps: [{id: c, run: member, with: {item: '${{ item }}'}}]\n"
+            + _records("f1")
+            + "  - {id: n, continue_with: {workflow: next, with: {x: 1}}}\n",
+            HEAD % "member"
+            + "  - {id: e, do: probe.effect.apply, with: {name: 'm${{ string(trigger.item) }}'}}\n"
+            + "  - {id: q, do: probe.effect.apply, with: {name: 'ask${{ string(trigger.item) }}'},"
+            + " on_rejected: [{id: p, do: probe.effect.apply, with: {name: 'p${{ string(trigger.item) }}'}}]}\n",
+            HEAD % "next" + _effects("z") + "  - {id: r, do: records.get, with: {collection: kept, key: f1}}\n",
+        ),
+        frozenset({"m1", "m2", "p1", "p2", "z"}),
+        choice="reject",
+        trigger={"items": [1, 2]},
+        records=frozenset({"f1"}),
+        workers=2,
+        runs=4,
     ),
 )
 WORKLOADS = {work.name: work for work in _ALL}

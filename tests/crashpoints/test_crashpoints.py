@@ -21,10 +21,13 @@ import crash_stage
 import crash_workloads
 import pytest
 
+from connectors.catalog import load_catalog
 from core.db import ENGINE_ROLE, Database
 from evidence.verify import verify_bundle
+from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_CHANGE
 from runtime.store.records import read
+from tests.support.beside import wrong_beside
 from tests.support.books import Books, books_at
 from tests.support.databases import Databases
 
@@ -174,6 +177,61 @@ async def test_after_a_stop_nothing_more_is_intended_wherever_it_had_crashed(
     assert reached > 0
 
 
+async def frozen(plan: crash_stage.Plan) -> Any:
+    """A process that stands still at its point, with its connections and leases; None if it came to its end."""
+    process = forkserver().Process(target=crash_stage.act, args=(plan,))
+    process.start()
+    return process if await asyncio.to_thread(_stood_still, process) else None
+
+
+def _stood_still(process: Any) -> bool:
+    """Wait until the process stands still (true) or has ended."""
+    state = Path(f"/proc/{process.pid}/stat")
+    while process.exitcode is None:
+        if state.exists() and state.read_text().rpartition(") ")[2].startswith("T"):
+            return True
+        process.join(0.02)
+    return False
+
+
+@pytest.mark.timeout(3600 if DEEP else 240)
+@pytest.mark.req("O-8")
+@pytest.mark.parametrize("workload", ["family", "records", "rejected", "shared", "retry"])
+async def test_a_process_that_stands_still_and_wakes_up_does_nothing_twice(
+    fresh: Fresh, tmp_path: Path, workload: str, record_property: Any
+) -> None:
+    """Meanwhile somebody else has taken its leases, and has done what it was about to do (promises 2 and 4).
+
+    Not tried: right before a call of the target, after the last look at the lease. Only the target can know that call.
+    """
+    points = await numbered(fresh, tmp_path, workload)
+    reached = 0
+    for number, name, when in chosen(points):
+        if (when, name) == ("before", "connector.perform"):
+            continue
+        folder = tmp_path / f"{number}-{when}"
+        folder.mkdir()
+        url = fresh()
+        sleeper = await frozen(crash_stage.Plan(str(folder), url, workload, number, when, freezes=True))
+        others = 1
+        for _ in range(12):  # until the sleeper's transaction, and with it its locks, are ended by their limits
+            if others:
+                others = await acted(crash_stage.Plan(str(folder), url, workload))
+        if sleeper is not None:
+            reached += 1
+            os.kill(sleeper.pid, signal.SIGCONT)
+            await asyncio.to_thread(sleeper.join, 120)
+            assert sleeper.exitcode is not None, "it ends"
+        again = await acted(crash_stage.Plan(str(folder), url, workload))
+        try:
+            assert (others, again) == (0, 0)
+            await check(url, folder, workload)
+        except AssertionError as error:
+            raise AssertionError(f"{when} {number} {name}: {error}") from None
+    record_property(SUMMARY, f"{workload}: stood still at {reached} points")
+    assert reached > 0
+
+
 async def check(url: str, folder: Path, workload: str) -> None:
     """All invariants, by the database, by what happened outside, and by the evidence."""
     work = crash_workloads.WORKLOADS[workload]
@@ -190,6 +248,11 @@ async def check(url: str, folder: Path, workload: str) -> None:
             made = await books.tenant_events(crash_stage.TENANT, type="policy.activated")
             told = [(line.data["version"], line.data.get("by"), line.data["approver"]) for line in made]
             assert told[1:] == [(2, "nina", "olga")], "the vote of the second has put it in force, once"
+            named = await books.tenant_events(crash_stage.TENANT, type="directory.proposed")
+            assert [line.data["by"] for line in named] == ["nina"], "a change of members is proposed once"
+            published = await books.tenant_events(crash_stage.TENANT, type="directory.published")
+            last = {line.data["digest"] for line in published[2:]}
+            assert last == {named[0].data["digest"]}, "and made by the second"
             assert (await books.run(workflow=POLICY_CHANGE)).status == "succeeded"
         runs = await books.runs()
         assert {bundle.run for bundle in await books.bundles()} == {run.id for run in runs}
@@ -198,11 +261,13 @@ async def check(url: str, folder: Path, workload: str) -> None:
         asked = [*await books.approvals(), *await books.waits(kind="task")]
         assert len(cards) == len(asked), "whoever is asked is shown a card"
         asks = work.proposes  # the question about the policy is a run of its own
-        assert len(runs) == len(work.workflows) + asks or "shared" in work.name, "each run is started once"
+        wanted = len(work.workflows) if work.runs is None else work.runs
+        assert len(runs) == wanted + asks, "each run is started once"
         for fact in ledger.all(what="voted"):
             if fact["code"] == "counted":
                 assert not (await books.approval(id=UUID(fact["approval"]))).open
     async with Database(url, ENGINE_ROLE) as database:
+        assert await wrong_beside(database, Definitions(load_catalog())) == []
         kept: Any = (await read(database, crash_stage.TENANT, "query", {"collection": "kept"}))["records"]
     assert {row["key"]: row["version"] for row in kept} == dict.fromkeys(work.records, 1)
     if work.calls:

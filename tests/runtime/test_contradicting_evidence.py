@@ -66,6 +66,7 @@ AFTER: dict[str, tuple[Way, str]] = {
     "reason": (lambda tamper: tamper.vote_reason("I was made to"), "approvals"),
     "lost vote": (lambda tamper: tamper.lost_vote(), "approvals"),
     "answer": (lambda tamper: tamper.rejected(), "approvals"),
+    "end": (lambda tamper: tamper.ended_otherwise(), "approvals"),
 }
 
 

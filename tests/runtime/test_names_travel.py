@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from connectors.port import SOMEBODY, Connectors, Done
+from connectors.port import SOMEBODY, Connectors, Done, Refused
 from connectors.records.connector import RecordsConnector
 from evidence.chain import Actor
 from runtime.requests.starting import StartRequest, start_named
@@ -141,7 +141,14 @@ COPIED = GET.replace("banks", "copies")
 WITHIN = "{id: bank, run: c}"
 HANDED = "{id: bank, run: c, with: {iban: '" + IBAN.replace("bank", "first") + "'}}"
 FIRST = GET.replace("id: bank", "id: first")
+EACH = "{id: l, foreach: '${{ steps.bank.output.records }}', as: one, steps: [STEP]}"
 ROUTES: dict[str, tuple[str, ...]] = {
+    "an item of a loop": (workflow("b", LIST, EACH.replace("STEP", PAY.replace("VALUE", "${{ one.value.iban }}"))),),
+    "the length of a loop": (workflow("b", LIST, EACH.replace("STEP", PAY)),),
+    "a run within, for each": (
+        workflow("c", PAY.replace("VALUE", "${{ trigger.iban }}")),
+        workflow("b", LIST, EACH.replace("STEP", "{id: w, run: c, with: {iban: '${{ one.value.iban }}'}}")),
+    ),
     "get": (pays(GET),),
     "query": (pays(LIST, value="${{ steps.bank.output.records[0].value.iban }}"),),
     "a channel": (pays(TO_CHANNEL, value="${{ state.iban }}"),),
@@ -213,6 +220,48 @@ async def test_whoever_edited_outside_what_a_step_reads_does_not_approve_what_is
         (one["name"], one["note"]) for one in (await kept.books.approval(open=True)).card["shaped_by"]
     }
     await raj_is_kept_out(kept, run)
+
+
+FAILS = READ[:-1] + ", on_failure: [" + PAY.replace("VALUE", "${{ error.message }}") + "]}"
+FAILED: dict[str, tuple[tuple[str, ...], bool]] = {
+    "its words": ((workflow("b", FAILS),), True),
+    "that it failed": ((workflow("b", FAILS.replace("error.message", "error.step")),), False),
+    "its words, by a channel": (
+        (
+            workflow(
+                "b",
+                READ[:-1] + ", on_failure: [{set: {iban: '${{ error.code }}'}}]}",
+                PAY.replace("VALUE", "${{ state.iban }}"),
+            ),
+        ),
+        True,
+    ),
+    "its words, of a run within": ((workflow("c", READ), workflow("b", FAILS.replace(READ[1:-1], WITHIN[1:-1]))), True),
+    "nothing of it, in a loop": (
+        (
+            workflow(
+                "b",
+                "{id: l, foreach: '${{ [1] }}', as: one, steps: ["
+                + FAILS.replace("error.message", "string(one)")
+                + "]}",
+            ),
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("uses", FAILED)
+async def test_whoever_wrote_the_words_of_a_failure_outside_has_shaped_what_is_made_of_them(
+    kept: Any, uses: str
+) -> None:
+    texts, marked = FAILED[uses]
+    kept.outside.script["raj"] = [Refused("no", "pay DE1")]
+    await begun(kept, *texts)
+    run = await started(kept, "b", "ana")
+    asked = await kept.books.approval(open=True)
+    assert ("Somebody unknown" in {one["name"] for one in asked.card["shaped_by"]}) is marked
+    assert (await Looking(kept.faces, kept.definitions).replay("acme", run)).ok
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from connectors.catalog import Source, load_catalog
 from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending
 from tests.support.people import add_person
 from tests.support.runtime_again import approved_by
 from tests.support.runtime_refusals_hold import GATE, PAY, WITHIN, asked, office, retried, started
+from tests.support.runtime_stage import OPERATIONS
 
 pytestmark = pytest.mark.req("promise 12")
 
@@ -135,6 +138,31 @@ async def test_it_binds_for_the_time_that_policy_names(runtime: Any, name: str) 
     await runtime.execute("UPDATE refusals SET until = now()")
     await started(runtime, "raj", "2")
     assert len(await asked(runtime)) == 1
+
+
+# The same in other words: how it is proposed again.
+WORDS = {
+    "blanks, case and what cannot be seen": "do: probe.effect.apply, with: {name: ' \u200bA  ', amount: 5}",
+    "an empty member": "do: probe.effect.apply, with: {amount: 5, value: '', name: a}",
+    "another operation": "do: probe.effect.sibling, with: {name: a, amount: 5}",
+}
+
+
+@pytest.mark.parametrize("how", WORDS)
+async def test_it_binds_the_same_in_other_words(runtime: Any, how: str) -> None:
+    named = OPERATIONS.replace("probe.effect.apply", "probe.effect.sibling").split("  - name: probe.record")[0]
+    sibling = Source("sibling.yaml", named)
+    catalog = load_catalog([Source("probe.yaml", OPERATIONS), sibling])
+    runtime.catalog, runtime.definitions = catalog, Definitions(catalog)
+    again = PAY.replace("version: 1", "version: 2").replace(
+        "do: probe.effect.apply, with: {name: a, amount: 5}", WORDS[how]
+    )
+    await office(runtime)
+    await started(runtime, "raj", "1")
+    await rejected(runtime)
+    await runtime.publish(again)
+    run_id = await started(runtime, "raj", "2")
+    assert (await asked(runtime), await runtime.status(run_id)) == ([], "failed_terminal")
 
 
 async def test_other_groups_and_other_calls_are_asked(runtime: Any) -> None:

@@ -27,6 +27,10 @@ class Tampering(Forger):
         """Another append of the run is said to have asked."""
         await self._alter("UPDATE approvals SET n = n - 1")
 
+    async def ended_otherwise(self) -> None:
+        """Every approved action is said to have failed."""
+        await self._forge("UPDATE approvals SET outcome = 'failed', why = 'no' WHERE status = 'approved'")
+
     async def rejected(self) -> None:
         """The answer is a rejection."""
         await self._alter("UPDATE approvals SET status = 'rejected', choice = 'reject'")

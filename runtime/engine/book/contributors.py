@@ -32,6 +32,8 @@ from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import StepState, WaitKind
 
 RUN, REFERENCE, VOTES, ADDED = "run", "run.reference", "votes.", "added"
+# The marks of those who wrote the words with which a step failed (``errors.<key>``): only who reads them uses them.
+ERRORS = "errors."
 
 # The role of a person who ends a wait of this kind. Timers and votes shape nothing.
 _ENDS = {
@@ -84,6 +86,11 @@ def reopened(state: State, kind: str, name: str) -> str:
 def within(state: State, key: str, marks: Iterable[str]) -> None:
     """Mark a step with those who shaped the result of the run that it has started, or what it has read."""
     _add(state, f"steps.{key}", marks)
+
+
+def failed(state: State, key: str, marks: Iterable[str]) -> None:
+    """Mark the words with which a step failed. A model reads those of its calls, so they are results there."""
+    _add(state, f"steps.{key}" if "/" in key else f"{ERRORS}{key}", marks)
 
 
 def adder_of(state: State, key: str) -> str | None:
@@ -168,9 +175,13 @@ def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
     return {*said.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
 
 
+def _of(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS))
+
+
 def forget(state: State, prefix: str) -> None:
     """Drop the marks of an iteration's steps: nothing reads their results any more."""
-    for name in [name for name in state.shaped if name.startswith((f"steps.{prefix}", f"{VOTES}{prefix}"))]:
+    for name in [name for name in state.shaped if name.startswith(_of(prefix))]:
         del state.shaped[name]
 
 
@@ -192,8 +203,8 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
             continue
         seen.add(name)
         head, _, node = name.partition(".")
-        if head == "votes":
-            found.update(*(shaped.get(f"{VOTES}{scope}{node}", ()) for scope in scopes))
+        if f"{head}." in (VOTES, ERRORS):
+            found.update(*(shaped.get(f"{head}.{scope}{node}", ()) for scope in scopes))
         if head != "steps":
             found.update(shaped.get(name, ()))
             continue
@@ -212,9 +223,17 @@ def _used(state: State, graph: Graph, row: StepRow) -> frozenset[str]:
 def everybody(state: State) -> frozenset[str]:
     """The marks of all who have shaped anything in the run so far: steps after a gate may use any of it.
 
-    Reasons given at other gates do not count, so that the same people may decide at several gates.
+    Reasons given at other gates do not count, so that the same people may decide at several gates. Nor do the words of
+    failures: whatever has read them is marked itself.
     """
-    return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(VOTES) for marked in marks)
+    return frozenset(
+        marked for name, marks in state.shaped.items() if not name.startswith((VOTES, ERRORS)) for marked in marks
+    )
+
+
+def wrote_failures(state: State) -> frozenset[str]:
+    """The marks of those who wrote words with which steps failed: those of a run that has failed may be its own."""
+    return frozenset(marked for name, marks in state.shaped.items() if name.startswith(ERRORS) for marked in marks)
 
 
 def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:

@@ -108,11 +108,15 @@ class ReadBefore(Struct, frozen=True):
 
 
 class LookUp(Struct, frozen=True):
-    """Look the receipt up by its key (its scope is wider than this step), then begin again."""
+    """Look the receipt up by its key (its scope is wider than this step), then begin again.
+
+    ``earlier`` is the key by which release 0.2.0 knew this effect, if that is another one.
+    """
 
     step: StepRow
     idempotency_key: str
     known: Known
+    earlier: str | None = None
 
 
 class ReadChat(Struct, frozen=True):

@@ -321,6 +321,8 @@ def _reads(node: Node, failed: str) -> Iterator[str]:
                 yield from (f"steps.{step}", f"votes.{step}") if what == "output" else (f"steps.{step}",)
             elif head == "error":
                 yield f"votes.{failed}"
+                if rest in ("message", "code"):
+                    yield f"errors.{failed}"
             elif head == "state" or name == "run.reference":
                 yield name
     yield from (f"state.{name}" for name in (node.inherit if isinstance(node, ChildNode) else ()))

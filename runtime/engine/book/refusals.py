@@ -1,9 +1,9 @@
 """Rejections that bind: what people have refused is not asked again at the request of whoever was refused. Pure.
 
-A rejection binds a *call*: an operation with its input, target and system, whatever the record held and whichever run
-or step makes it. At a gate it binds the question with the run's input. It binds in the whole tenant, for the time that
-policy names (``rejection: {holds: …}``). Meanwhile the groups that were asked are asked again only if another person of
-the directory asks. Their question lists every refusal, and nobody who has asked for it may decide it.
+A rejection binds a *call*: what it does and where (``connectors.likeness``), whatever the record held and whichever
+run, step or operation makes it. At a gate it binds the question with the run's input. It binds in the whole tenant, for
+the time that policy names (``rejection: {holds: …}``). Meanwhile the groups that were asked are asked again only if
+another person of the directory asks. Their question lists every refusal, and nobody who has asked for it may decide it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, ApprovalStatus
 from approvals.tally import plans_of
+from connectors.likeness import likeness, plain
+from connectors.operation import Operation
 from core.action import Action
 from core.canonical import JsonObject, digest
 from core.identity import Directory, Entry, Kind, Role, Standing
@@ -48,14 +50,17 @@ class Refusal(Struct, frozen=True):
         return {**who, "reason": self.reason, "askers": [*self.askers], **times}
 
 
-def key_of_call(action: Action) -> str:
-    """The key of what a rejection binds: the call, without what the record held and who shaped it."""
-    return digest(["call", action.operation, action.input, action.target, action.system])
+def key_of_call(operation: Operation, action: Action) -> str:
+    """The key of what a rejection binds: what would be done where, whichever operation says so and however.
+
+    What the record held, and who shaped it, are no part of it.
+    """
+    return digest(["call", operation.handler, likeness(operation.handler, action.input), action.system])
 
 
 def key_of_gate(workflow: str, step: str, title: str, trigger: JsonObject) -> str:
     """The key of a gate's question: the same words at the same step about the same input."""
-    return digest(["gate", workflow, step, title, trigger])
+    return digest(["gate", workflow, step, plain(title), plain(trigger)])
 
 
 def groups_of(terms: Terms) -> frozenset[str]:

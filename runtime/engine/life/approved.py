@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from approvals.model import ApprovalKind
 from evidence.receipts import ReceiptStatus
-from runtime.engine.book.instructions import still_approved
+from runtime.engine.book.instructions import Given, still_approved
 from runtime.engine.life import ask
 from runtime.engine.life.proposal import Leased, Proposal
 from runtime.engine.model.errors import ErrorClass, StepError
@@ -20,24 +20,16 @@ _NOT_APPROVED = StepError(
 )
 
 
-def is_doubtful(leased: Leased) -> bool:
-    """True if an earlier lease left an intent without an outcome."""
-    receipt = leased.known.receipt
-    return receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
-
-
-def counted_again(leased: Leased) -> Leased | None:
+def counted_again(leased: Leased, given: Given) -> Leased | None:
     """Count the votes of a recorded approval again. None if they do not carry it, and the step has failed.
 
     A recorded approval alone lets no action out. If its votes are too old, or their voters may no longer vote, it is
     void, and people are asked again. So they are about a doubt (promise 1).
     """
-    given, transition = leased.known.given, leased.transition
-    if given is None:
-        return leased
+    transition = leased.transition
     if not given.carried:
         ask.supersede(transition, leased.step, given.approval_id)
-        if not is_doubtful(leased) and transition.view.run.canceling is None:
+        if not leased.is_doubtful and transition.view.run.canceling is None:
             transition.fail(leased.step, _NOT_APPROVED.to_json())
             return None
     elif (why := given.void(transition.view)) is not None:

@@ -39,7 +39,7 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
         return Over()
     if (first := answerable(p.transition, p.step, terms, marks, p.known)) is not None:
         return first
-    key = refusals.key_of_call(action)
+    key = refusals.key_of_call(p.operation, action)
     heed = admitted(p.transition, p.step, terms, key, ask.rejected_before(p.transition, p.step))
     if heed is None:
         return Over()

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, Choice
+from connectors.canonical import unsendable
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Done, Probe, ProbeVerdict
 from connectors.proposal import rebuilt_action
@@ -51,6 +52,7 @@ PROBES_MAX = 12
 _LOOKS, _OPEN = "looks", "open"
 # The evidence on a card about an action of which nothing more can be found out.
 _NO_PROBE = "This operation cannot be asked what became of it."
+_OTHER_FORM = "An earlier release sent it in a form that is not sent any more, so it cannot be sent again as it was."
 _NO_ANSWER = "It was sent as often as its retries allow, and no attempt was answered."
 
 
@@ -198,6 +200,10 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
     if given is not None and given.kind is ApprovalKind.ACTION:
         # It was asked for before a repeat that a person had ordered, or that the target dedupes.
         return _again(p, receipt, "people approved that it is done again")
+    if rule is InDoubtRule.IDEMPOTENT and unsendable(p.operation.handler, call_of(p.operation, receipt).input):
+        # It would be refused before it leaves, which says nothing about the call that is in doubt.
+        _ask_or_wait(p, receipt, _OTHER_FORM)
+        return Over()
     if rule is InDoubtRule.IDEMPOTENT and not is_for_people(p.step):
         return _again(p, receipt, "sent again: the target dedupes by its key")
     _ask_or_wait(p, receipt, _NO_ANSWER if rule is InDoubtRule.IDEMPOTENT else _NO_PROBE)

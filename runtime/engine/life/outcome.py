@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import asdict, replace
 
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
+from connectors.port import SOMEBODY, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from core.canonical import Json, JsonObject
 from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
@@ -71,7 +71,8 @@ def refused(transition: Transition, work: Perform, outcome: Refused, usage: Json
     kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
     error = StepError(kind, outcome.code, outcome.message)
     _did_not_happen(transition, work.receipt, error)
-    transition.fail(work.step, error.to_json(), usage)
+    said_by = read_by(transition, work.step, work.operation, Done({}, writers=SOMEBODY))
+    transition.fail(work.step, error.to_json(), usage, said_by)
 
 
 def not_sent(transition: Transition, work: Perform, outcome: NotSent, usage: JsonObject | None, chance: float) -> None:

@@ -6,10 +6,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from connectors.operation import Operation
-from connectors.proposal import build_action, idempotency_key
+from connectors.parts import KeyScope
+from connectors.proposal import as_given, build_action, idempotency_key
 from core.action import Action
 from core.canonical import JsonObject, unfit
 from core.errors import ExpressionError
+from evidence.receipts import ReceiptStatus
 from policy.sets import PolicySet
 from runtime.engine.book.contributors import whole
 from runtime.engine.book.instructions import Known, Nonce
@@ -49,6 +51,12 @@ class Leased(Struct, frozen=True):
         key = StepKey.of(self.step.key)
         return self.transition.leaf(self.step.key) if key.is_inner else self.transition.graph.leaves[key.node]
 
+    @property
+    def is_doubtful(self) -> bool:
+        """True if an earlier lease left an intent without an outcome."""
+        receipt = self.known.receipt
+        return receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+
     def owns(self, receipt: ReceiptRow) -> bool:
         """True if the receipt is this step's own. Another step may have used the key, if its scope is wider."""
         return receipt.run_id == self.transition.view.run_id and receipt.step_key == self.step.key
@@ -65,10 +73,15 @@ class Proposal(Leased, frozen=True, kw_only=True):
     leaf: OperationNode
     operation: Operation
 
-    def action(self) -> tuple[Action, str]:
-        """The proposed action, and its idempotency key. ``CountersealError`` if an input has no value or no form."""
-        view, run, graph = self.transition.view, self.transition.run, self.transition.graph
-        seen = variables(graph, run.state, view.constants, self.step.key)
+    @property
+    def may_be_shared(self) -> bool:
+        """True if another run or step may perform the same effect under the same key."""
+        return self.operation.has_effect and self.operation.idempotency.scope is not KeyScope.STEP
+
+    def action(self) -> Proposed:
+        """The action by the step's inputs. ``CountersealError`` if an input has no value, or no canonical form."""
+        run, graph = self.transition.run, self.transition.graph
+        seen = variables(graph, run.state, self.transition.view.constants, self.step.key)
         seen[CHECKPOINT] = run.superstep
         if _OWN & self.leaf.inputs.references:
             seen |= own_values(run, graph, self.step, self.leaf)
@@ -80,7 +93,13 @@ class Proposal(Leased, frozen=True, kw_only=True):
         system = self.transition.systems.get(self.operation.connector, "")
         if system or run.state.shaped:
             action = whole(run.state, graph, self.step.key, action, system)
-        key = idempotency_key(
+        key, given = self._key(action), as_given(self.operation, inputs, action)
+        earlier = key if given is action else self._key(given)
+        return Proposed(action, key, None if earlier == key else earlier)
+
+    def _key(self, action: Action) -> str:
+        view, run = self.transition.view, self.transition.run
+        return idempotency_key(
             self.operation,
             action,
             tenant=view.tenant_id,
@@ -89,7 +108,17 @@ class Proposal(Leased, frozen=True, kw_only=True):
             step=self.step.key,
             reference=run.reference,
         )
-        return action, key
+
+
+class Proposed(Struct, frozen=True):
+    """An action with its idempotency key. ``earlier`` is the key of release 0.2.0, if that was another one.
+
+    0.2.0 took the key from the input as it was given, and not from its canonical form (promise 2).
+    """
+
+    action: Action
+    key: str
+    earlier: str | None = None
 
 
 def own_values(run: Run, graph: Graph, step: StepRow, leaf: OperationNode) -> JsonObject:

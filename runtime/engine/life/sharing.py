@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.operation import Kind, Operation
-from connectors.parts import KeyScope
-from connectors.proposal import SYSTEM
+from connectors.operation import Kind
+from connectors.proposal import SYSTEM, same_call
 from core.action import Action
 from core.canonical import Json, JsonObject
 from runtime.engine.book import contributors
@@ -59,11 +58,6 @@ def recall(p: Proposal, receipt: ReceiptRow) -> Next:
     return Over()
 
 
-def may_be_shared(operation: Operation) -> bool:
-    """True if another run or step may perform the same effect under the same key."""
-    return operation.has_effect and operation.idempotency.scope is not KeyScope.STEP
-
-
 def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
     """True if this step's own effect happened. False for a durable one that ended before the step began anew."""
     waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
@@ -80,7 +74,7 @@ def share(p: Proposal, action: Action) -> Next | None:
         return None
     if shared.life is EffectState.FAILED:
         return _failed(p, shared)
-    if not shared.erased and not _same(shared.receipt, action):
+    if not shared.erased and not _same(p, shared.receipt, action):
         p.transition.fail(p.step, _CONFLICT.to_json())
     elif shared.life is EffectState.LEFT:
         _take_over(p, shared)
@@ -96,10 +90,11 @@ def _goes_on_without(p: Proposal, shared: Shared) -> bool:
     return p.operation.kind is Kind.DURABLE and shared.life in _OF_OTHERS
 
 
-def _same(receipt: ReceiptRow, action: Action) -> bool:
+def _same(p: Proposal, receipt: ReceiptRow, action: Action) -> bool:
     """True if a receipt is of this action."""
-    told = (receipt.action["input"], receipt.target, receipt.action.get(SYSTEM) or action.system)
-    return told == (action.input, action.target, action.system)
+    there, kept = receipt.action.get(SYSTEM) or action.system, receipt.action["input"]
+    assert isinstance(kept, dict), "an input is an object"
+    return there == action.system and same_call(p.operation, kept, receipt.target, action)
 
 
 def _failed(p: Proposal, shared: Shared) -> Next | None:

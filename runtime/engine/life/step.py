@@ -21,9 +21,10 @@ from runtime.engine.life.intend import Authority, bound_digest, denied, intend, 
 from runtime.engine.life.outside import expect_no_more
 from runtime.engine.life.pausing import stopped
 from runtime.engine.life.proposal import Leased, Proposal
-from runtime.engine.life.sharing import is_done, may_be_shared, recall, share
+from runtime.engine.life.sharing import is_done, recall, share
 from runtime.engine.life.transition import Transition, fail_expression
 from runtime.engine.model.graph import GateNode, Leaf, OperationNode
+from runtime.engine.model.keys import StepKey
 
 # -- lease: the worker holds the step, and nobody else moves it ------------------------------------------------------
 
@@ -31,13 +32,15 @@ from runtime.engine.model.graph import GateNode, Leaf, OperationNode
 def begin(leased: Leased) -> Next:
     """Take a leased step as far as it goes without touching the outside."""
     leased.transition.workflow = leased.workflow
-    counted = approved.counted_again(leased)
+    counted = leased if leased.known.given is None else approved.counted_again(leased, leased.known.given)
     if counted is None:
         return Over()
     leaf, wait = counted.performs(), counted.known.wait
     if wait is not None and waits.is_over(wait):
         return waits.ended(counted.transition, counted.step, leaf, wait)
-    return agent_turns.around(counted, leaf, _go_on)
+    if StepKey.of(counted.step.key).is_inner:
+        return agent_turns.around(counted, leaf, _go_on)
+    return _go_on(counted, leaf)
 
 
 def _go_on(leased: Leased, leaf: Leaf) -> Next:
@@ -48,9 +51,10 @@ def _go_on(leased: Leased, leaf: Leaf) -> Next:
     if not isinstance(leaf, OperationNode):
         begun = waits.begin(transition, step, leaf, leased.nonce)
         return facts.handed_on(transition, begun, leased.workflow, leased.policy, known.chat)
-    waits.withdraw_unopened(transition, step, known.wait)
+    if known.wait is not None:
+        waits.withdraw_unopened(transition, step, known.wait)
     proposal, receipt = leased.proposal(leaf), known.receipt
-    if receipt is not None and approved.is_doubtful(leased) and leased.owns(receipt):
+    if receipt is not None and leased.is_doubtful and leased.owns(receipt):
         return resolve(proposal, receipt)
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
@@ -63,7 +67,7 @@ def _go_on(leased: Leased, leaf: Leaf) -> Next:
 
 def _propose(p: Proposal) -> Next:
     try:
-        action, key = p.action()
+        proposed = p.action()
     except CountersealError as error:
         fail_expression(p.transition, p.step, error)
         return Over()
@@ -74,16 +78,16 @@ def _propose(p: Proposal) -> Next:
     if p.transition.view.paused and stopped(p.transition, p.step, p.operation, p.nonce):
         return Over()
     seconds = p.operation.timeouts.perform.total_seconds()
-    call = Call(p.operation.name, action.input, key, seconds, declared=p.operation)
+    call = Call(p.operation.name, proposed.action.input, proposed.key, seconds, declared=p.operation)
     if p.operation.stays_inside:
         return Perform(p.step, p.operation, call, None)
-    if may_be_shared(p.operation) and not p.known.receipt_checked:
+    if p.may_be_shared and not p.known.receipt_checked:
         # Another run or step may have performed this effect since we last looked.
-        return LookUp(p.step, key, p.known)
+        return LookUp(p.step, proposed.key, p.known, proposed.earlier)
     if p.operation.diff is not None and p.known.before is None:
         return ReadBefore(p.step, p.operation, call, p.known)
     try:
-        return _decide(p, action, key)
+        return _decide(p, proposed.action, proposed.key)
     except InputError as error:
         # Data without a canonical form has no digest that an approval or a receipt could bind to.
         fail_expression(p.transition, p.step, error)

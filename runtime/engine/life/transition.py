@@ -114,13 +114,16 @@ class Transition(Closing):
             take_apart(self, step.key, output)
         self.left()
 
-    def fail(self, step: StepRow, error: JsonObject, usage: JsonObject | None = None) -> None:
+    def fail(
+        self, step: StepRow, error: JsonObject, usage: JsonObject | None = None, shaped: list[str] | None = None
+    ) -> None:
         """Fail the step for good. At the barrier its run fails too, unless a branch or an agent handles the failure.
 
-        ``usage`` is what the failed call cost. Do not fail a waiting step whose failure is handled: end its wait with
-        the error and resume it, so that it fails when it is claimed (``waits.end_badly``).
+        ``usage`` is what the failed call cost, ``shaped`` are the marks of those who wrote its words. Do not fail a
+        waiting step whose failure is handled: end its wait with the error and resume it, so that it fails when it is
+        claimed (``waits.end_badly``).
         """
-        self.tell(_failed(error, usage), step=step.key)
+        self.tell(_failed(error, usage, shaped), step=step.key)
         self.left()
 
     def park(
@@ -217,7 +220,7 @@ class Transition(Closing):
 
     def give_up(self, step: StepRow, error: JsonObject) -> None:
         """Fail a step for which nothing can be evaluated, folded or planned any more, and its run with it."""
-        self.tell(_failed(error), step=step.key)
+        self.tell(_failed(error, None, None), step=step.key)
         if self.run.executing == 0:  # steps that still execute reach the barrier, or are given up as well
             self.close(RunState.FAILED_TERMINAL, {**error, "step": step.key})
 
@@ -226,9 +229,9 @@ class Transition(Closing):
 GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases"}
 
 
-def _failed(error: JsonObject, usage: JsonObject | None = None) -> e.StepFailed:
+def _failed(error: JsonObject, usage: JsonObject | None, shaped: list[str] | None) -> e.StepFailed:
     kind, code = error.get("class"), error.get("code")
-    return e.StepFailed(None if kind is None else str(kind), None if code is None else str(code), usage, error)
+    return e.StepFailed(None if kind is None else str(kind), None if code is None else str(code), usage, error, shaped)
 
 
 def seconds(span: timedelta) -> int | float:

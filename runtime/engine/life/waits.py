@@ -66,9 +66,9 @@ def is_over(wait: WaitRow) -> bool:
     return wait.status is not WaitState.WAITING
 
 
-def withdraw_unopened(transition: Transition, step: StepRow, wait: WaitRow | None) -> None:
+def withdraw_unopened(transition: Transition, step: StepRow, wait: WaitRow) -> None:
     """Cancel a wait that a lost lease opened together with its intent. A new intent opens a wait of its own."""
-    if wait is not None and wait.kind is WaitKind.EXTERNAL:
+    if wait.kind is WaitKind.EXTERNAL:
         transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=step.key)
 
 

@@ -16,14 +16,22 @@ class StepKey(Struct, frozen=True):
     """A parsed key. ``node`` is the id in the graph of the leaf, or of the agent to which a turn or a call belongs.
 
     ``scopes`` are the prefixes of the steps that it sees: "", then one for each iteration around, outermost first.
-    ``turn`` and ``call`` count from 1, and are 0 where there is none.
+    ``own`` is the key without its iterations, which ``step.id`` shows. ``turn`` and ``call`` count from 1, and are 0
+    where there is none. ``agent`` is the key of the agent to which a turn or a call belongs, and of any other step its
+    own; ``in_turn`` is the key of the turn.
     """
 
-    text: str
     node: str
     scopes: tuple[str, ...]
-    turn: int = 0
-    call: int = 0
+    own: str
+    agent: str
+    turn: int
+    call: int
+    in_turn: str
+    # A turn or a call is no step of the workflow's own.
+    is_inner: bool
+    is_turn: bool
+    is_call: bool
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -31,36 +39,9 @@ class StepKey(Struct, frozen=True):
         """Parse a key."""
         agent, _, inner = text.partition("/")
         *around, node = agent.split(".")
-        scopes = ["", *(".".join(around[: depth + 1]) + "." for depth in range(len(around)))]
-        turn, _, call = inner.partition("/")
-        return StepKey(text, node, tuple(scopes), int(turn or 0), int(call or 0))
-
-    @property
-    def own(self) -> str:
-        """The key without its iterations: what ``step.id`` shows."""
-        return self.text[len(self.scopes[-1]) :]
-
-    @property
-    def is_inner(self) -> bool:
-        """True for a turn or a call of an agent, which is no step of the workflow's own."""
-        return self.turn > 0
-
-    @property
-    def is_turn(self) -> bool:
-        """True for a turn of an agent."""
-        return self.turn > 0 and not self.call
-
-    @property
-    def is_call(self) -> bool:
-        """True for a call of an agent."""
-        return self.call > 0
-
-    @property
-    def agent(self) -> str:
-        """The key of the agent to which a turn or a call belongs; the key itself of any other step."""
-        return self.text.partition("/")[0]
-
-    @property
-    def in_turn(self) -> str:
-        """The key of the turn of a call; of a turn, its own."""
-        return f"{self.agent}/{self.turn}"
+        scopes = ("", *(".".join(around[: depth + 1]) + "." for depth in range(len(around))))
+        turn, call = (int(part or 0) for part in inner.partition("/")[::2])
+        own = text[len(scopes[-1]) :]
+        return StepKey(
+            node, scopes, own, agent, turn, call, f"{agent}/{turn}", turn > 0, turn > 0 and not call, call > 0
+        )

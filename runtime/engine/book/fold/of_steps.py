@@ -81,6 +81,7 @@ def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
     step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
+    contributors.failed(run.state, step.key, event.shaped or ())
     for move in run.answers.values():
         unused = move.status == ApprovalStatus.APPROVED and not move.consumed
         if unused and run.approvals[move.approval_id].step_key == step.key:

@@ -37,13 +37,17 @@ class StepSucceeded(Struct, frozen=True):
 
 
 class StepFailed(Struct, frozen=True):
-    """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are its public part."""
+    """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are its public part.
+
+    ``shaped`` are the marks of those who wrote its words outside.
+    """
 
     TYPE: ClassVar = EventType.STEP_FAILED
     kind: str | None = None
     code: str | None = None
     usage: JsonObject | None = None
     detail: Private[JsonObject | None] = None
+    shaped: Private[list[str] | None] = None
 
 
 class StepParked(Struct, frozen=True):

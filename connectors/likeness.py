@@ -1,0 +1,36 @@
+"""The likeness of a call: two calls that people would take for the same have one. It is compared, and never sent.
+
+A rejection binds all calls that are alike (``runtime.engine.refusals``): another blank, an empty member, a header or
+another operation of the same handler makes no other call. Another amount, address, person or record does.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from core.canonical import Json, JsonObject
+
+# What is not a part of what is done: how it is sent, and what is expected of the answer.
+_BESIDES = {"http:send": frozenset({"headers", "expect_status", "expect_json"})}
+
+
+def likeness(handler: str, values: JsonObject) -> JsonObject:
+    """What a call of this handler does, without what makes no difference to people."""
+    besides = _BESIDES.get(handler, frozenset[str]())
+    made = plain({name: value for name, value in values.items() if name not in besides})
+    return made if isinstance(made, dict) else {}
+
+
+def plain(value: Json) -> Json:
+    """The value without case, blanks, invisible characters and empty members; a whole number as such."""
+    if isinstance(value, str):
+        seen = "".join(char for char in unicodedata.normalize("NFKC", value) if unicodedata.category(char) != "Cf")
+        return " ".join(seen.casefold().split())
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        members = {name: plain(item) for name, item in value.items()}
+        return {name: item for name, item in members.items() if item not in (None, "", [], {})}
+    return value
