@@ -1,0 +1,148 @@
+"""Numbers, dates and times of a text of one of our own people, and what it says shall not be.
+
+A number that is part of something else (a date, a telephone number, an account, a number with other separators) is none
+of its own. An amount has a currency, or stands where a sentence has an amount. These rules know English; what they do
+not know is no amount, so people are asked. Everything takes linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from core.origins.tokens import Token
+from core.origins.words import MONTHS, Date, moment, number
+
+MONEY = frozenset("$\u20ac\u00a3\u00a5")
+_CURRENCIES = frozenset({
+    "dollar", "dollars", "euro", "euros", "pound", "pounds", "franc", "francs", "yen", "usd", "eur", "gbp",
+    "chf", "jpy", "cad", "aud", "nzd", "sek", "nok", "dkk", "pln", "czk", "inr", "cny", "brl", "zar", "sgd",
+    "hkd", "mxn", "krw", "try", "ils", "thb",
+})  # fmt: skip
+_BEFORE = frozenset({
+    "pay", "send", "transfer", "wire", "give", "refund", "return", "lend", "donate", "deposit", "withdraw",
+    "charge", "of", "to", "is", "are", "was", "be", "and", "or", "then", "than", "exactly", "additional",
+    "another", "with", "only", "plus", "amount", "total",
+})  # fmt: skip
+_BEFORE_CENTS = _BEFORE | frozenset({
+    "the", "that", "this", "my", "their", "his", "her", "our", "your", "spent", "got", "paid", "for",
+})  # fmt: skip
+_BEHIND = frozenset({
+    "to", "from", "for", "in", "on", "and", "or", "as", "at", "by", "of", "back", "please", "now", "today",
+    "that", "which", "who", "i", "we", "you", "they", "he", "she", "it", "then", "than", "if", "when", "once",
+    "instead",
+})  # fmt: skip
+_AMBIGUOUS = frozenset({"may", "march", "mar"})
+_DAY = re.compile(r"(\d{1,2})(st|nd|rd|th)?", re.ASCII)
+_YEAR = re.compile(r"\d{4}", re.ASCII)
+_CENTS = re.compile(r"[\d,]+\.\d\d", re.ASCII)
+_THOUSANDTHS = re.compile(r"[\d,]+\.\d{3}", re.ASCII)
+_CLOCK = re.compile(r"(?<!\d)\d{1,2}:\d{2}(?!\d)", re.ASCII)
+_MARKS = frozenset(",'\u2019")
+_GROUP_MAX = 5
+_DAYS_MAX, _MONTHS_MAX = 31, 12
+_NOT = frozenset({"not", "never", "ignore", "except", "without", "avoid", "skip", "excluding", "exclude"})
+_NOT_AFTER_ALL = frozenset({"forget", "only", "just", "hesitate", "fail", "miss"})
+_CLAUSE_ENDS = frozenset({",", ".", ";", "!", "?", ":", "\n", "but"})
+
+
+def denied_in(tokens: Sequence[Token]) -> Iterator[int]:
+    """Yield the places of what a text says shall not be: ``not to Eve``, ``except Eve``, ``instead of Eve``."""
+    within = False
+    for at, one in enumerate(tokens):
+        if one.folded in _CLAUSE_ENDS:
+            within = False
+        elif within:
+            yield at
+        elif _denies(tokens, at):
+            within = _folded(tokens, at + 1) not in _NOT_AFTER_ALL
+
+
+def _denies(tokens: Sequence[Token], at: int) -> bool:
+    word, before = tokens[at].folded, _folded(tokens, at - 1)
+    if word == "t":  # don't
+        return before in ("'", "\u2019") and _folded(tokens, at - 2).endswith("n")
+    return word in _NOT or (word, before) in (("of", "instead"), ("than", "rather"))
+
+
+def _folded(tokens: Sequence[Token], at: int) -> str:
+    return tokens[at].folded if 0 <= at < len(tokens) else ""
+
+
+def dates_in(tokens: Sequence[Token]) -> Iterator[tuple[Date, str | None, list[int]]]:
+    """Yield each date with the time of day in the same word, and the places of its words."""
+    for at, one in enumerate(tokens):
+        iso = moment(one.folded)
+        if iso is not None and _is_day(iso[0]):
+            yield iso[0], iso[1], [at]
+        month = MONTHS.get(one.folded)
+        if month is None:
+            continue
+        before = [place for place in range(max(0, at - 2), at) if tokens[place].folded != "of"]
+        after = [place for place in range(at + 1, min(at + 4, len(tokens))) if tokens[place].folded not in (",", ".")]
+        for day, years in ((before[-1:], after[:1]), (after[:1], after[1:2])):
+            found = _written(tokens, at, month, day, years)
+            if found is not None:
+                yield found
+
+
+def _written(
+    tokens: Sequence[Token], at: int, month: int, day: Sequence[int], years: Sequence[int]
+) -> tuple[Date, None, list[int]] | None:
+    told = _DAY.fullmatch(tokens[day[0]].folded) if day else None
+    if told is None:
+        return None
+    years = [place for place in years if _YEAR.fullmatch(tokens[place].folded)]
+    if tokens[at].folded in _AMBIGUOUS and not (tokens[at].raw[0].isupper() or told[2] or years):
+        return None  # it may 5 times
+    found = (tokens[years[0]].folded if years else None, month, int(told[1]))
+    return (found, None, [at, *day, *years]) if _is_day(found) else None
+
+
+def _is_day(found: Date) -> bool:
+    return 1 <= found[1] <= _MONTHS_MAX and 1 <= found[2] <= _DAYS_MAX
+
+
+def clocks_in(one: Token) -> list[str]:
+    """The times of day in a word."""
+    return _CLOCK.findall(one.folded) if ":" in one.folded else []
+
+
+def is_own(tokens: Sequence[Token], at: int) -> bool:
+    """True if a number is no part of a longer one: of a telephone number, of ``1 000`` or of ``1,50``."""
+    for step in (1, -1):
+        near, far = at + step, at + 2 * step
+        if _has_digit(tokens, near) and (len(tokens[near].folded) <= _GROUP_MAX or tokens[near].folded[0] == "+"):
+            return False
+        glued = _folded(tokens, near) in _MARKS and _has_digit(tokens, far)
+        if glued and not tokens[max(near, at)].apart and not tokens[max(near, far)].apart:
+            return False
+    return True
+
+
+def _has_digit(tokens: Sequence[Token], at: int) -> bool:
+    return 0 <= at < len(tokens) and tokens[at].is_word and tokens[at].has_digit
+
+
+def is_amount(tokens: Sequence[Token], at: int) -> bool:
+    """True if a number of its own is an amount: what stands around it can stand around nothing else."""
+    word, before, behind = tokens[at].folded, _folded(tokens, at - 1), tokens[at + 1] if at + 1 < len(tokens) else None
+    if _THOUSANDTHS.fullmatch(word):  # a thousand, or one
+        return False
+    if behind is not None and behind.folded in _CURRENCIES:
+        return True
+    if behind is not None and behind.is_word and behind.folded not in _BEHIND:
+        return False
+    if before in MONEY or before in _CURRENCIES:
+        return True
+    return before in (_BEFORE_CENTS if _CENTS.fullmatch(word) else _BEFORE)
+
+
+def accounts_in(tokens: Sequence[Token]) -> str:
+    """The text in which account numbers stand: without dates, telephone numbers and what shall not be."""
+    kept, dialed = list[str](), False
+    for one in tokens:
+        dialed = one.folded[0] == "+" or (dialed and (one.has_digit or one.folded in "()-/"))
+        cut = dialed or one.denied or (number(one.folded) is None and moment(one.folded) is not None)
+        kept.append(" , " if cut else f"{' ' if one.apart else ''}{one.folded}")
+    return "".join(kept)
