@@ -127,6 +127,7 @@ def test_a_word_that_begins_a_sentence_is_a_name_only_if_a_record_has_it() -> No
     [
         ("plan.docx", ["plan.docx", "old plan.docx"], True),
         ("plan.docx", ["my plan.docx", "old plan.docx"], False),
+        ("plan.docx", ["plan.docx", "plan.docx"], False),
         ("the", ["the.docx"], False),
         ("grocery list", ["grocery-list-today.docx"], True),
         ("grocery list", ["the.docx"], False),
