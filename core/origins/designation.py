@@ -30,6 +30,7 @@ _SENTENCE_WORDS_MIN = 3
 _CHUNKS_MAX = 4
 _SHOUTED_MIN = 4
 _IS = (["as"], ["is"], ["for"])
+_NEAR_MAX = 40
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class Designation:
         They end at another particular, a comma, and where the sentence does.
         """
         words = {self._tokens[at].folded for at in span}
-        before, _ = self._near(reversed(range(span.start)), span, ",;")
-        behind, other = self._near(range(span.stop, len(self._tokens)), span, ",;:")
+        before, _ = self._near(reversed(range(max(0, span.start - _NEAR_MAX), span.start)), span, ",;")
+        behind, other = self._near(range(span.stop, min(span.stop + _NEAR_MAX, len(self._tokens))), span, ",;:")
         return frozenset({*words, *before, *(behind if behind[:1] in _IS and not other else ())})
 
     def _near(self, there: Iterable[int], span: Span, ends: str) -> tuple[list[str], bool]:
