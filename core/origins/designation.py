@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TypeAlias
 from unicodedata import ucd_3_2_0
 
-from core.origins.figures import MONEY, accounts_in, clocks_in, dates_in, denied_in, is_amount, is_own
+from core.origins.figures import MONEY, accounts_in, clocks_in, dates_in, denied_in, is_amount, is_own, of_money
 from core.origins.tokens import CLOSES, ENDS, QUOTES, Token, tokens_of
 from core.origins.words import Date, Words, borders, is_address, number, numeral, squeeze
 
@@ -101,7 +101,9 @@ class Designation:
 
         They end at another particular, a comma, and where the sentence does.
         """
-        words = {self._tokens[at].folded for at in span}
+        inner = [self._tokens[at] for at in span]  # 12 Elm Street
+        is_postal = any(one.has_digit for one in inner) and not any(one.quoted for one in inner)
+        words = {one.folded for one in inner} if is_postal else set()
         before, _ = self._near(reversed(range(max(0, span.start - _NEAR_MAX), span.start)), span, ",;")
         behind, other = self._near(range(span.stop, min(span.stop + _NEAR_MAX, len(self._tokens))), span, ",;:")
         return frozenset({*words, *before, *(behind if behind[:1] in _IS and not other else ())})
@@ -249,6 +251,7 @@ def _times(tokens: Sequence[Token], found: Designation) -> set[int]:
 
 def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designation) -> None:
     """Find numbers, addresses, and words with a digit or an underscore in them, or with # or @ before them."""
+    money = of_money(tokens)
     for at, one in enumerate(tokens):
         after = tokens[at + 1].folded if at + 1 < len(tokens) else ""
         value = number(one.folded)
@@ -258,7 +261,7 @@ def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designa
             if own and not one.denied:
                 found.numbers.setdefault(value, set()).add(_span([one]))
                 found.numerals.setdefault(numeral(one.folded) or "", set()).add(_span([one]))
-                if is_amount(tokens, at):
+                if is_amount(tokens, at, money):
                     found.amounts.add(value)
             if at and tokens[at - 1].folded in MONEY and not one.apart:
                 _add(found.keys, tokens[at - 1 : at + 1])

@@ -8,7 +8,7 @@ not know is no amount, so people are asked. Everything takes linear time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from core.origins.tokens import Token
 from core.origins.words import MONTHS, Date, moment, number
@@ -19,14 +19,19 @@ _CURRENCIES = frozenset({
     "chf", "jpy", "cad", "aud", "nzd", "sek", "nok", "dkk", "pln", "czk", "inr", "cny", "brl", "zar", "sgd",
     "hkd", "mxn", "krw", "try", "ils", "thb",
 })  # fmt: skip
-_BEFORE = frozenset({
-    "pay", "send", "transfer", "wire", "give", "refund", "return", "lend", "donate", "deposit", "withdraw",
-    "charge", "of", "to", "is", "are", "was", "be", "and", "or", "then", "than", "exactly", "additional",
-    "another", "with", "only", "plus", "amount", "total",
+_PAYING = frozenset({
+    "pay", "send", "transfer", "wire", "give", "refund", "return", "lend", "donate", "deposit", "withdraw", "charge",
+    "spent", "paid", "owe", "invest",
 })  # fmt: skip
-_BEFORE_CENTS = _BEFORE | frozenset({
-    "the", "that", "this", "my", "their", "his", "her", "our", "your", "spent", "got", "paid", "for",
+_SUMS = frozenset({
+    "rent", "price", "fee", "amount", "total", "sum", "bill", "cost", "share", "salary", "rate", "payment", "tip",
+    "loan", "debt", "wage", "fine", "invoice",
 })  # fmt: skip
+_IS = frozenset({"is", "are", "was", "be", "of"})
+_LINKS = frozenset({
+    "to", "and", "or", "then", "than", "exactly", "additional", "another", "with", "only", "plus",
+})  # fmt: skip
+_LINKS_OF_CENTS = _LINKS | frozenset({"the", "that", "this", "my", "their", "his", "her", "our", "your", "got", "for"})
 _BEHIND = frozenset({
     "to", "from", "for", "in", "on", "and", "or", "as", "at", "by", "of", "back", "please", "now", "today",
     "that", "which", "who", "i", "we", "you", "they", "he", "she", "it", "then", "than", "if", "when", "once",
@@ -42,6 +47,8 @@ _MARKS = frozenset(",'\u2019")
 _GROUP_MAX = 5
 _DAYS_MAX, _MONTHS_MAX = 31, 12
 _NOT = frozenset({"not", "never", "ignore", "except", "without", "avoid", "skip", "excluding", "exclude"})
+_NOT_OF_TWO = frozenset({("of", "instead"), ("than", "rather"), ("than", "other"), ("from", "apart")})
+_EVERYBODY = frozenset({"all", "any", "everyone", "everybody", "anyone", "anybody", "everything", "anything"})
 _NOT_AFTER_ALL = frozenset({"forget", "only", "just", "hesitate", "fail", "miss"})
 _CLAUSE_ENDS = frozenset({",", ".", ";", "!", "?", ":", "\n", "but"})
 
@@ -50,19 +57,19 @@ def denied_in(tokens: Sequence[Token]) -> Iterator[int]:
     """Yield the places of what a text says shall not be: ``not to Eve``, ``except Eve``, ``instead of Eve``."""
     within = False
     for at, one in enumerate(tokens):
-        if one.folded in _CLAUSE_ENDS:
+        if _denies(tokens, at):
+            within = within or _folded(tokens, at + 1) not in _NOT_AFTER_ALL
+        elif one.folded in _CLAUSE_ENDS:
             within = False
         elif within:
             yield at
-        elif _denies(tokens, at):
-            within = _folded(tokens, at + 1) not in _NOT_AFTER_ALL
 
 
 def _denies(tokens: Sequence[Token], at: int) -> bool:
     word, before = tokens[at].folded, _folded(tokens, at - 1)
     if word == "t":  # don't
         return before in ("'", "\u2019") and _folded(tokens, at - 2).endswith("n")
-    return word in _NOT or (word, before) in (("of", "instead"), ("than", "rather"))
+    return word in _NOT or (word, before) in _NOT_OF_TWO or (word == "but" and before in _EVERYBODY)
 
 
 def _folded(tokens: Sequence[Token], at: int) -> str:
@@ -124,18 +131,24 @@ def _has_digit(tokens: Sequence[Token], at: int) -> bool:
     return 0 <= at < len(tokens) and tokens[at].is_word and tokens[at].has_digit
 
 
-def is_amount(tokens: Sequence[Token], at: int) -> bool:
-    """True if a number of its own is an amount: what stands around it can stand around nothing else."""
-    word, before, behind = tokens[at].folded, _folded(tokens, at - 1), tokens[at + 1] if at + 1 < len(tokens) else None
-    if _THOUSANDTHS.fullmatch(word):  # a thousand, or one
+def of_money(tokens: Sequence[Token]) -> set[int]:
+    """The sentences that have a word for a sum or for paying."""
+    return {one.sentence for one in tokens if one.folded in _SUMS or one.folded in _PAYING}
+
+
+def is_amount(tokens: Sequence[Token], at: int, money: Collection[int]) -> bool:
+    """True if a number of its own is a sum, by what stands around it. ``money`` are the sentences ``of_money``."""
+    one, before, behind = tokens[at], _folded(tokens, at - 1), tokens[at + 1] if at + 1 < len(tokens) else None
+    if _THOUSANDTHS.fullmatch(one.folded):  # a thousand, or one
         return False
     if behind is not None and behind.folded in _CURRENCIES:
         return True
     if behind is not None and behind.is_word and behind.folded not in _BEHIND:
         return False
-    if before in MONEY or before in _CURRENCIES:
+    if before in MONEY or before in _CURRENCIES or before in _PAYING or before in _SUMS:
         return True
-    return before in (_BEFORE_CENTS if _CENTS.fullmatch(word) else _BEFORE)
+    links = _LINKS_OF_CENTS if _CENTS.fullmatch(one.folded) else _LINKS
+    return (before in _IS and _folded(tokens, at - 2) in _SUMS) or (before in links and one.sentence in money)
 
 
 def accounts_in(tokens: Sequence[Token]) -> str:
