@@ -122,7 +122,7 @@ def nested(aim: Aim) -> Iterator[Script]:
 
 
 def repeated_results(aim: Aim) -> Iterator[Script]:
-    """What the model was shown, wherever a rule wants the requester."""
+    """A value that the model was shown, wherever a rule wants the requester."""
     yield from each_operation(aim, [*aim.fields][: 2 * _TRIES])
 
 

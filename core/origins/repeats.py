@@ -58,7 +58,7 @@ def _spent(inner: Sequence[str]) -> list[str]:
 
 
 def _used(earlier: Iterable[JsonObject], path: Path) -> set[tuple[Path, object]]:
-    """What stood at this place in earlier calls."""
+    """The values that stood at this place in earlier calls."""
     return {form for arguments in earlier for form in _forms(_at(arguments, path))}
 
 
