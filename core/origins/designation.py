@@ -251,7 +251,7 @@ def _times(tokens: Sequence[Token], found: Designation) -> set[int]:
 
 def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designation) -> None:
     """Find numbers, addresses, and words with a digit or an underscore in them, or with # or @ before them."""
-    money = of_money(tokens)
+    money, told = of_money(tokens), -1  # the last sentence that has had a sum
     for at, one in enumerate(tokens):
         after = tokens[at + 1].folded if at + 1 < len(tokens) else ""
         value = number(one.folded)
@@ -261,7 +261,8 @@ def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designa
             if own and not one.denied:
                 found.numbers.setdefault(value, set()).add(_span([one]))
                 found.numerals.setdefault(numeral(one.folded) or "", set()).add(_span([one]))
-                if is_amount(tokens, at, money):
+                if is_amount(tokens, at, money, again=told == one.sentence):
+                    told = one.sentence
                     found.amounts.add(value)
             if at and tokens[at - 1].folded in MONEY and not one.apart:
                 _add(found.keys, tokens[at - 1 : at + 1])

@@ -28,10 +28,11 @@ _SUMS = frozenset({
     "loan", "debt", "wage", "fine", "invoice",
 })  # fmt: skip
 _IS = frozenset({"is", "are", "was", "be", "of"})
-_LINKS = frozenset({
-    "to", "and", "or", "then", "than", "exactly", "additional", "another", "with", "only", "plus",
-})  # fmt: skip
-_LINKS_OF_CENTS = _LINKS | frozenset({"the", "that", "this", "my", "their", "his", "her", "our", "your", "got", "for"})
+_AND = frozenset({"and", "or", "then", "than", "plus"})
+_LINKS = frozenset({"exactly", "additional", "another", "with", "only"})
+_LINKS_OF_CENTS = (
+    _LINKS | _AND | frozenset({"the", "that", "this", "my", "their", "his", "her", "our", "your", "got", "for", "to"})
+)
 _BEHIND = frozenset({
     "to", "from", "for", "in", "on", "and", "or", "as", "at", "by", "of", "back", "please", "now", "today",
     "that", "which", "who", "i", "we", "you", "they", "he", "she", "it", "then", "than", "if", "when", "once",
@@ -136,19 +137,24 @@ def of_money(tokens: Sequence[Token]) -> set[int]:
     return {one.sentence for one in tokens if one.folded in _SUMS or one.folded in _PAYING}
 
 
-def is_amount(tokens: Sequence[Token], at: int, money: Collection[int]) -> bool:
-    """True if a number of its own is a sum, by what stands around it. ``money`` are the sentences ``of_money``."""
+def is_amount(tokens: Sequence[Token], at: int, money: Collection[int], *, again: bool) -> bool:
+    """True if a number of its own is a sum, by what stands around it.
+
+    ``money`` are the sentences ``of_money``. ``again``: its sentence has had a sum before.
+    """
     one, before, behind = tokens[at], _folded(tokens, at - 1), tokens[at + 1] if at + 1 < len(tokens) else None
     if _THOUSANDTHS.fullmatch(one.folded):  # a thousand, or one
         return False
-    if behind is not None and behind.folded in _CURRENCIES:
+    if behind is not None and (behind.folded in _CURRENCIES or behind.folded in MONEY):
         return True
     if behind is not None and behind.is_word and behind.folded not in _BEHIND:
         return False
     if before in MONEY or before in _CURRENCIES or before in _PAYING or before in _SUMS:
         return True
+    if (before in _IS or before == "to") and _folded(tokens, at - 2) in _SUMS:
+        return True
     links = _LINKS_OF_CENTS if _CENTS.fullmatch(one.folded) else _LINKS
-    return (before in _IS and _folded(tokens, at - 2) in _SUMS) or (before in links and one.sentence in money)
+    return (before in _AND and again) or (before in links and one.sentence in money)
 
 
 def accounts_in(tokens: Sequence[Token]) -> str:

@@ -40,6 +40,7 @@ DIAL = "Call +47 22 19 04 11 88 (or tel. +47 (221) 904118 82) on 2031-05-15 abou
 WORDS_OF = (
     "Set my password to 'k9-Blue' and name the file 'plan.odt'. The file 'old.odt' has my password, street 7 in Rome."
 )
+PINS = "Pay Ana. My PIN is 4711, it is page 1 of 7, from 3 to 9. Pay; go to 42, press 2, then 8."
 DENIED = "Write to Mira Olsen, not to Lars Berg. Don't use 'random'; ignore eve@evil.example, and pay 70 instead of 80."
 SAID = (
     "Tell her: the door is open. Wait, i.e. leave the door wide open. He paid; never pay him again. Go now: run away!"
@@ -73,8 +74,8 @@ SAID = (
         ("a street that is a city", WORDS_OF, NAMED, "street", ["Rome", "in Rome"]),
         ("a password that has its name", "Title it 'password reset' for Password Ltd.", NAMED, "password",
             ["password reset", "Password Ltd"]),
-        ("a number that something else is", "Pay Ana. My PIN is 4711, it is page 1 of 7, from 3 to 9.", AMOUNT, "",
-            [4711, 1, 7, 3, 9]),
+        ("a number that something else is", PINS, AMOUNT, "",
+            [4711, 1, 7, 3, 9, 42, 2, 8]),
         ("all but one", "Write to all but Lars Berg. Or to anybody other than Mira Olsen.", NAME, "",
             ["Lars Berg", "Mira Olsen"]),
         ("a name in two arguments", WEEK, NAMED, "first_name", ["Lars", "Berg"]),
@@ -100,7 +101,7 @@ def test_what_a_request_has_otherwise_is_not_the_requesters(
     [
         (NUMBERS, AMOUNT, "", [310.5, "310.50"]),
         (NUMBERS, VALUE, "", [6, "204", 2.1]),
-        ("Pay $20, then 30, 40 EUR and 5 dollars. Rent is 2200.", AMOUNT, "", [20, 30, 40, 5, 2200]),
+        ("Pay $20, then 30, 40 EUR and 5 dollars, or 7€. Rent is 2200, not 9.", AMOUNT, "", [20, 30, 40, 5, 7, 2200]),
         (VISIT, DATE, "", ["2031-05-15 09:15", "2031-06-20 18:30", "2031-05-15"]),
         ("Am I free at 12:00? Then book 2031-05-19.", DATE, "", ["2031-05-19 12:00"]),
         ("On May 5, on 4 March or on 3rd of may", DATE, "", ["2031-05-05", "2031-03-04", "2031-05-03"]),
