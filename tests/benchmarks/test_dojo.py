@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,10 +59,7 @@ def test_real_runs_come_to_what_the_policies_say(policy: str, postgres_url: str)
     known = declared(policy)
     with started(known, ["banking"], postgres_url) as engine:
         found = figures(policy, engine)
-    expected = figures(policy)
-    # A rejection holds in its tenant, so real runs ask about the same attack once.
-    assert found.foreign_questions <= expected.foreign_questions
-    assert replace(found, foreign_questions=0) == replace(expected, foreign_questions=0)
+    assert found == figures(policy)
     assert engine.runs == found.tasks + found.scripts + found.repeatable + found.wordy
 
 
