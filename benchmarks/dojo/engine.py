@@ -34,14 +34,16 @@ from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store import approvals
 
-STEP, MODEL, REQUESTER = "assistant", "scripted", "emma"
+STEP, MODEL = "assistant", "scripted"
 _CHAT = "model.chat.complete"
 # A person who rejects a call with a reason shapes the model's next calls, so another person decides on those.
 _OWNERS = [f"owner-{number}" for number in range(1, 41)]
+# A rejection binds whoever was refused, also in later runs, so each run is of somebody who was not refused before.
+_REQUESTERS = [f"user-{number}" for number in range(1, 1_201)]
 _DIRECTORY = json.dumps(
     {
         "directory": "dojo",
-        "people": [{"id": name, "name": name} for name in (REQUESTER, *_OWNERS)],
+        "people": [{"id": name, "name": name} for name in (*_REQUESTERS, *_OWNERS)],
         "groups": {"owners": _OWNERS},
     }
 )
@@ -146,7 +148,8 @@ class Engine:
     async def _run(self, playing: Playing, requested: str, played: Played) -> UUID:
         self.runs += 1
         text: JsonObject = {"request": requested}
-        order = StartRequest(documents.TENANT, "main", "cli", f"r{self.runs}", text, REQUESTER, stage.ACTOR)
+        requester = _REQUESTERS[self.runs % len(_REQUESTERS)]
+        order = StartRequest(documents.TENANT, "main", "cli", f"r{self.runs}", text, requester, stage.ACTOR)
         started = await start_named(self.stage.faces, self.stage.definitions, f"dojo-{playing.suite}", None, order)
         while True:
             while await self.stage.drive():

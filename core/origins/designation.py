@@ -10,128 +10,130 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import chain
+from typing import TypeAlias
 from unicodedata import ucd_3_2_0
 
-from core.origins.words import MONTHS, Words, borders, is_address, number, numeral, spaced, squeeze
+from core.origins.figures import MONEY, accounts_in, clocks_in, dates_in, denied_in, is_amount, is_own, of_money
+from core.origins.tokens import CLOSES, ENDS, QUOTES, Token, tokens_of
+from core.origins.words import Date, Words, borders, is_address, number, numeral, squeeze
 
 Key = tuple[str, ...]
+Span: TypeAlias = range
 
-_ENDS = frozenset(".!?:;\n")
-_CLOSES = {"'": "'", '"': '"', "`": "`", "\u201c": "\u201d", "\u201e": "\u201c", "\u2018": "\u2019", "\u00ab": "\u00bb"}
-_QUOTES = frozenset(_CLOSES) | frozenset(_CLOSES.values())
 _PARTICLES = frozenset({"of", "de", "del", "la", "le", "van", "von", "der", "den", "da", "al", "bin"})
-_MONEY = frozenset("$\u20ac\u00a3\u00a5")
 _GAP = re.compile(r"\{[^{}]*\}")
 _SENTENCE_WORDS_MIN = 3
 _CHUNKS_MAX = 4
 _SHOUTED_MIN = 4
-
-
-@dataclass(frozen=True)
-class _Token:
-    """A word or sign: folded, as written, and if a blank or nothing stands before it. ``sentence`` counts from 0.
-
-    ``quoted``: it stands in quotes, which designate as a whole.
-    """
-
-    folded: str
-    raw: str
-    apart: bool
-    first: bool
-    sentence: int
-    quoted: bool = False
-
-    @property
-    def form(self) -> str:
-        """The form in which values are compared: with case, but in a number or an address without a path."""
-        plain = number(self.folded) is not None or (is_address(self.folded) and "/" not in self.folded)
-        return self.folded if plain else self.raw
-
-    @property
-    def is_word(self) -> bool:
-        return len(self.folded) > 1 or self.folded.isalnum()
-
-    @property
-    def has_digit(self) -> bool:
-        return any(map(str.isdecimal, self.folded))
-
-    @property
-    def is_capital(self) -> bool:
-        """True for a word with a capital, or with one inside (``iPhone``); the pronoun I and months are common."""
-        capitals = any(ucd_3_2_0.category(one) in ("Lu", "Lt") for one in self.raw)
-        return (
-            self.is_word
-            and capitals
-            and not is_address(self.folded)
-            and self.folded not in MONTHS
-            and self.folded != "i"
-        )
+_IS = (["as"], ["is"], ["for"])
+_NEAR_MAX = 40
 
 
 @dataclass(frozen=True)
 class Designation:
-    """The values that a text designates, each with the sentences where it does; ``names`` are folded.
+    """The values that a text designates, each with the spans of words where it does; ``names`` are folded.
 
-    ``initial`` are capitalized words that begin a sentence: names only if a record has them. ``sentences`` are the
-    words of each sentence.
+    ``initial`` are capitalized words that begin a sentence: names only if a record has them. ``amounts`` are those of
+    ``numbers`` that are sums; ``accounts`` are account numbers, without the blanks in them. ``dates`` are in sentences,
+    and ``clocks`` of sentences.
     """
 
-    keys: dict[Key, set[int]] = field(default_factory=dict)
-    names: dict[Key, set[int]] = field(default_factory=dict)
+    keys: dict[Key, set[Span]] = field(default_factory=dict)
+    names: dict[Key, set[Span]] = field(default_factory=dict)
     quoted: set[Key] = field(default_factory=set)
-    numbers: dict[Decimal, set[int]] = field(default_factory=dict)
-    numerals: dict[str, set[int]] = field(default_factory=dict)
-    initial: dict[Key, set[int]] = field(default_factory=dict)
-    sentences: list[frozenset[str]] = field(default_factory=list)
+    numbers: dict[Decimal, set[Span]] = field(default_factory=dict)
+    numerals: dict[str, set[Span]] = field(default_factory=dict)
+    amounts: set[Decimal] = field(default_factory=set)
+    accounts: frozenset[str] = frozenset()
+    initial: dict[Key, set[Span]] = field(default_factory=dict)
     templates: list[str] = field(default_factory=list)
-    _text: Key = ()
-    _starts: frozenset[int] = frozenset()
-    _ends: frozenset[int] = frozenset()
+    dates: dict[Date, set[int]] = field(default_factory=dict)
+    clocks: dict[int, set[str]] = field(default_factory=dict)
+    _tokens: Sequence[Token] = ()
+    _taken: dict[int, Span] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str) -> Designation:
         """Read a text."""
-        tokens = [*_tokens(text)]
-        found = cls(
-            _text=tuple(one.folded for one in tokens),
-            _starts=frozenset(at for at, one in enumerate(tokens) if one.first),
-            _ends=frozenset(at for at, one in enumerate(tokens) if one.folded in _ENDS) | {len(tokens)},
-        )
-        words: list[list[str]] = [[] for _ in range(tokens[-1].sentence + 1)] if tokens else []
-        for one in tokens:
-            words[one.sentence].append(one.folded)
-        found.sentences.extend(map(frozenset, words))
+        tokens = tokens_of(text)
+        refused = {*denied_in(tokens)}
+        tokens = [replace(one, denied=True) if one.place in refused else one for one in tokens]
+        found = cls(accounts=Words.of(accounts_in(tokens)).accounts, _tokens=tokens)
         _quotes(tokens, found)
-        _particulars(tokens, found)
+        taken = _times(tokens, found)
+        _particulars(tokens, taken, found)
         _names(tokens, found)
+        for span in sorted({*chain(*found.numbers.values(), *found.keys.values(), *found.names.values())}, key=_length):
+            found._taken.update(dict.fromkeys(span, span))
         return found
 
     def says(self, text: str) -> bool:
         """True if the text is quoted, or is whole sentences of this one: at least three words."""
-        wanted = _bare(tuple(one.folded for one in _tokens(text)))
+        wanted = _bare(tuple(one.folded for one in tokens_of(text)))
         if wanted in self.quoted:
             return True
         if sum(len(one) > 1 or one.isalnum() for one in wanted) < _SENTENCE_WORDS_MIN:
             return False
-        return any(at in self._starts and at + len(wanted) in self._ends for at in _places(wanted, self._text))
+        text_words = tuple(one.folded for one in self._tokens)
+        return any(
+            _begins(self._tokens, at) and _is_end(self._tokens, at + len(wanted)) for at in _places(wanted, text_words)
+        )
+
+    def has_date(self, day: Date, clock: str | None) -> bool:
+        """True if the text has this date, and the time of day in the same sentence.
+
+        A time in another sentence counts if the text has no other date, and the date's sentence no time.
+        """
+        places = self.dates.get(day, set()) | self.dates.get((None, *day[1:]), set())
+        if clock is None or not places:
+            return bool(places)
+        beside = [self.clocks[one] for one in places if one in self.clocks]
+        if not beside and len({one[1:] for one in self.dates}) == 1:
+            beside = [*self.clocks.values()]
+        return any(clock in one for one in beside)
+
+    def beside(self, span: Span) -> frozenset[str]:
+        """The words of a particular, and those that tell what it is: before it, or behind it after ``as`` or ``is``.
+
+        They end at another particular, a comma, and where the sentence does.
+        """
+        inner = [self._tokens[at] for at in span]  # 12 Elm Street
+        is_postal = any(one.has_digit for one in inner) and not any(one.quoted for one in inner)
+        words = {one.folded for one in inner} if is_postal else set()
+        before, _ = self._near(reversed(range(max(0, span.start - _NEAR_MAX), span.start)), span, ",;")
+        behind, other = self._near(range(span.stop, min(span.stop + _NEAR_MAX, len(self._tokens))), span, ",;:")
+        return frozenset({*words, *before, *(behind if behind[:1] in _IS and not other else ())})
+
+    def _near(self, there: Iterable[int], span: Span, ends: str) -> tuple[list[str], bool]:
+        """The words at these places, and whether another particular ended them."""
+        words: list[str] = []
+        for at in there:
+            other, one = self._taken.get(at), self._tokens[at]
+            if other is not None and (other.stop <= span.start or other.start >= span.stop):
+                return words, True
+            if one.folded in ends or one.sentence != self._tokens[span.start].sentence:
+                break
+            words += [one.folded] if one.is_word else []
+        return words, False
 
     def filled(self, text: str) -> list[str] | None:
         """The texts that fill the gaps of a quoted text, such as ``Dinner at {place}``; None if this is none."""
-        told = _joined([*_tokens(text)])
+        told = _joined(tokens_of(text))
         return next((found for one in self.templates if (found := _gaps(one, told)) is not None), None)
 
 
 def folded_key(text: str) -> Key:
     """The words and signs of a name, folded."""
-    return _bare(tuple(one.folded for one in _tokens(text)), ends="\n")
+    return _bare(tuple(one.folded for one in tokens_of(text)), ends="\n")
 
 
 def key_of(text: str) -> Key:
     """The words and signs of a value, as they are looked up."""
-    return _bare(tuple(one.form for one in _tokens(text)), ends="\n")
+    return _bare(tuple(one.form for one in tokens_of(text)), ends="\n")
 
 
 def _bare(key: Key, ends: str = ".!?\n") -> Key:
@@ -152,24 +154,7 @@ def _places(wanted: Key, text: Key) -> Iterator[int]:
             yield place + 1 - at
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    sentence, first = 0, True
-    for line in text.splitlines():
-        shaped, at, apart = spaced(line), 0, True
-        for lexeme in Words.of(line).lexemes:
-            raw, at = shaped[at : at + len(lexeme)], at + len(lexeme)
-            if lexeme == " ":
-                apart = True
-                continue
-            ends = lexeme in _ENDS
-            yield _Token(lexeme, raw, apart, first and not ends, sentence)
-            first, apart = ends or (first and lexeme in _QUOTES | {"(", "-", "*"}), False
-            sentence += ends and lexeme != ":"  # what follows a colon belongs to what stands before it
-        yield _Token("\n", "\n", False, False, sentence)
-        sentence, first = sentence + 1, True
-
-
-def _joined(tokens: Sequence[_Token]) -> str:
+def _joined(tokens: Sequence[Token]) -> str:
     return "".join(f"{' ' if one.apart else ''}{one.folded}" for one in tokens).strip(" \n")
 
 
@@ -189,44 +174,97 @@ def _gaps(template: str, text: str) -> list[str] | None:
     return [*found, text[at:end]] if at < end else None
 
 
-def _add(keys: dict[Key, set[int]], tokens: Sequence[_Token]) -> None:
-    keys.setdefault(tuple(one.form for one in tokens), set()).add(tokens[0].sentence)
+def _begins(tokens: Sequence[Token], at: int) -> bool:
+    """True if a sentence begins here. What a small letter begins behind a dot is none (``i.e. this``)."""
+    if not tokens[at].first:
+        return False
+    before = at - 1
+    while before >= 0 and not tokens[before].is_word and tokens[before].folded not in ENDS:
+        before -= 1
+    return before < 0 or tokens[before].folded in ":\n" or (tokens[before].folded != ";" and not _is_small(tokens[at]))
 
 
-def _quotes(tokens: list[_Token], found: Designation) -> None:
+def _is_end(tokens: Sequence[Token], at: int) -> bool:
+    """True if a sentence ends before this place."""
+    if at >= len(tokens) or tokens[at].folded == "\n":
+        return True
+    return tokens[at].folded in ".!?" and not (at + 1 < len(tokens) and _is_small(tokens[at + 1]))
+
+
+def _is_small(one: Token) -> bool:
+    return ucd_3_2_0.category(one.raw[0]) == "Ll"
+
+
+def _length(span: Span) -> int:
+    return len(span)
+
+
+def _span(tokens: Sequence[Token]) -> Span:
+    return range(tokens[0].place, tokens[-1].place + 1)
+
+
+def _add(keys: dict[Key, set[Span]], tokens: Sequence[Token]) -> None:
+    if not any(one.denied for one in tokens):
+        keys.setdefault(tuple(one.form for one in tokens), set()).add(_span(tokens))
+
+
+def _quotes(tokens: list[Token], found: Designation) -> None:
     """Find what stands in quotes as a whole. An apostrophe within a word opens and closes nothing."""
     closers: dict[str, list[int]] = {}
     for at, one in enumerate(tokens):
         after = tokens[at + 1] if at + 1 < len(tokens) else None
-        if one.folded in _QUOTES and not one.apart and (after is None or after.apart or not after.is_word):
+        if one.folded in QUOTES and not one.apart and (after is None or after.apart or not after.is_word):
             closers.setdefault(one.folded, []).append(at)
     at = 0
     while at < len(tokens) - 1:
         one, before = tokens[at], tokens[at - 1] if at else None
-        opens = one.folded in _CLOSES and (one.apart or before is None or not before.is_word)
-        places = closers.get(_CLOSES.get(one.folded, ""), []) if opens and not tokens[at + 1].apart else []
+        opens = one.folded in CLOSES and (one.apart or before is None or not before.is_word)
+        places = closers.get(CLOSES.get(one.folded, ""), []) if opens and not tokens[at + 1].apart else []
         index = bisect_right(places, at + 1)
         if index < len(places):
             inner = tokens[at + 1 : places[index]]
             _add(found.keys, inner)
             if any(each.folded == "{" for each in inner):
                 found.templates.append(_joined(inner))
-            found.quoted.add(_bare(tuple(each.folded for each in inner)))
+            if not any(each.denied for each in inner):
+                found.quoted.add(_bare(tuple(each.folded for each in inner)))
             tokens[at + 1 : places[index]] = [replace(each, quoted=True) for each in inner]
             at = places[index]
         at += 1
 
 
-def _particulars(tokens: Sequence[_Token], found: Designation) -> None:
+def _times(tokens: Sequence[Token], found: Designation) -> set[int]:
+    """Find dates and times of day. Returns the places of the words of dates."""
+    taken: set[int] = set()
+    for day, clock, places in dates_in(tokens):
+        taken.update(places)
+        if not tokens[places[0]].denied:
+            sentence = tokens[places[0]].sentence
+            found.dates.setdefault(day, set()).add(sentence)
+            if clock is not None:
+                found.clocks.setdefault(sentence, set()).add(clock)
+    for one in tokens:
+        if not one.denied and (told := clocks_in(one)):
+            found.clocks.setdefault(one.sentence, set()).update(told)
+    return taken
+
+
+def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designation) -> None:
     """Find numbers, addresses, and words with a digit or an underscore in them, or with # or @ before them."""
+    money, told = of_money(tokens), -1  # the last sentence that has had a sum
     for at, one in enumerate(tokens):
         after = tokens[at + 1].folded if at + 1 < len(tokens) else ""
         value = number(one.folded)
         if value is not None:
-            if after != "%" and not (one.first and after in (".", ")")):  # neither a share nor the number of a point
-                found.numbers.setdefault(value, set()).add(one.sentence)
-                found.numerals.setdefault(numeral(one.folded) or "", set()).add(one.sentence)
-            if at and tokens[at - 1].folded in _MONEY and not one.apart:
+            # Neither a share nor the number of a point, nor a part of something else.
+            own = after != "%" and not (one.first and after in (".", ")")) and at not in taken and is_own(tokens, at)
+            if own and not one.denied:
+                found.numbers.setdefault(value, set()).add(_span([one]))
+                found.numerals.setdefault(numeral(one.folded) or "", set()).add(_span([one]))
+                if is_amount(tokens, at, money, again=told == one.sentence):
+                    told = one.sentence
+                    found.amounts.add(value)
+            if at and tokens[at - 1].folded in MONEY and not one.apart:
                 _add(found.keys, tokens[at - 1 : at + 1])
         elif one.is_word and (one.has_digit or _is_path(one.folded) or is_address(one.folded)):
             _add(found.keys, [one])
@@ -239,9 +277,9 @@ def _is_path(word: str) -> bool:
     return "_" in word or "." in word[1:-1] or word.count("/") > 1
 
 
-def _names(tokens: Sequence[_Token], found: Designation) -> None:
+def _names(tokens: Sequence[Token], found: Designation) -> None:
     """Find runs of capitalized words, and postal addresses: several such runs with commas between and a digit."""
-    loud = _shouted(tokens, len(found.sentences))
+    loud = _shouted(tokens)
     runs: list[tuple[int, int]] = []
     at = 0
     while at < len(tokens):
@@ -257,13 +295,14 @@ def _names(tokens: Sequence[_Token], found: Designation) -> None:
             continue
         for name in (run, run[1:]) if opening else (run,):
             _add(found.keys, name)
-            found.names.setdefault(tuple(one.folded for one in name), set()).add(name[0].sentence)
+            if not any(one.denied or (len(name) == 1 and one.has_digit) for one in name):  # an identifier has its case
+                found.names.setdefault(tuple(one.folded for one in name), set()).add(_span(name))
         runs.append((at, end))
         _postal(tokens, runs, found)
         at = end
 
 
-def _run(tokens: Sequence[_Token], at: int) -> tuple[int, int]:
+def _run(tokens: Sequence[Token], at: int) -> tuple[int, int]:
     """The end of the run of names that begins here, ``at`` if none does; and how far was looked."""
     end, last, capital = at, at, False
     while end < len(tokens) and tokens[end].sentence == tokens[at].sentence:
@@ -279,7 +318,7 @@ def _run(tokens: Sequence[_Token], at: int) -> tuple[int, int]:
     return (last if capital else at), end
 
 
-def _postal(tokens: Sequence[_Token], runs: Sequence[tuple[int, int]], found: Designation) -> None:
+def _postal(tokens: Sequence[Token], runs: Sequence[tuple[int, int]], found: Designation) -> None:
     """Add the runs before the last one that only commas part from it, as far as a digit is in all of it."""
     end = runs[-1][1]
     for index in range(len(runs) - 2, max(-1, len(runs) - 1 - _CHUNKS_MAX), -1):
@@ -290,8 +329,9 @@ def _postal(tokens: Sequence[_Token], runs: Sequence[tuple[int, int]], found: De
             _add(found.keys, whole)
 
 
-def _shouted(tokens: Sequence[_Token], count: int) -> set[int]:
+def _shouted(tokens: Sequence[Token]) -> set[int]:
     """The sentences in which capitals tell nothing: nearly every word has one."""
+    count = tokens[-1].sentence + 1 if tokens else 0
     words, capitals = [0] * count, [0] * count
     for one in tokens:
         words[one.sentence] += one.is_word and not one.has_digit

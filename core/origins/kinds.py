@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 
+from core.origins.designation import folded_key, key_of
 from core.origins.leaves import Leaf
 from core.origins.words import is_address
 
 _CUE_MIN = 4
+_ENDINGS = frozenset({"s", "d", "ed", "es", "ing", "name", "names"})
 
 
 class ArgumentKind(StrEnum):
     """The kind of an argument: a value, free text (only its addresses are traced), or a flag (never traced).
 
     The kinds after these are values that only a particular of this kind can be. An ``account`` is a number or the name
-    of who holds it. A ``named`` value must stand in a sentence that also has the argument's name.
+    of who holds it. A ``named`` value must stand beside the argument's name, with no other particular between.
     """
 
     VALUE = "value"
@@ -49,29 +53,60 @@ class Wanted:
 
 
 def named(cue: frozenset[str], words: frozenset[str]) -> bool:
-    """True if each word of an argument's name is among the words, or one that begins like it: ``file``, ``titled``."""
-    return bool(cue) and all(
-        one in words or any(len(word) >= _CUE_MIN and (one.startswith(word) or word.startswith(one)) for word in words)
-        for one in cue
-    )
+    """True if each word of an argument's name is among the words, also in another form: ``file``, ``titled``."""
+    return bool(cue) and all(any(_alike(one, word) for word in words) for one in cue)
+
+
+def _alike(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return short == long or (len(short) >= _CUE_MIN and long.startswith(short) and long[len(short) :] in _ENDINGS)
 
 
 def fits(wanted: Wanted, how: How) -> bool:
     """True if the value is of the kind of its argument."""
-    leaf = wanted.leaf
-    address, account = is_address(leaf.words.folded), leaf.words.squeezed in leaf.words.accounts
-    name = how is How.WORDS and not address and any(map(str.isalpha, leaf.text))
+    leaf, text = wanted.leaf, wanted.leaf.text
+    address = is_address(leaf.words.folded)
+    account = how in (How.ACCOUNT, How.NUMBER, How.WORDS) and leaf.words.squeezed in leaf.words.accounts
+    name = how is How.WORDS and not address and any(map(str.isalpha, text))
     match wanted.kind:
         case ArgumentKind.EMAIL:
-            return address and "@" in leaf.text
-        case ArgumentKind.LINK:
-            return address and "@" not in leaf.text
+            return address and "@" in text and not set("/:") & {*text}
+        case ArgumentKind.LINK:  # a bare host may be the name of a file: report.zip
+            host = text.partition("://")[2] or text
+            return address and "@" not in host.partition("/")[0] and ("/" in text or text.lower().startswith("www."))
         case ArgumentKind.ACCOUNT:
-            return account or name
+            return leaf.moment is None and (account or name)
         case ArgumentKind.AMOUNT:
-            return leaf.number is not None
+            return leaf.number is not None and how in (How.NUMBER, How.WORDS)
         case ArgumentKind.DATE:
-            return leaf.moment is not None
+            return leaf.moment is not None and how in (How.DATE, How.WORDS)
         case ArgumentKind.NAME:
-            return name and not account
+            return name and leaf.words.squeezed not in leaf.words.accounts
     return True
+
+
+def designates(leaf: Leaf, how: How, wanted: Wanted, recorded: Callable[[], bool], *, whole: bool) -> bool:
+    """True if a text of one of our own people designates a value that occurs in it, for an argument of this kind.
+
+    ``whole``: the value is all of the text. ``recorded`` tells if a record has it as a name.
+    """
+    told, value = leaf.designation, wanted.leaf
+    if wanted.kind is ArgumentKind.TEXT:
+        return whole or told.says(value.text)
+    if not fits(wanted, how):
+        return False
+    key = key_of(value.text)
+    places = set(told.keys.get(key, ()))
+    if how is How.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in told.amounts):
+        is_text = isinstance(value.value, str)
+        places |= told.numerals.get(value.numeral or "", set()) if is_text else set()
+        places |= told.numbers.get(value.number or Decimal(0), set()) if not is_text else set()
+    if key in told.initial and recorded():
+        places |= told.initial[key]
+    if wanted.kind is ArgumentKind.NAMED:
+        names = frozenset(leaf.name.lower().replace("/", "_").split("_"))
+        return (whole and named(wanted.cue, names)) or any(named(wanted.cue, told.beside(place)) for place in places)
+    places |= told.names.get(folded_key(value.text), set())
+    if how is How.DATE and value.moment is not None and told.has_date(*value.moment):
+        return True
+    return whole or bool(places) or (how is How.ACCOUNT and value.words.squeezed in told.accounts)

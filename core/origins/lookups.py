@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from core.canonical import Json
@@ -10,6 +11,7 @@ from core.origins.leaves import Leaf, Scalar, leaves, pointed, same
 
 _RECORDS_MAX = 1_000
 _PHRASE_MIN = 8
+_WORDS = re.compile(r"\w+")
 
 
 def records_at(result: Json, pointer: str) -> list[Json] | None:
@@ -34,4 +36,9 @@ def phrased(value: Scalar, names: list[Leaf]) -> bool:
     """True if a text of several words is part of such a field: ``grocery list`` of ``grocery-list-today.docx``."""
     if not isinstance(value, str) or len(value.split()) < 2 or len(plain(value)) < _PHRASE_MIN:
         return False
-    return any(plain(value) in plain(name.text) for name in names)
+    return any(f" {_apart(value)} " in f" {_apart(name.text)} " for name in names)
+
+
+def _apart(text: str) -> str:
+    """The words of a text, parted by single blanks, without signs."""
+    return " ".join(_WORDS.findall(text.lower().replace("_", " ")))

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
 
 from core.canonical import Json
 from core.origins.alike import alike
-from core.origins.designation import folded_key, key_of
 from core.origins.disguises import disguises, plain
-from core.origins.kinds import ArgumentKind, How, Wanted, fits, named
+from core.origins.kinds import ArgumentKind, How, Wanted, designates
 from core.origins.leaves import Leaf, Scalar, leaves, same, scalars
 from core.origins.lookups import bears, names_in, phrased, records_at
 from core.origins.said import SHORT, Parts, Said
@@ -298,26 +296,9 @@ class Matcher:
         if id(leaf) not in self._read:  # a text is read once for all values of an argument
             self._read.add(id(leaf))
             self._step(2 * len(leaf.text))
-        if wanted.kind is ArgumentKind.TEXT:
+        if wanted.kind in (ArgumentKind.TEXT, ArgumentKind.NAMED):
             self._step(len(leaf.text))
-            return whole or leaf.designation.says(wanted.leaf.text)
-        if not fits(wanted, how):
-            return False
-        told, key = leaf.designation, key_of(wanted.leaf.text)
-        places = set(told.keys.get(key, ()))
-        if how is How.NUMBER:
-            is_text = isinstance(wanted.leaf.value, str)
-            places |= told.numerals.get(wanted.leaf.numeral or "", set()) if is_text else set()
-            places |= told.numbers.get(wanted.leaf.number or Decimal(0), set()) if not is_text else set()
-        if key in told.initial and self._is_recorded(wanted.leaf):
-            places |= told.initial[key]
-        if wanted.kind is ArgumentKind.NAMED:
-            names = frozenset(leaf.name.lower().replace("/", "_").split("_"))
-            return (whole and named(wanted.cue, names)) or any(
-                named(wanted.cue, told.sentences[place]) for place in places
-            )
-        places |= told.names.get(folded_key(wanted.leaf.text), set())
-        return whole or bool(places) or how in (How.DATE, How.ACCOUNT)
+        return designates(leaf, how, wanted, lambda: self._is_recorded(wanted.leaf), whole=whole)
 
     def _is_recorded(self, wanted: Leaf) -> bool:
         """True if a record has this name as a whole, in a field that not just anyone may write."""

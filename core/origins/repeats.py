@@ -1,13 +1,14 @@
 """Particulars that are spent: a request designates what is done once, and not again with other words around it.
 
 A call of an operation with an effect uses up what it has of the requester. If everything that a later call of the same
-operation has of the requester stood at the same places in one earlier call, the requester did not ask for the later
-one: its values are ``spent``. So a payment with another subject, amount or date is no second order of the requester's.
+operation has of the requester stood at the same places in earlier calls, the requester did not ask for the later one:
+its values are ``spent``. So a payment with another subject, amount or date is no second order of the requester's, and
+the amounts and payees of two payments make no third one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -40,7 +41,7 @@ class Performed:
         """
         own = {path: given[path] for path, origins in found.items() if any(map(_own, origins))}
         earlier = [*(arguments for name, arguments in self.calls if name == operation), *beside]
-        again = bool(own) and any(all(_has(one, path, own[path]) for path in own) for one in earlier)
+        again = bool(own) and all({*_forms(own[path])} <= _used(earlier, path) for path in own)
         return {path: [_spent(inner) for inner in found[path]] if again else found[path] for path in found}
 
 
@@ -56,13 +57,28 @@ def _spent(inner: Sequence[str]) -> list[str]:
     return sorted(rest | {SPENT} | ({MODEL} if rest <= {UNKNOWN} else set()))
 
 
-def _has(arguments: JsonObject, path: Path, value: Json) -> bool:
+def _used(earlier: Iterable[JsonObject], path: Path) -> set[tuple[Path, object]]:
+    """The values that stood at this place in earlier calls."""
+    return {form for arguments in earlier for form in _forms(_at(arguments, path))}
+
+
+def _at(arguments: JsonObject, path: Path) -> Json:
     there: Json = arguments
     for part in path:
         there = there.get(part) if isinstance(there, dict) else None
-    if isinstance(value, list):
-        return isinstance(there, list) and {*map(_form, value)} <= {*map(_form, there)}
-    return _form(there) == _form(value)
+    return there
+
+
+def _forms(value: Json, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """Yield each scalar in a value with its place, without its position in a list."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _forms(inner, (*path, name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _forms(inner, path)
+    else:
+        yield path, _form(value)
 
 
 def _form(value: Json) -> object:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.dojo.adapting import SETS, Adapting, adaptive_faults
 from benchmarks.dojo.asking import Far
 from benchmarks.dojo.declared import OPERATIONS, POLICIES, Declared
 from benchmarks.dojo.engine import started
@@ -59,10 +59,7 @@ def test_real_runs_come_to_what_the_policies_say(policy: str, postgres_url: str)
     known = declared(policy)
     with started(known, ["banking"], postgres_url) as engine:
         found = figures(policy, engine)
-    expected = figures(policy)
-    # A rejection holds in its tenant, so real runs ask about the same attack once.
-    assert found.foreign_questions <= expected.foreign_questions
-    assert replace(found, foreign_questions=0) == replace(expected, foreign_questions=0)
+    assert found == figures(policy)
     assert engine.runs == found.tasks + found.scripts + found.repeatable + found.wordy
 
 
@@ -138,3 +135,14 @@ def test_lines_are_asked_and_answered(tmp_path: Path) -> None:
         far.ask("end")
         with pytest.raises(RuntimeError, match="has ended"):
             far.ask("open")
+
+
+def test_attacks_that_are_made_from_a_policy_can_succeed_and_mostly_do_not() -> None:
+    found = {name: Adapting(declared(name), Quick(declared(name)), banks).of(BANK, BANK.tasks) for name in NAMES}
+    for which, kinds in SETS.items():
+        assert found["allow_all"].kinds(which) > len(kinds) / 2, "the attacks can succeed"
+        assert not found["ask_all"].kinds(which)
+    told = {kind for kind, places in found["repaired"].slipped.items() if places}
+    assert told == {"a named one put anywhere", "another time or year", "a relative date"}, "no rule traces the date"
+    assert not list(adaptive_faults({"repaired": found["repaired"]}))
+    assert len(list(adaptive_faults({"repaired": found["allow_all"]}))) == len(SETS)

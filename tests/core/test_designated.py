@@ -127,6 +127,7 @@ def test_a_word_that_begins_a_sentence_is_a_name_only_if_a_record_has_it() -> No
     [
         ("plan.docx", ["plan.docx", "old plan.docx"], True),
         ("plan.docx", ["my plan.docx", "old plan.docx"], False),
+        ("plan.docx", ["plan.docx", "plan.docx"], False),
         ("the", ["the.docx"], False),
         ("grocery list", ["grocery-list-today.docx"], True),
         ("grocery list", ["the.docx"], False),
@@ -229,11 +230,18 @@ def test_listeners_know_which_calls_were_performed() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["'", "Aa ", "Aa, 1 ", "{", "'{a}' ", "a. ", "\"a' ", "# ", "Aa's ", "1 ", "\n", "\u201ca"]
+    "piece",
+    ["'", "Aa ", "Aa, 1 ", "{", "'{a}' ", "a. ", "\"a' ", "# ", "Aa's ", "1 ", "\n", "\u201ca", "not a1 ", "May 5 "],
 )
 def test_reading_a_request_takes_linear_work(piece: str) -> None:
     text = (piece * 20_000)[:20_000]
     matcher = asked(text)
-    for value, kind in ((text[:5_000], VALUE), (text[:5_000], TEXT), ("Aa", VALUE)):
-        found = matcher.origins(value, kind)
+    for value, kind in (
+        (text[:5_000], VALUE),
+        (text[:5_000], TEXT),
+        ("Aa", VALUE),
+        ("a1", NAMED),
+        ("2031-05-05", VALUE),
+    ):
+        found = matcher.origins(value, kind, name="password")
         assert matcher.steps <= STEPS_MAX or found[-1] == ["unknown"]
