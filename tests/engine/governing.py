@@ -174,9 +174,10 @@ class Governed(Simulation):
             settle(transition, work, answer, nonce=self.nonce, chance=0.5)
 
     def proposal(self, transition: Transition, step: Any, work: Inquire) -> Proposal:
-        leaf = transition.graph.leaf(step.key)
+        leased = self.held_by(transition, step, work.known)
+        leaf = leased.performs()
         assert isinstance(leaf, OperationNode)
-        return self.held_by(transition, step, work.known).proposal(leaf)
+        return leased.proposal(leaf)
 
     def held_by(self, transition: Transition, step: Any, known: Known) -> Leased:
         return Leased(transition, step, self.workflow, self.policy, self.nonce, known)

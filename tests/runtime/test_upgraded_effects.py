@@ -123,7 +123,7 @@ async def test_a_failure_of_an_earlier_release_is_followed_by_one_effect(
 async def test_a_doubt_about_a_form_that_is_not_sent_any_more_is_for_people(
     runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can be sent again in no form that its target knows, and a refusal says nothing about the first call."""
+    """Nothing that can be sent now is what its target knows, and a refusal says nothing about the first call."""
     world, place = await world_of(runtime, "step"), runtime.outside.perform
     await world.person("olga", ("operators",))
     with earlier(monkeypatch):
