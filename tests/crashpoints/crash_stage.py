@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
 from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
+from connectors.records.connector import RecordsConnector
 from core.db import ENGINE_ROLE, FACES_ROLE, Connection, Database
 from core.terms import Stopped
 from evidence.chain import Actor
@@ -47,7 +49,7 @@ from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.steering import Extending, close_run, retry_run
 from runtime.requests.tasks import Tasks
 from runtime.requests.voting import VoteRequest, Voting
-from runtime.store import documents, tenants
+from runtime.store import documents, records, tenants
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 from sandbox.model_scripts import misuse
@@ -286,7 +288,14 @@ class Stage:
         catalog = load_catalog([Source(name, text) for name, text in sources.items()])
         rows = {"sql": crash_rows.connector(plan.url, catalog, killer)} if self.work.rows else {}
         model = {"model": killer.wrap("model", Model(self.ledger, self.books, self.work.calls), "perform")}
-        self.connectors = Connectors({"probe": killer.wrap("connector", outside, *names), **rows, **model})
+        self.connectors = Connectors(
+            {
+                "probe": killer.wrap("connector", outside, *names),
+                "records": RecordsConnector(partial(records.read, engine)),
+                **rows,
+                **model,
+            }
+        )
         self.definitions = Definitions(catalog)
         chat = killer.wrap("messenger", Chat(self.ledger), "post_card", "update_card", "find_card", "post_task",
                            "post_thread")  # fmt: skip

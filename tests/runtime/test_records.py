@@ -160,6 +160,19 @@ async def test_a_record_that_is_too_large_fails_its_step(kept: Any) -> None:
     assert await stored(kept) == {}
 
 
+async def test_a_read_that_is_refused_fails_its_step_and_a_branch_may_handle_it(runtime: Any) -> None:
+    """No reader is set up here: a refusal of ours has no writer outside, and no worker comes back to it for ever."""
+    text = (
+        HEAD
+        + "  - id: one\n    do: records.get\n    with: {collection: cases, key: c1}\n    on_failure:\n    "
+        + put("t", "told", "{by: '${{ error.code }}'}")
+    )
+    run_id = await runtime.go(text, policy=POLICY)
+    assert await runtime.status(run_id) == "succeeded"
+    assert await stored(runtime) == {"told": ({"by": "not_configured"}, 1)}
+    await runtime.at_rest()
+
+
 async def test_records_of_one_step_order_are_kept_in_that_order(kept: Any) -> None:
     """Steps of one super-step that are appended together: the last in step order wins, and nothing is lost."""
     text = HEAD + "".join(

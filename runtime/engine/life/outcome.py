@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import asdict, replace
 
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import SOMEBODY, Done, InDoubt, NotSent, Outcome, Parked, Refused
+from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
 from core.canonical import Json, JsonObject
 from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
@@ -15,7 +15,7 @@ from runtime.engine.book.instructions import Nonce, Perform, Unfit
 from runtime.engine.life import doubt
 from runtime.engine.life.doubt import PROBE_AFTER
 from runtime.engine.life.outside import expect_no_more, park_outside
-from runtime.engine.life.records import read_by
+from runtime.engine.life.records import read_by, refused_by
 from runtime.engine.life.sharing import NOT_SENT
 from runtime.engine.life.transition import Transition, finish
 from runtime.engine.model.errors import SENT, UNUSABLE, ErrorClass, StepError
@@ -71,8 +71,7 @@ def refused(transition: Transition, work: Perform, outcome: Refused, usage: Json
     kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
     error = StepError(kind, outcome.code, outcome.message)
     _did_not_happen(transition, work.receipt, error)
-    said_by = read_by(transition, work.step, work.operation, Done({}, writers=SOMEBODY))
-    transition.fail(work.step, error.to_json(), usage, said_by)
+    transition.fail(work.step, error.to_json(), usage, refused_by(transition, work.step, work.operation))
 
 
 def not_sent(transition: Transition, work: Perform, outcome: NotSent, usage: JsonObject | None, chance: float) -> None:

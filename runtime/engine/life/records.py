@@ -74,6 +74,13 @@ def read_by(transition: Transition, step: StepRow, operation: Operation, done: D
     return contributors.written_by(step.key, _writers(operation, done)) or None
 
 
+def refused_by(transition: Transition, step: StepRow, operation: Operation) -> list[str] | None:
+    """The marks of those who wrote the words of a refusal: somebody outside; nobody if a record of ours was refused."""
+    if operation.connector == CONNECTOR:
+        return None
+    return read_by(transition, step, operation, Done({}, writers=SOMEBODY))
+
+
 def _writers(operation: Operation, done: Done) -> Iterator[str]:
     """The people who wrote the output outside, as the declaration's ``written_by`` or else the connector names them."""
     if not operation.written_by:
