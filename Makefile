@@ -11,6 +11,9 @@ BIN := .venv/bin
 RUNTIME := .venv/.stamp-runtime
 DEV := .venv/.stamp-dev
 
+PIN = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --quiet \
+  --custom-compile-command "make pin" $(if $(call on,$(UPGRADE)),--upgrade)
+
 # `VARIABLE=0` means the same as not giving it.
 on = $(filter-out 0 no false,$(1))
 
@@ -64,8 +67,9 @@ docs: $(DEV) ## Write the generated parts of docs/ anew
 requirements: $(DEV) ## Show which tests prove which requirement (JSON=1: as JSON)
 	@$(BIN)/python tools/requirements_report.py $(if $(call on,$(JSON)),--json)
 
-pin: $(DEV) ## Write requirements*.txt anew from what .venv holds
-	@$(BIN)/python tools/pin_requirements.py
+pin: $(DEV) ## Write requirements*.txt anew, with hashes, for every platform (UPGRADE=1: the newest that pyproject.toml allows)
+	@$(PIN) pyproject.toml --output-file requirements.txt
+	@$(PIN) pyproject.toml --extra dev --constraint requirements.txt --output-file requirements-dev.txt
 
 clean: ## Remove the virtual environment and caches; your data in .counterseal and .counterseal-demo stays
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
