@@ -84,12 +84,14 @@ class DatabaseClock:
 
     A wall clock is never read. The database itself decides by ``now()`` what depends on time (leases, due waits,
     expiry). This clock stamps audit events of commits that need no reading of their own. It is never ahead, and behind
-    by at most ``error``, the round trip of the reading. ``asked`` is the monotonic time before the query.
+    by at most ``error``, the round trip of the reading. ``asked`` is the monotonic time before the query, and
+    ``answered`` that at which its answer arrived, if that is not this moment: time that the answer has waited here for
+    its turn is no error of the reading.
     """
 
-    def __init__(self, reading: datetime, asked: float) -> None:
+    def __init__(self, reading: datetime, asked: float, answered: float | None = None) -> None:
         self._reading, self._asked = reading, asked
-        self._read_at = time.monotonic()
+        self._read_at = time.monotonic() if answered is None else answered
 
     @cached_property
     def error(self) -> timedelta:

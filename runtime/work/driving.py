@@ -89,13 +89,16 @@ class Drive:
             lease.renewed(began)
         return not ours and lease.lost()
 
-    async def run(self, record: asyncpg.Record, began: float) -> None:
-        """Begin the claimed step, and go on until the run waits or ends. The claim was sent at ``began``."""
+    async def run(self, record: asyncpg.Record, began: float, answered: float | None = None) -> None:
+        """Begin the claimed step, and go on until the run waits or ends.
+
+        The claim was sent at ``began``. Its answer arrived at ``answered``, or just now.
+        """
         run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
         pump = self._tools.pump(run_id)
         pump.drives += 1
         try:
-            going: Awaitable[Next] = self._begin(record, claim, began)
+            going: Awaitable[Next] = self._begin(record, claim, began, answered)
             while True:
                 try:
                     work = await going
@@ -118,10 +121,11 @@ class Drive:
             self._holding.hold = None
             pump.drives -= 1
 
-    async def _begin(self, record: asyncpg.Record, claim: Claim, began: float) -> Next:
+    async def _begin(self, record: asyncpg.Record, claim: Claim, began: float, answered: float | None) -> Next:
         """Propose, decide and intend. A crash before the append leaves only a lease, which runs out."""
         tools = self._tools
-        met, step, known = await read_claimed(tools.database, record, tools.definitions, tools.recent, began)
+        claimed = (tools.database, record, tools.definitions, tools.recent, began, answered)
+        met, step, known = await read_claimed(*claimed)
         if step.status is not StepState.READY:
             raise LostLease
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))

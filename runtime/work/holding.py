@@ -27,7 +27,7 @@ from runtime.store import journal
 from runtime.store.views import Unfinished, load, view_of
 from runtime.work.committer import committer
 from runtime.work.deps import Means
-from runtime.work.lease import Met, Recent, meet
+from runtime.work.lease import Lease, Met, Recent, meet
 from runtime.work.pump import Pump
 
 
@@ -80,17 +80,26 @@ def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
 
 
 async def read_claimed(
-    database: Database, record: asyncpg.Record, definitions: Definitions, recent: Recent, began: float
+    database: Database,
+    record: asyncpg.Record,
+    definitions: Definitions,
+    recent: Recent,
+    began: float,
+    answered: float | None = None,
 ) -> tuple[Met, StepRow, Known]:
-    """The run, the leased step, and what earlier leases left of it. The claim was sent at ``began``."""
+    """The run, the leased step, and what earlier leases left of it.
+
+    The claim was sent at ``began``, and its answer arrived at ``answered``.
+    """
     (claim, owner), met = claim_of(record), recent.get(UUID(record["run"]["run_id"]))
     if met is None or not _is_first(met, record, claim):
         async with database.connection() as connection:
-            view = await _read(connection, record, definitions, met)
-            met = recent.put(await meet(connection, definitions, view, began))
+            view, sent, came = await _read(connection, record, definitions, met, (began, answered))
+            met = recent.put(await meet(connection, definitions, view, sent, came))
             if not _is_ready(met, claim):  # our own append came in between, and the claim did not see it
+                asked = Lease.now()
                 view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)
-                met = recent.put(await meet(connection, definitions, view, began))
+                met = recent.put(await meet(connection, definitions, view, asked))
     return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
 
 
@@ -105,12 +114,20 @@ def _is_ready(met: Met, claim: Claim) -> bool:
     return step is not None and step.status is StepState.READY and not met.behind
 
 
-async def _read(connection: Connection, record: asyncpg.Record, definitions: Definitions, met: Met | None) -> RunView:
+async def _read(
+    connection: Connection,
+    record: asyncpg.Record,
+    definitions: Definitions,
+    met: Met | None,
+    claimed: tuple[float, float | None],
+) -> tuple[RunView, float, float | None]:
+    """The run, and when it was asked for and answered: with the claim, or by itself if the claim did not bring it."""
     before = None if met is None else met.exact
     if record["lines"] is not None:
         with suppress(Unfinished):  # the claim did not see the last append of this run yet
-            return await view_of(connection, record, definitions.graphs, before=before)
-    return await load(connection, UUID(record["run"]["run_id"]), definitions.graphs, before=before)
+            return await view_of(connection, record, definitions.graphs, before=before), *claimed
+    asked = Lease.now()
+    return await load(connection, UUID(record["run"]["run_id"]), definitions.graphs, before=before), asked, None
 
 
 class Chats:

@@ -126,14 +126,16 @@ class Recent(OrderedDict[UUID, Met]):
         return met
 
 
-async def meet(connection: Connection, definitions: Definitions, view: RunView, asked: float) -> Met:
-    """Join a run with what it is decided by. ``asked`` is the monotonic time at which its book was asked for."""
+async def meet(
+    connection: Connection, definitions: Definitions, view: RunView, asked: float, answered: float | None = None
+) -> Met:
+    """Join a run with what it is decided by. Its book was asked for and arrived at these monotonic times."""
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
     if people is not view.directory:
         view = replace(view, directory=people)
-    return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked))
+    return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked, answered))
 
 
 Build: TypeAlias = Callable[[Leased], Next]

@@ -86,20 +86,25 @@ class Worker:
         """Claim what the deliveries name. A stop does not interrupt this: a lease just taken would be lost."""
         for delivery in deliveries:
             began, free = Lease.now(), await self._places()
-            for record in await self._claim(delivery, free):
+            records = await self._claim(delivery, free)
+            claimed = (began, Lease.now())  # a step that waits for its turn here has no older a reading of the clock
+            for record in records:
                 drive = Drive(self._tools, self._patience)
-                task = group.create_task(self._job(drive, delivery, record, began))
+                task = group.create_task(self._job(drive, delivery, record, claimed))
                 self._jobs[task] = _Job(drive, delivery)
                 task.add_done_callback(self._jobs.pop)
 
-    async def _job(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
+    async def _job(
+        self, drive: Drive, delivery: Delivery, record: asyncpg.Record, claimed: tuple[float, float]
+    ) -> None:
         async with self._free:
-            await self._drive(drive, delivery, record, began)
+            await self._drive(drive, delivery, record, claimed)
 
     async def _take(self, delivery: Delivery) -> int:
         began, records = Lease.now(), await self._claim(delivery, 1)
+        claimed = (began, Lease.now())
         for record in records:
-            await self._drive(Drive(self._tools), delivery, record, began)
+            await self._drive(Drive(self._tools), delivery, record, claimed)
         return len(records)
 
     async def _places(self) -> int:
@@ -128,10 +133,12 @@ class Worker:
             await _done(delivery)
         return records
 
-    async def _drive(self, drive: Drive, delivery: Delivery, record: asyncpg.Record, began: float) -> None:
+    async def _drive(
+        self, drive: Drive, delivery: Delivery, record: asyncpg.Record, claimed: tuple[float, float]
+    ) -> None:
         """Drive one step. If anything goes wrong, the lease runs out, and the sweeper makes the step ready again."""
         try:
-            await drive.run(record, began)
+            await drive.run(record, *claimed)
         except Exception as error:
             report("step abandoned until its lease runs out", error)
             await asyncio.sleep(PAUSE_SECONDS)

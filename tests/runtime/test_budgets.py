@@ -20,7 +20,10 @@ from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.messages import Messages
 from runtime.queue.postgres import PostgresQueue
+from runtime.store import claims
+from runtime.work.driving import Drive
 from runtime.work.holding import Tools
+from runtime.work.lease import Lease
 from runtime.work.worker import Worker
 from tests.support.insides import take_one
 
@@ -149,6 +152,24 @@ async def test_w1_four_effects_and_a_human_decision(counted: tuple[Any, Counter]
     assert counter.exchanges <= 11, "\n".join(counter.statements)
     assert await world.status(run_id) == "succeeded"
     assert len(world.outside.effects) == 4 + 10 + 4
+
+
+@pytest.mark.parametrize("waited", [0.0, 5.0])
+async def test_a_claimed_step_that_has_waited_for_its_turn_costs_no_further_exchange(
+    counted: tuple[Any, Counter], waited: float
+) -> None:
+    """Its reading of the clock is as exact as when it arrived. Else an overloaded worker would ask ever more."""
+    world, counter = counted
+    await world.start("w2", ref="waited")
+    tools = Tools(world.database, world.definitions, world.connectors, "w", timedelta(minutes=1))
+    async with world.uncounted.database.connection() as connection:
+        (record,) = await claims.claim_next(connection, "w", tools.lease)
+    await counter.settled()
+    counter.reset()
+    now = Lease.now() - waited
+    await Drive(tools).run(record, now, now)
+    await counter.settled()
+    assert counter.exchanges == 11, "\n".join(counter.statements)
 
 
 async def test_w1_with_its_card_the_card_s_drawings_and_its_bundle(
