@@ -21,7 +21,7 @@ from runtime.store.views import load
 async def origins_of(
     connection: Connection, definitions: Definitions, ending: asyncpg.Record, *, traced: bool = False
 ) -> list[Json] | None:
-    """The origins of the result of a run that ``ending_of`` was asked for; None if the run above does not want them.
+    """The origins of the result of a run that has ended; None if no rule of the parent run reads origins.
 
     ``traced`` says that the run above wants them, even if it does not wait yet.
     """

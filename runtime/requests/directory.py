@@ -28,9 +28,9 @@ NO_GROUPS = Membership(frozenset(), frozenset())
 
 
 def as_people(approval: Approval, people: Directory) -> Approval:
-    """The question by the directory as it is now; a contributor's name stands for everybody whom it may mean.
+    """The approval, with its contributors found in today's directory.
 
-    The votes are those that still count.
+    A contributor's name stands for everybody whom it may mean. The votes are those that still count.
     """
     votes = counted_again(approval.votes, people)
     return replace(approval, contributors=resolved(approval.contributors, people), votes=votes)

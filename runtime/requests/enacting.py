@@ -1,4 +1,4 @@
-"""A change of the policies in force that takes two people: the question about it, and what follows (promise 11).
+"""A change of policy that takes two people: opens the approval for it, then applies or drops it (promise 11).
 
 One of ``POLICY_APPROVERS`` proposes it, which starts a run of our own workflow; its gate asks the others, on the card
 as everywhere else. The vote that approves it makes the change in the same transaction: there is no moment at which it
@@ -248,7 +248,7 @@ async def _head(
 
 
 def _led(consequences: JsonObject) -> str:
-    """The numbers of steps and questions that would be decided otherwise, if there are any."""
+    """Counts of the steps and questions that would be decided differently, if there are any."""
     found: Any = consequences
     steps, questions = (len(found[kind]) + found["more"][kind] for kind in ("steps", "questions"))
     said = ""

@@ -91,7 +91,7 @@ async def sharing(connection: Connection, tenant: str, key: str) -> Sequence[asy
 
 
 async def left_by(connection: Connection, tenant: str, wait_id: UUID) -> bool:
-    """True if the run with this wait has left the effect that it held, and others may still take that over."""
+    """True if the run with this wait gave up the effect that it held, and another run may take it over."""
     return await connection.fetchrow(_LEFT_BY, tenant, wait_id) is not None
 
 

@@ -191,7 +191,10 @@ async def find_named(
 
 
 async def tenant_of(connection: Connection, key: str) -> str | None:
-    """The tenant whose run began outside what has this key; None if none did. Under the engine's role: it sees all."""
+    """The tenant whose run started the outside process with this key; None if none did.
+
+    Under the engine's role, which sees all tenants.
+    """
     tenant: str | None = await connection.fetchval(_TENANT_OF, key)
     return tenant
 

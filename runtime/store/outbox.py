@@ -115,7 +115,7 @@ async def end_message(
 
 
 async def end_shown(connection: Connection, message: Message) -> None:
-    """End the messages behind a delivered one: it shows what they were to show."""
+    """End the messages behind a delivered one: the delivered one includes what they would have shown."""
     if message.behind:
         await connection.execute(_END_SHOWN, list(message.behind))
 

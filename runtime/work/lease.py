@@ -86,7 +86,7 @@ RECENT_MAX = 256
 
 
 class Met(Struct, frozen=True):
-    """A run as a worker knows it.
+    """A cached run: the last state that was read, plus the appends of this process.
 
     ``exact`` is the run as its book was read last; ``view`` adds what was appended from here since. It has ``drifted``
     if others have appended in between: then only what commutes with their appends is decided on ``view``, and all else

@@ -1,4 +1,4 @@
-"""The result of a call as the model is told it: one message, whatever became of the call. Pure."""
+"""Turns the result of a tool call into the one message that the model sees, whatever the result is. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The draft of an append: it tells events and folds them at once; it decides nothing (promise 6).
+"""The draft of an append: collects events, applies each to the run, and builds the commit (promise 6).
 
 ``commit`` derives the rows of the append from the folded run. Only commands (what is to be done outside) and expired
 leases are noted apart from that. Ids and dedupe keys are derived, so that the same record gives the same appends
@@ -119,7 +119,8 @@ def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
     )
 
 
-# The facts that all steps of a super-step share: an append that changes one of them commutes with none of theirs.
+# The facts that all steps of a super-step share. Changing one of them conflicts with every concurrent append, so it
+# raises the gate.
 _place = attrgetter("status", "superstep", "canceling", "extensions", "reference", "finished")
 
 ENGINE = Actor("engine", "counterseal")

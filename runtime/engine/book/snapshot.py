@@ -1,4 +1,4 @@
-"""A folded run stored beside its book, so that reading need not begin at the first line. Pure.
+"""Snapshots of a folded run: loading replays only the lines after the last one. Pure.
 
 The stored run is a cache; the book stays the truth. Its keyed digest stands in the last line of its append (``KEPT``),
 and is compared when the run is read again. The chain's head before that append is stored with it: from there on the

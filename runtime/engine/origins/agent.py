@@ -288,7 +288,7 @@ def _sources(follower: Follower, template: object, node: str) -> Iterator[tuple[
 
 
 def weakest(origins: Origins) -> str:
-    """The origin of what has several ingredients: that of the least trustworthy one."""
+    """The least trusted of several origins."""
     return min(map(_best, origins), key=_rank, default=UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""Retracing: finds anew, from a book's earlier events, where the book says that values come from. Pure.
+"""Recomputes each recorded origin of a value from the earlier events of the book. Pure.
 
 What the book tells about other runs is believed: the origins of the run's input, and of the results of its child runs.
 Nothing is found anew for an agent that remembered turns which were erased since.
