@@ -66,8 +66,9 @@ class Given(Struct, frozen=True):
 class Shared(Struct, frozen=True):
     """A shared effect, folded from the books of all runs that use it.
 
-    ``wait`` is its holder's wait, if its end comes from outside. ``over`` says that the run that performed it is over, ``erased`` that retention has removed its result. ``shaped``
-    are the marks of those who shaped it, the requester of its run included.
+    ``wait`` is its holder's wait, if its end comes from outside. ``over`` says that the run that performed it is over,
+    ``erased`` that retention has removed its result. ``shaped`` are the marks of those who shaped it, the requester of
+    its run included.
     """
 
     receipt: ReceiptRow
