@@ -35,8 +35,10 @@ SELECT tablename || '.' || policyname, concat_ws(' ', cmd, array(SELECT CASE WHE
 FROM pg_policies WHERE schemaname = 'public' ORDER BY 1""",
     "triggers": """
 SELECT tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1""",
+    # What they do stands in runtime/store/functions: see test_sql_files.
     "functions": f"""
-SELECT oid::regprocedure::text, {_OWNER.format("proowner")} || E'\\n' || pg_get_functiondef(oid) FROM pg_proc
+SELECT oid::regprocedure::text, concat_ws(' ', pg_get_function_result(oid), {_OWNER.format("proowner")},
+  CASE WHEN prosecdef THEN 'definer' END, array_to_string(proconfig, ' ')) FROM pg_proc
 WHERE pronamespace = 'public'::regnamespace ORDER BY 1""",
     "rights on tables": f"""
 SELECT table_name || ' to ' || grantee, string_agg(privilege_type, ', ' ORDER BY privilege_type)
