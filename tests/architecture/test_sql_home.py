@@ -43,7 +43,7 @@ def words_of(node: ast.AST) -> str:
 
 
 def put_together(node: ast.AST) -> list[Any]:
-    """What an expression puts together, by f-string, ``+``, ``%``, ``format``, ``replace``, ``join`` or ``sub``."""
+    """Texts that an expression puts together by f-string, ``+``, ``%``, ``format``, ``replace``, ``join`` or ``sub``."""
     match node:
         case ast.JoinedStr(values=values) if any(isinstance(value, ast.FormattedValue) for value in values):
             return [node]
@@ -109,7 +109,7 @@ def test_each_statement_of_a_file_is_used_once_and_no_other_is_asked_for(
         (True, "x = f'SELECT {a} FROM people'"),
         (True, "x = f'''\n  UPDATE people SET a = {b}'''"),
         (True, "x = f'{a} WHERE b = $1'"),
-        (True, "x = 'SELECT a FROM {0}'.format(b)"),
+        (True, "x = 'SELECT a FROM people WHERE b = {0}'.format(b)"),
         (True, "x = TEMPLATE.format('SELECT 1')"),
         (True, "x = 'DELETE FROM people_%s' % kind"),
         (True, "x = READ.replace('$1', 'FROM people')"),
@@ -131,7 +131,7 @@ def test_the_rule_sees_what_is_put_together(found: bool, source: str) -> None:
     ("found", "source"),
     [
         (True, "x = '''\nINSERT INTO people (a) VALUES ($1)'''"),
-        (True, "x = f'SELECT a FROM people_{kind}'"),
+        (True, "x = f'SELECT a FROM people{kind}'"),
         (True, "x = 'UPDATE ONLY people SET a = 1'"),
         (True, "x = 'WITH a AS (SELECT 1 FROM b) SELECT * FROM a'"),
         (False, "x = 'SELECT now()'"),
