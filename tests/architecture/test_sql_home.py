@@ -43,7 +43,7 @@ def words_of(node: ast.AST) -> str:
 
 
 def put_together(node: ast.AST) -> list[Any]:
-    """Texts that an expression puts together by f-string, ``+``, ``%``, ``format``, ``replace``, ``join`` or ``sub``."""
+    """Texts that an expression puts together by f-string, ``+``, ``%``, ``format``, ``replace``, ``join``, ``sub``."""
     match node:
         case ast.JoinedStr(values=values) if any(isinstance(value, ast.FormattedValue) for value in values):
             return [node]
