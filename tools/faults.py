@@ -1,8 +1,9 @@
 """The register of planted faults: `tests/planted/*.toml`, read and compared with the tree.
 
 A fault removes one guard, by edits of texts that occur exactly once in their files (or ``times``, in statements that
-share it), and names the tests that must fail then. ``breaks`` names the broken promise (`promise 4`) or requirement (`Q-9`). ``by`` is the type of the error by which
-the tests fail, if that is no assertion, because a second guard behind the removed one refuses.
+share it), and names the tests that must fail then. ``breaks`` names the broken promise (`promise 4`) or requirement
+(`Q-9`). ``by`` is the type of the error by which the tests fail, if that is no assertion, because a second guard behind
+the removed one refuses.
 """
 
 from __future__ import annotations
