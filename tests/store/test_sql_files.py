@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from runtime.store import commits, faces
+from tests.support.schema import QUESTIONS
 from tools.copy_functions import COPY, FUNCTIONS, copied
 
 FILES = {path.stem: path.read_text(encoding="utf-8") for path in FUNCTIONS.glob("*.sql")}
@@ -65,3 +66,17 @@ def test_a_commit_sends_the_columns_that_append_takes() -> None:
 def test_a_face_names_the_parts_that_its_function_admits() -> None:
     (listed,) = re.findall(r"_rest - ARRAY\[(.*?)\]", FILES["append_to_run"], re.DOTALL)
     assert set(re.findall(r"'(\w+)'", listed)) == {*faces.PARTS, "family"}
+
+
+async def test_the_rights_of_the_roles_are_those_of_the_file(database_url: str) -> None:
+    """Take all rights on tables, apply the file: the same as after the migrations."""
+    asked = {
+        what: question for what, question in QUESTIONS.items() if what in ("rights on tables", "rights on columns")
+    }
+    connection = await asyncpg.connect(database_url)
+    migrated = {what: await connection.fetch(question) for what, question in asked.items()}
+    await connection.execute(f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {', '.join(ROLES)}")
+    assert not any([await connection.fetch(question) for question in asked.values()])
+    await connection.execute(FUNCTIONS.with_name("rights.sql").read_text(encoding="utf-8"))
+    assert {what: await connection.fetch(question) for what, question in asked.items()} == migrated
+    await connection.close()
