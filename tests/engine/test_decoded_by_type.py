@@ -1,4 +1,4 @@
-"""What is stored is decoded by its type: a wrong one is refused with the event and field that hold it (promise 6)."""
+"""Stored values are decoded by type: a wrong one is refused with the event and field that hold it (promise 6)."""
 
 from __future__ import annotations
 

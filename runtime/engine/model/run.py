@@ -238,7 +238,7 @@ class Family(Struct, frozen=True):
     root's workflow. ``same`` maps the digest of a call to the steps that were let out with it, each as ``<run>:<key>``.
     """
 
-    root: UUID
+    root: UUID = field(name="root_run_id")
     writes: int
     refused: int
     asked: int
