@@ -186,7 +186,7 @@ async def _hold_schema(connection: asyncpg.Connection[asyncpg.Record], stop: asy
     An upgrade may take longer than a statement may, so the lock is asked for again and again.
     """
     stop = stop or asyncio.Event()
-    while not await connection.fetchval(f"SELECT pg_try_advisory_lock_shared({_RUNNING_KEY})"):
+    while not await connection.fetchval("SELECT pg_try_advisory_lock_shared($1)", _RUNNING_KEY):
         await rest(stop, WATCH_SECONDS)
         if stop.is_set():
             return

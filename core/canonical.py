@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 import orjson
@@ -18,8 +18,12 @@ from msgspec import convert
 
 from core.errors import InputError
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-JsonObject: TypeAlias = "dict[str, Json]"
+if TYPE_CHECKING:
+    Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+    JsonObject: TypeAlias = "dict[str, Json]"
+else:  # msgspec has no recursive alias: it decodes a value as it stands
+    Json = Any
+    JsonObject = dict[str, Any]
 
 DEPTH_MAX = 32
 INTEGER_MAX = 2**53 - 1

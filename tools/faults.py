@@ -1,8 +1,9 @@
 """The register of planted faults: `tests/planted/*.toml`, read and compared with the tree.
 
-A fault removes one guard, by edits of texts that occur exactly once in their files, and names the tests that must fail
-then. ``breaks`` names the broken promise (`promise 4`) or requirement (`Q-9`). ``by`` is the type of the error by which
-the tests fail, if that is no assertion, because a second guard behind the removed one refuses.
+A fault removes one guard, by edits of texts that occur exactly once in their files (or ``times``, in statements that
+share it), and names the tests that must fail then. ``breaks`` names the broken promise (`promise 4`) or requirement
+(`Q-9`). ``by`` is the type of the error by which the tests fail, if that is no assertion, because a second guard behind
+the removed one refuses.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ _TEST = re.compile(r"^\s*(?:async )?def (test_\w+)|^class (Test\w+)|^\s+def (run
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One text of a file, and its replacement."""
+    """One text of a file, and its replacement. Statements that share a part have it several ``times``."""
 
     file: str
     old: str
     new: str
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ def _fault(area: str, told: dict[str, object]) -> Fault:
     every = [told] if "file" in told else []
     also = told.get("also", [])
     assert isinstance(also, list)
-    edits = tuple(Edit(str(each["file"]), str(each["old"]), str(each["new"])) for each in (*every, *also))
+    edits = tuple(
+        Edit(str(each["file"]), str(each["old"]), str(each["new"]), int(str(each.get("times", 1))))
+        for each in (*every, *also)
+    )
     tests = told["tests"]
     assert isinstance(tests, list)
     breaks = tuple(word.strip() for word in str(told["breaks"]).split(","))
@@ -78,7 +83,7 @@ def _problems(fault: Fault, root: Path, texts: dict[str, str]) -> list[str]:
         found.append("it names no test")
     for edit in fault.edits:
         count = text_of(edit.file, root, texts).count(edit.old)
-        if count != 1:
+        if count != edit.times:
             found.append(f"{edit.file} holds {edit.old!r} {count} times: fit the fault to the file")
         if edit.old == edit.new:
             found.append(f"{edit.file}: nothing is changed")

@@ -1,17 +1,37 @@
-CREATE FUNCTION append(_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
+-- Does all of a commit to a run, or nothing of it. Returns the run's version and how many steps of its super-step still
+-- execute; NULL if a guard does not hold: then the run, or the tenant's policy, is not as the caller expects it.
+--
+-- Executed by counterseal_engine, the login of the workers, which alone tells what policy decides, what is intended and
+-- what a connector answers. It runs with its caller's rights. counterseal_appender may execute it too: that role never
+-- logs in, and owns append_to_run, which checks before what a face may append. No face may execute it.
+--
+-- Lock order: of each run the rows of its queue by step, then its row, then the counters of its family, then shared
+-- effects by key, then the rest; of several runs, by id. Nobody waits for a row of the queue while holding the lock of
+-- its run, or of a run behind it. _rest holds the rows of the commit's parts by name; names that begin with its_ are
+-- columns of the run's row after the append. Each part is a statement of its own, which is planned once per connection;
+-- a part that the commit does not have costs a comparison.
+CREATE OR REPLACE FUNCTION append(
+  _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
   _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
-  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
-  _epochs int[],
-  _state bytea DEFAULT NULL, _lease interval DEFAULT NULL, _handed text[] DEFAULT NULL,
-  _next text[] DEFAULT NULL, _next_ids uuid[] DEFAULT NULL, _next_epochs int[] DEFAULT NULL) RETURNS int[] LANGUAGE plpgsql AS $function$
+  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[], _epochs int[],
+  -- What only the engine sends.
+  _state bytea DEFAULT NULL, _lease interval DEFAULT NULL, _handed text[] DEFAULT NULL, _next text[] DEFAULT NULL,
+  _next_ids uuid[] DEFAULT NULL, _next_epochs int[] DEFAULT NULL)
+RETURNS int[] LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
   met int; notified bool; one record;
 BEGIN
+  -- An append that lets something out shares this lock until its transaction ends. A change of the policy in force, the
+  -- people or the pauses takes it exclusively, in the trigger that moves stop_number (move_stop_number.sql). So the
+  -- change returns only when every append begun before it has ended, and an append that waited for it reads the new
+  -- number in its next statement. In PL/pgSQL an assignment is cheaper than a query.
   IF _acts_for IS NOT NULL THEN
     notified := pg_advisory_xact_lock_shared(hashtextextended('counterseal.intents:' || _acts_for, 0)) IS NULL;
   END IF;
+  -- A settle locks the row of its lease first, and then checks in that statement that the lease is still its own: after
+  -- a wait for a lock, PostgreSQL shows the locked row as it is now.
   IF _held IS NOT NULL THEN
     PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held) AND q.status = 'leased'
       AND q.lease_id = _leases[array_position(_held, q.step_key)]
@@ -22,12 +42,15 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
+  -- Votes were counted by one directory. If there is a newer one, they must be counted again (promise 12).
   IF _rest ? 'people' THEN
     IF NOT EXISTS (SELECT FROM runs r JOIN tenants t USING (tenant_id)
         WHERE r.run_id = _run_id AND t.directory_digest = _rest ->> 'people') THEN
       RETURN NULL;
     END IF;
   END IF;
+  -- The counters of the run's family are locked after its row, and only then compared: what is read before a lock may
+  -- be old. They are moved after the guard, so that an append which is refused moves nothing.
   IF _rest ? 'family' THEN
     PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
     PERFORM FROM families f WHERE f.root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)
@@ -37,6 +60,8 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
+  -- Nobody is asked again what people have refused to whoever asks, nor more at once than the bound of whoever asks.
+  -- The caller reads the refusals and the count then, and decides again.
   IF _rest ? 'asks' THEN
     IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
           AS a(key text, asker text, most int, known jsonb)
@@ -47,6 +72,11 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
+  -- The guard: the row requires the gate that the commit expects, so commuting commits may come in between; a strict
+  -- commit also requires the version. It refuses a time further ahead of the database's clock than 10 seconds: it is
+  -- made up, or from a clock that is wrong. A line may keep the latest time of its book, which the clock had when that
+  -- was told: it may have gone back since. A run has begun (started_at) when it leaves `queued`, unless it is canceled
+  -- then. A reopened run is not over any more: what it holds is kept until it ends again.
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
     executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
     audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
@@ -55,8 +85,10 @@ BEGIN
     state = CASE WHEN _finished THEN NULL ELSE coalesce(_state, state) END,
     state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
     started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN _finished THEN now() WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN purge_at END,
+    finished_at = CASE WHEN _finished THEN now()
+      WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN finished_at END,
+    purge_at = CASE WHEN _finished THEN now() + retention
+      WHEN _status IN ('succeeded', 'failed_terminal', 'canceled') THEN purge_at END,
     last_at = greatest(last_at, _latest)
   WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
     AND coalesce(_latest <= greatest(clock_timestamp() + interval '10 seconds', last_at), true)
@@ -74,10 +106,15 @@ BEGIN
       same = same || coalesce(_rest #> '{family,same}', '{}')
     WHERE root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id);
   END IF;
+  -- The book: all lines of the append in one row, with the values that they commit to (promise 6). Guard and parts are
+  -- one transaction: a crash leaves all of them or nothing, and a writer whose guard fails decides again.
   IF _lines IS NOT NULL THEN
     INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
     VALUES (_run_id, its_version, its_tenant, its_count - _count, _lines, _vals);
   END IF;
+  -- If the tenant or the workflow is at its cap before the slot is free, a step may be waiting for this very slot: wake
+  -- all workers. The conditions are nested, because a condition with a query in it costs a query even if its first part
+  -- is false.
   IF _unqueued IS NOT NULL AND NOT _wakes_steps THEN
     IF EXISTS (SELECT FROM queue q WHERE q.tenant_id = its_tenant AND q.status = 'claimable') THEN
       IF (SELECT count(*) FROM queue q WHERE q.tenant_id = its_tenant AND q.status <> 'claimable')
@@ -90,162 +127,186 @@ BEGIN
       END IF;
     END IF;
   END IF;
+  -- The rows of the queue. The row of a lease that is settled is locked by the guard.
   IF _unqueued IS NOT NULL THEN
     DELETE FROM queue USING (
-      SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_unqueued) FOR UPDATE SKIP LOCKED) AS u
+      SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id
+        AND q.step_key = ANY (_unqueued) FOR UPDATE SKIP LOCKED) AS u
     WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key;
   END IF;
+  -- A step ends and the next one starts: its worker keeps the row, under the same lease and in the same slot.
   FOR i IN 1..coalesce(cardinality(_handed), 0) LOOP
     UPDATE queue SET step_key = _next[i], step_id = _next_ids[i], epoch = _next_epochs[i], starts_run = false,
       expires_at = now() + _lease, created_at = now()
     WHERE run_id = _run_id AND step_key = _handed[i];
   END LOOP;
+  -- The parts of the commit that it has, in this order: ends come before beginnings.
   IF _rest IS NOT NULL THEN
-  IF _rest ? 'cancels_rest' THEN
-    DELETE FROM queue USING (
-      SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id FOR UPDATE SKIP LOCKED) AS u
-    WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key;
-    UPDATE approvals SET status = 'canceled', decided_at = now() WHERE run_id = _run_id AND status = 'requested'
-      AND approval_id <> ALL (ARRAY(
-        SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a));
-    UPDATE approvals SET outcome = 'canceled', why = 'canceled' WHERE run_id = _run_id AND status = 'approved'
-      AND consumed_at IS NULL AND outcome IS NULL;
-  END IF;
-  IF _rest ? 'requeued' THEN
-    UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
-    WHERE run_id = _run_id AND step_key = ANY (ARRAY(SELECT jsonb_array_elements_text(_rest -> 'requeued')));
-  END IF;
-  IF _rest ? 'waits' THEN
-    UPDATE waits SET status = r.status, context = r.context, result = r.result, parked = r.parked,
-      due_at = coalesce(now() + make_interval(secs => r.due_in), waits.due_at),
-      completed_at = CASE WHEN r.status = 'waiting' THEN NULL ELSE now() END
-    FROM jsonb_to_recordset(_rest -> 'waits') AS r(wait_id uuid, status text, context jsonb,
-      result jsonb, due_in float8, parked bool)
-    WHERE waits.wait_id = r.wait_id AND (waits.run_id = _run_id) IS TRUE AND waits.status = 'waiting';
-  END IF;
-  IF _rest ? 'approvals' THEN
-    UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
-      reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
-      consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
-      outcome = coalesce(r.outcome, approvals.outcome),
-      why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
-      decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
-    FROM jsonb_to_recordset(_rest -> 'approvals') AS r(approval_id uuid, status text, choice text,
-      reason text, consumed bool, escalated bool, outcome text, why text)
-    WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE;
-  END IF;
-  IF _rest ? 'effects' THEN
-    UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
-      status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
-    FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text, was uuid, wait_id uuid)
-    WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.was
-      AND (r.was = r.receipt_id OR effects.status = 'failed');
-    IF _rest @> '{"effects": [{"status": "intended"}]}' THEN
-      INSERT INTO effects (tenant_id, key, run_id, step_key, receipt_id, status)
-      SELECT its_tenant, r.key, _run_id, r.step_key, r.receipt_id, r.status
-      FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text)
-      WHERE r.status = 'intended' AND NOT EXISTS (
-        SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
-          AND e.status = 'intended');
+    -- A cancel also deletes the rows of other steps, but skips a locked one: its locker waits for the run's row, and
+    -- then finds that the step is over.
+    IF _rest ? 'cancels_rest' THEN
+      DELETE FROM queue USING (
+        SELECT q.run_id, q.step_key FROM queue q WHERE q.run_id = _run_id FOR UPDATE SKIP LOCKED) AS u
+      WHERE queue.run_id = u.run_id AND queue.step_key = u.step_key;
+      UPDATE approvals SET status = 'canceled', decided_at = now() WHERE run_id = _run_id AND status = 'requested'
+        AND approval_id <> ALL (ARRAY(
+          SELECT (a ->> 'approval_id')::uuid FROM jsonb_array_elements(_rest -> 'approvals') a));
+      UPDATE approvals SET outcome = 'canceled', why = 'canceled' WHERE run_id = _run_id AND status = 'approved'
+        AND consumed_at IS NULL AND outcome IS NULL;
     END IF;
-  END IF;
-  IF _rest ? 'sealed' THEN
-    UPDATE runs SET open_until = NULL WHERE run_id = _run_id;
-  END IF;
-  IF _rest ? 'shares' THEN
-    UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
-    FROM jsonb_to_recordset(_rest -> 'shares') AS r(key text, receipt_id uuid, status text, wait_id uuid)
-    WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id
-      AND CASE r.status WHEN 'begun' THEN effects.status = 'left' ELSE effects.wait_id = r.wait_id END;
-    GET DIAGNOSTICS met = ROW_COUNT;
-    IF met = 0 AND _rest @> '{"shares": [{"status": "begun"}]}' THEN
-      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
+    IF _rest ? 'requeued' THEN
+      UPDATE queue SET status = 'claimable', owner = NULL, expires_at = NULL, created_at = now()
+      WHERE run_id = _run_id AND step_key = ANY (ARRAY(SELECT jsonb_array_elements_text(_rest -> 'requeued')));
     END IF;
-  END IF;
-  IF _rest ? 'joins' THEN
-    PERFORM FROM effects e JOIN jsonb_to_recordset(_rest -> 'joins') AS r(key text, receipt_id uuid)
-      ON e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
-    WHERE e.status IN ('intended', 'in_doubt', 'begun') FOR NO KEY UPDATE OF e;
-    GET DIAGNOSTICS met = ROW_COUNT;
-    IF met < jsonb_array_length(_rest -> 'joins') THEN
-      RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
+    IF _rest ? 'waits' THEN
+      UPDATE waits SET status = r.status, context = r.context, result = r.result, parked = r.parked,
+        due_at = coalesce(now() + make_interval(secs => r.due_in), waits.due_at),
+        completed_at = CASE WHEN r.status = 'waiting' THEN NULL ELSE now() END
+      FROM jsonb_to_recordset(_rest -> 'waits') AS r(wait_id uuid, status text, context jsonb,
+        result jsonb, due_in float8, parked bool)
+      WHERE waits.wait_id = r.wait_id AND (waits.run_id = _run_id) IS TRUE AND waits.status = 'waiting';
     END IF;
-  END IF;
-  IF _rest ? 'new_waits' THEN
-    INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context,
-      due_at, correlation_key, parked)
-    SELECT r.wait_id, _run_id, its_tenant, r.step_id, r.step_key, r.kind, r.status, r.token, r.context,
-      now() + make_interval(secs => r.due_in), r.correlation_key, r.parked
-    FROM jsonb_to_recordset(_rest -> 'new_waits') AS r(wait_id uuid, step_id uuid, step_key text, kind text, status text, token text,
-      context jsonb, due_in float8, correlation_key text, parked bool);
-  END IF;
-  IF _rest ? 'new_approvals' THEN
-    INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at,
-      decided_at, asker)
-    SELECT r.approval_id, _run_id, its_version, its_tenant, r.step_key, r.status,
-      now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker
-    FROM jsonb_to_recordset(_rest -> 'new_approvals') AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text);
-  END IF;
-  IF _rest ? 'votes' THEN
-    INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
-    SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel
-    FROM jsonb_to_recordset(_rest -> 'votes') AS r(approval_id uuid, person_id text, choice text,
-      reason text, groups text[], channel text)
-    ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
-      groups = excluded.groups, channel = excluded.channel, voted_at = now();
-  END IF;
-  IF _rest ? 'refusals' THEN
-    DELETE FROM refusals WHERE tenant_id = its_tenant AND until < now();
-    INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)
-    SELECT its_tenant, r.key, r.approval_id, _run_id, r.groups, r.askers, r.by, r.reason,
-      now() + make_interval(secs => r.holds)
-    FROM jsonb_to_recordset(_rest -> 'refusals') AS r(approval_id uuid, key text, groups text[], askers text[], by text, reason text, holds float8)
-    ON CONFLICT DO NOTHING;
-  END IF;
-  IF _rest ? 'commands' THEN
-    INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
-    SELECT r.command_id, its_tenant, _run_id, r.kind, r.status, r.payload, r.ordering_key
-    FROM jsonb_to_recordset(_rest -> 'commands') AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)
-    ON CONFLICT (command_id) DO NOTHING;
-  END IF;
-  IF _rest ? 'records' THEN
-    FOR one IN SELECT * FROM jsonb_to_recordset(_rest -> 'records') AS r(collection text, key text, value jsonb, absent bool,
-        expects int, removes bool, shaped jsonb) LOOP
-      IF one.removes THEN
-        DELETE FROM records WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key
-          AND (one.expects IS NULL OR version = one.expects);
-      ELSIF one.expects IS NOT NULL THEN
-        UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now(),
-          shaped = one.shaped
-        WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key AND version = one.expects;
-      ELSE
-        INSERT INTO records AS o (tenant_id, collection, key, value, run_id, shaped)
-        VALUES (its_tenant, one.collection, one.key, one.value, _run_id, one.shaped)
-        ON CONFLICT (tenant_id, collection, key) DO UPDATE SET value = excluded.value, version = o.version + 1,
-          run_id = _run_id, changed_at = now(), shaped = excluded.shaped WHERE NOT one.absent;
+    IF _rest ? 'approvals' THEN
+      UPDATE approvals SET status = r.status, choice = coalesce(r.choice, approvals.choice),
+        reason = coalesce(r.reason, approvals.reason), escalated = approvals.escalated OR r.escalated,
+        consumed_at = CASE WHEN r.consumed THEN coalesce(approvals.consumed_at, now()) ELSE approvals.consumed_at END,
+        outcome = coalesce(r.outcome, approvals.outcome),
+        why = CASE WHEN r.outcome IS NULL THEN coalesce(r.why, approvals.why) ELSE r.why END,
+        decided_at = CASE WHEN r.status = 'requested' THEN NULL ELSE coalesce(approvals.decided_at, now()) END
+      FROM jsonb_to_recordset(_rest -> 'approvals') AS r(approval_id uuid, status text, choice text,
+        reason text, consumed bool, escalated bool, outcome text, why text)
+      WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE;
+    END IF;
+    -- The keys of effects with a wider scope than a step hold neither run nor step, so the table makes them unique
+    -- (Q-14). An append that moves an effect holds its key. One that begins an effect finds the key free, or takes it
+    -- from an attempt that certainly failed. If somebody else has taken it meanwhile, the insert fails and with it the
+    -- append: nothing is performed. An outcome never meets that, because nobody takes a key from an attempt that may
+    -- have had its effect. A crash leaves the row and the event that moves it, or neither. An update finds each row by
+    -- its whole key, because the planner takes the list for a hundred rows, and cannot know how many rows the table
+    -- has.
+    IF _rest ? 'effects' THEN
+      UPDATE effects SET run_id = _run_id, step_key = r.step_key, receipt_id = r.receipt_id,
+        status = r.status, wait_id = r.wait_id, holder = CASE WHEN r.wait_id IS NOT NULL THEN _run_id END
+      FROM jsonb_to_recordset(_rest -> 'effects')
+        AS r(key text, step_key text, receipt_id uuid, status text, was uuid, wait_id uuid)
+      WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.was
+        AND (r.was = r.receipt_id OR effects.status = 'failed');
+      IF _rest @> '{"effects": [{"status": "intended"}]}' THEN
+        INSERT INTO effects (tenant_id, key, run_id, step_key, receipt_id, status)
+        SELECT its_tenant, r.key, _run_id, r.step_key, r.receipt_id, r.status
+        FROM jsonb_to_recordset(_rest -> 'effects') AS r(key text, step_key text, receipt_id uuid, status text)
+        WHERE r.status = 'intended' AND NOT EXISTS (
+          SELECT FROM effects e WHERE e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
+            AND e.status = 'intended');
       END IF;
+    END IF;
+    IF _rest ? 'sealed' THEN
+      UPDATE runs SET open_until = NULL WHERE run_id = _run_id;
+    END IF;
+    -- The effect that this append is about has moved on since it was looked up: the caller looks it up again.
+    IF _rest ? 'shares' THEN
+      UPDATE effects SET status = r.status, holder = _run_id, wait_id = r.wait_id
+      FROM jsonb_to_recordset(_rest -> 'shares') AS r(key text, receipt_id uuid, status text, wait_id uuid)
+      WHERE effects.tenant_id = its_tenant AND effects.key = r.key AND effects.receipt_id = r.receipt_id
+        AND CASE r.status WHEN 'begun' THEN effects.status = 'left' ELSE effects.wait_id = r.wait_id END;
       GET DIAGNOSTICS met = ROW_COUNT;
-      IF met = 0 AND (one.expects IS NOT NULL OR NOT one.removes) THEN
-        RAISE EXCEPTION 'a record is not as expected' USING ERRCODE = 'CS001';
+      IF met = 0 AND _rest @> '{"shares": [{"status": "begun"}]}' THEN
+        RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
       END IF;
-    END LOOP;
-  END IF;
-  IF _rest ? 'ledger' THEN
-    INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
-    SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
-    FROM jsonb_to_recordset(_rest -> 'ledger') AS r(channel text, superstep int, step_key text, value jsonb);
-  END IF;
-  IF _rest ? 'queued' THEN
-    INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
-    SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
-    FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
-  END IF;
-  IF _rest ? 'barrier' AND its_executing = 0 THEN
-    INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, owner,
-      lease_id, epoch, expires_at)
-    VALUES (_run_id, '', gen_random_uuid(), its_tenant, its_workspace, its_cap, false, 'leased', 'barrier',
-      gen_random_uuid(), 1, now() + _lease) ON CONFLICT DO NOTHING;
-  END IF;
+    END IF;
+    IF _rest ? 'joins' THEN
+      PERFORM FROM effects e JOIN jsonb_to_recordset(_rest -> 'joins') AS r(key text, receipt_id uuid)
+        ON e.tenant_id = its_tenant AND e.key = r.key AND e.receipt_id = r.receipt_id
+      WHERE e.status IN ('intended', 'in_doubt', 'begun') FOR NO KEY UPDATE OF e;
+      GET DIAGNOSTICS met = ROW_COUNT;
+      IF met < jsonb_array_length(_rest -> 'joins') THEN
+        RAISE EXCEPTION 'the effect has moved on' USING ERRCODE = 'unique_violation';
+      END IF;
+    END IF;
+    IF _rest ? 'new_waits' THEN
+      INSERT INTO waits (wait_id, run_id, tenant_id, step_id, step_key, kind, status, token, context,
+        due_at, correlation_key, parked)
+      SELECT r.wait_id, _run_id, its_tenant, r.step_id, r.step_key, r.kind, r.status, r.token, r.context,
+        now() + make_interval(secs => r.due_in), r.correlation_key, r.parked
+      FROM jsonb_to_recordset(_rest -> 'new_waits')
+        AS r(wait_id uuid, step_id uuid, step_key text, kind text, status text,
+        token text, context jsonb, due_in float8, correlation_key text, parked bool);
+    END IF;
+    IF _rest ? 'new_approvals' THEN
+      INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at,
+        decided_at, asker)
+      SELECT r.approval_id, _run_id, its_version, its_tenant, r.step_key, r.status,
+        now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker
+      FROM jsonb_to_recordset(_rest -> 'new_approvals')
+        AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text);
+    END IF;
+    IF _rest ? 'votes' THEN
+      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
+      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel
+      FROM jsonb_to_recordset(_rest -> 'votes') AS r(approval_id uuid, person_id text, choice text,
+        reason text, groups text[], channel text)
+      ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
+        groups = excluded.groups, channel = excluded.channel, voted_at = now();
+    END IF;
+    -- A rejection that binds comes with its vote. A crash leaves both or neither.
+    IF _rest ? 'refusals' THEN
+      DELETE FROM refusals WHERE tenant_id = its_tenant AND until < now();
+      INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)
+      SELECT its_tenant, r.key, r.approval_id, _run_id, r.groups, r.askers, r.by, r.reason,
+        now() + make_interval(secs => r.holds)
+      FROM jsonb_to_recordset(_rest -> 'refusals')
+        AS r(approval_id uuid, key text, groups text[], askers text[], by text, reason text, holds float8)
+      ON CONFLICT DO NOTHING;
+    END IF;
+    IF _rest ? 'commands' THEN
+      INSERT INTO commands (command_id, tenant_id, run_id, kind, status, payload, ordering_key)
+      SELECT r.command_id, its_tenant, _run_id, r.kind, r.status, r.payload, r.ordering_key
+      FROM jsonb_to_recordset(_rest -> 'commands')
+        AS r(command_id uuid, kind text, status text, payload jsonb, ordering_key text)
+      ON CONFLICT (command_id) DO NOTHING;
+    END IF;
+    IF _rest ? 'records' THEN
+      FOR one IN SELECT * FROM jsonb_to_recordset(_rest -> 'records')
+          AS r(collection text, key text, value jsonb, absent bool, expects int, removes bool, shaped jsonb)
+      LOOP
+        IF one.removes THEN
+          DELETE FROM records WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key
+            AND (one.expects IS NULL OR version = one.expects);
+        ELSIF one.expects IS NOT NULL THEN
+          UPDATE records SET value = one.value, version = version + 1, run_id = _run_id, changed_at = now(),
+            shaped = one.shaped
+          WHERE tenant_id = its_tenant AND collection = one.collection AND key = one.key AND version = one.expects;
+        ELSE
+          INSERT INTO records AS o (tenant_id, collection, key, value, run_id, shaped)
+          VALUES (its_tenant, one.collection, one.key, one.value, _run_id, one.shaped)
+          ON CONFLICT (tenant_id, collection, key) DO UPDATE SET value = excluded.value, version = o.version + 1,
+            run_id = _run_id, changed_at = now(), shaped = excluded.shaped WHERE NOT one.absent;
+        END IF;
+        GET DIAGNOSTICS met = ROW_COUNT;
+        IF met = 0 AND (one.expects IS NOT NULL OR NOT one.removes) THEN
+          RAISE EXCEPTION 'a record is not as expected' USING ERRCODE = 'CS001';
+        END IF;
+      END LOOP;
+    END IF;
+    IF _rest ? 'ledger' THEN
+      INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
+      SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
+      FROM jsonb_to_recordset(_rest -> 'ledger') AS r(channel text, superstep int, step_key text, value jsonb);
+    END IF;
+    IF _rest ? 'queued' THEN
+      INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
+      SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
+      FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
+    END IF;
+    -- The last step leaves, and nobody has seen all of the others leave. The append tells its caller so, which commits
+    -- the barrier and deletes this row with it. If the caller dies first, the row's lease runs out, and the sweeper
+    -- does it.
+    IF _rest ? 'barrier' AND its_executing = 0 THEN
+      INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, owner,
+        lease_id, epoch, expires_at)
+      VALUES (_run_id, '', gen_random_uuid(), its_tenant, its_workspace, its_cap, false, 'leased', 'barrier',
+        gen_random_uuid(), 1, now() + _lease) ON CONFLICT DO NOTHING;
+    END IF;
   END IF;
   IF _wakes_steps THEN
     notified := pg_notify('counterseal_steps', '') IS NULL;
@@ -256,33 +317,69 @@ BEGIN
   RETURN ARRAY[its_version, its_executing];
 END $function$;
 
-CREATE FUNCTION append_to_run(_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
+REVOKE ALL ON FUNCTION append FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION append TO counterseal_engine, counterseal_appender;
+
+-- Appends to a run what people and the outside say. Returns false if the run is not as expected any more.
+--
+-- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, so that a
+-- request is the same, whoever hands it on. Events of actions are not among those that it admits: only the engine tells
+-- what policy decides, what is intended and what a connector answers. The one exception is a doubt that people count as
+-- failed, which performs nothing.
+--
+-- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
+-- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
+-- trip, without a transaction around it, and has no rights of its own on the tables of runs.
+-- _answers is the step whose question or wait the append answers: it commutes with what is told of other steps
+-- meanwhile.
+CREATE OR REPLACE FUNCTION append_to_run(
+  _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
   _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
-  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
-  _epochs int[],
-  _answers text, _expected int, _tenant text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[], _epochs int[],
+  _answers text, _expected int, _tenant text)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
 DECLARE bound text; seen int; book_at timestamptz;
 BEGIN
+  -- An assignment is cheaper than a query.
   bound := set_config('counterseal.tenant', _tenant, true);
+  -- A time that is ahead of the clock was read before that went back, or is the book's own: the caller reads it again.
   IF _latest > clock_timestamp() + interval '10 seconds' THEN
     SELECT last_at INTO book_at FROM runs WHERE run_id = _run_id;
     IF (_latest <= book_at) IS NOT TRUE THEN
       RETURN false;
     END IF;
   END IF;
+  -- Refuse an append with a line that no face may write. If a line has a name twice, jsonb keeps the last one.
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' = ANY ('{action.doubt_resolved,approval.decided,approval.superseded,approval.vote_refused,approval.voted,checkpoint.committed,run.canceled,run.closed,run.extended,run.paused,run.reference_set,run.reopened,run.resumed,run.sealed,run.started,step.canceled,step.failed,step.resumed,wait.canceled,wait.completed,wait.postponed}'::text[])) IS NOT TRUE
-      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at))
-        IS NOT TRUE
+    WHERE (t.line ->> 'type' IN (
+        -- What people and the outside say.
+        'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
+        'wait.completed', 'wait.canceled', 'wait.postponed',
+        'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
+        -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
+        -- of the run.
+        'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',
+        'run.closed',
+        -- Only as a failure: see below.
+        'action.doubt_resolved')) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at)) IS NOT TRUE
       OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) OR _rest - '{queued,waits,commands,ledger,effects,shares,approvals,votes,refusals,cancels_rest,sealed,family}'::text[] <> '{}' THEN
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE)
+    -- The rows that come with such an append. Only the engine writes leases, new waits, new questions and new effects.
+    -- A rejection counts for all runs of the family: what is sent can only add to its counters.
+    OR _rest - ARRAY[
+      'queued', 'waits', 'commands', 'ledger', 'effects', 'shares', 'approvals', 'votes', 'refusals', 'cancels_rest',
+      'sealed', 'family'] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
+  -- The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote,
+  -- a reminder, the end of its wait, a late answer.
   IF _answers IS NOT NULL THEN
     SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
     IF seen > _expected THEN
@@ -294,33 +391,95 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  RETURN append(_run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished, _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals, _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
+  RETURN append(
+    _run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished,
+    _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals,
+    _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
 END $function$;
 
-CREATE FUNCTION open_run(_run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
+ALTER FUNCTION append_to_run OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION append_to_run FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION append_to_run TO counterseal_engine, counterseal_faces;
+
+-- Looks up the tenant of an approval by its id.
+--
+-- Executed by counterseal_faces, before it knows the tenant of a click in Slack: the id cannot be guessed. It runs with
+-- the rights of counterseal_finder, as token_owner does.
+CREATE OR REPLACE FUNCTION approval_owner(id uuid) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+  SELECT tenant_id FROM approvals WHERE approval_id = id
+$function$;
+
+ALTER FUNCTION approval_owner OWNER TO counterseal_finder;
+
+REVOKE ALL ON FUNCTION approval_owner FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION approval_owner TO counterseal_faces;
+
+-- Says if a row of the queue holds what its status asks for: a row in line has no owner, one that was sent has one, and
+-- a leased one has the lease, too.
+--
+-- Nobody calls it: the constraint ck_queue_held_by_somebody does, whichever login writes the row.
+CREATE OR REPLACE FUNCTION held_by_somebody(status text, owner text, lease_id uuid, expires_at timestamptz)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $function$
+BEGIN
+  RETURN CASE status
+    WHEN 'claimable' THEN owner IS NULL AND expires_at IS NULL
+    WHEN 'sent' THEN owner IS NOT NULL AND expires_at IS NOT NULL
+    WHEN 'leased' THEN owner IS NOT NULL AND expires_at IS NOT NULL AND lease_id IS NOT NULL
+    ELSE false END;
+END $function$;
+
+-- Raises stop_number, the guard of every intent, at any change of a tenant's policies, directory or pauses.
+--
+-- Nobody calls it: the trigger stop_number does, whichever login writes the row. It takes exclusively the lock that
+-- appends with intents share until they end (append.sql). So the change goes on after every append that began before
+-- it, and an append that had to wait reads the new number (promise 11).
+CREATE OR REPLACE FUNCTION move_stop_number() RETURNS trigger LANGUAGE plpgsql AS $function$
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtextextended('counterseal.intents:' || NEW.tenant_id, 0));
+  NEW.stop_number := OLD.stop_number + 1;
+  NEW.judge_after := '00000000-0000-0000-0000-000000000000';
+  RETURN NEW;
+END $function$;
+
+-- Opens a run with its first checkpoint and steps. Returns the database's time; NULL if the trigger has started a run
+-- already, if no run starts with this version any more, or if the time was read before the database's clock went back.
+--
+-- Executed by counterseal_faces, because requests start runs, and by counterseal_engine, because runs and schedules do.
+-- The lines can only open the run: nothing has been decided or performed in it by then.
+--
+-- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
+-- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
+-- trip, without a transaction around it, and has no rights of its own on the tables of runs.
+CREATE OR REPLACE FUNCTION open_run(
+  _run_id uuid, _tenant_id text, _workspace_id text, _workflow text, _workflow_version int,
   _workflow_digest text, _trigger_type text, _trigger_ref text, _reference text, _requested_by text, _superstep int,
   _executing int, _width int, _sla interval, _retention interval, _parent uuid, _depth int, _run_key bytea, _cap text,
   _pinned bool, _inherits bool, _open interval, _root uuid, _count int, _lines bytea, _vals bytea, _rest jsonb,
-  _requester text, _started_by text, _people text) RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
+  _requester text, _started_by text, _people text)
+RETURNS timestamptz LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
-DECLARE bound text; book_at timestamptz; its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
-  met int; notified bool; one record;
+DECLARE bound text; its_tenant text; its_workspace text; its_cap text; its_version int; its_count int;
+  notified bool;
 BEGIN
   bound := set_config('counterseal.tenant', _tenant_id, true);
-  IF (split_part(convert_from(_lines, 'UTF8'), E'\n', 1)::jsonb ->> 'ts')::timestamptz > clock_timestamp() + interval '10 seconds' THEN
+  IF (split_part(convert_from(_lines, 'UTF8'), E'\n', 1)::jsonb ->> 'ts')::timestamptz
+      > clock_timestamp() + interval '10 seconds' THEN
     RETURN NULL;
   END IF;
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' = ANY ('{checkpoint.committed,run.opened}'::text[])) IS NOT TRUE
-      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at))
-        IS NOT TRUE
-      OR t.line ->> 'type' = 'action.doubt_resolved'
-        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE) THEN
+    WHERE (t.line ->> 'type' IN ('run.opened', 'checkpoint.committed')) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
+  -- One run for each workflow, type of trigger and reference (Q-1). A version that was not asked for has to be the
+  -- newest.
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,
     deadline_at, retention, parent_run_id, depth, run_key, cap, inherits, open_until,
@@ -345,10 +504,10 @@ BEGIN
     RETURN NULL;
   END IF;
   INSERT INTO journal (run_id, n, tenant_id, first_seq, lines, vals)
-    VALUES (_run_id, its_version, its_tenant, its_count - _count, _lines, _vals);
+  VALUES (_run_id, its_version, its_tenant, its_count - _count, _lines, _vals);
   INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, epoch)
-    SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
-    FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
+  SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
+  FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
   IF _rest ? 'ledger' THEN
     INSERT INTO ledger (run_id, tenant_id, superstep, step_key, channel, value)
     SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
@@ -361,10 +520,24 @@ BEGIN
   RETURN clock_timestamp();
 END $function$;
 
-CREATE FUNCTION order_message(_command_id uuid, _run_id uuid, _kind text, _payload jsonb, _tenant text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+ALTER FUNCTION open_run OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION open_run FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION open_run TO counterseal_engine, counterseal_faces;
+
+-- Orders a message that no append orders: a note to one person, or the bundle of a run once more.
+--
+-- Executed by counterseal_faces and counterseal_engine. Every other message is ordered by the append that it is about.
+--
+-- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
+-- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
+-- trip, without a transaction around it, and has no rights of its own on the tables of runs.
+CREATE OR REPLACE FUNCTION order_message(_command_id uuid, _run_id uuid, _kind text, _payload jsonb, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
-DECLARE bound text; 
+DECLARE bound text;
 BEGIN
   bound := set_config('counterseal.tenant', _tenant, true);
   IF _kind NOT IN ('note', 'bundle') THEN
@@ -377,49 +550,201 @@ BEGIN
   PERFORM pg_notify('counterseal_messages', '');
 END $function$;
 
-CREATE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, now timestamptz,
-  firsts int[], lines bytea[], vals bytea[]) LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, public, pg_temp AS $function$
-#variable_conflict use_column
-DECLARE bound text; 
-BEGIN
-  bound := set_config('counterseal.tenant', _tenant, true);
-  IF _lock THEN
-    PERFORM FROM runs WHERE run_id = _run_id FOR UPDATE;
-  END IF;
-  RETURN QUERY 
-SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
-    r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
-    r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
-      SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run, r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
-FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id LEFT JOIN LATERAL (
-  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
-    array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
-  FROM journal j WHERE j.run_id = r.run_id AND (_whole OR j.n >= r.state_n OR j.n = 1)) tail ON true WHERE r.run_id = _run_id;
-END $function$;
+ALTER FUNCTION order_message OWNER TO counterseal_appender;
 
-CREATE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool) RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb, firsts int[],
-  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb) LANGUAGE plpgsql SECURITY DEFINER
+REVOKE ALL ON FUNCTION order_message FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION order_message TO counterseal_engine, counterseal_faces;
+
+-- Deletes the values of a run whose retention is over, or that has inherited values of a run that is purged. The lines
+-- stay, and commit to values that nobody can recover.
+--
+-- Executed by counterseal_engine, whose keeper purges. Nobody else can delete a value, and this can before its time
+-- neither: it runs with the rights of the tables' owner, and asks for the time itself.
+CREATE OR REPLACE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+  DELETE FROM ledger t USING runs r WHERE t.run_id = r.run_id AND r.run_id = id
+    AND (r.purge_at <= now() OR r.inherits AND r.finished_at IS NOT NULL
+      AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL));
+  UPDATE journal t SET vals = NULL FROM runs r WHERE t.run_id = r.run_id AND r.run_id = id
+    AND (r.purge_at <= now() OR r.inherits AND r.finished_at IS NOT NULL
+      AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL));
+  UPDATE runs r SET purged_at = now(), purge_at = NULL, run_key = NULL WHERE run_id = id
+    AND (r.purge_at <= now() OR r.inherits AND r.finished_at IS NOT NULL
+      AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL))
+$function$;
+
+REVOKE ALL ON FUNCTION purge_records FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION purge_records TO counterseal_engine;
+
+-- Reads an approval of the tenant, with its votes, and its run, of one snapshot. _lock locks the run as read_run does.
+--
+-- Executed by counterseal_faces and counterseal_engine, to decide on a vote.
+--
+-- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
+-- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
+-- trip, without a transaction around it, and has no rights of its own on the tables of runs.
+CREATE OR REPLACE FUNCTION read_question(_approval_id uuid, _tenant text, _lock bool)
+RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text,
+  max_writes_per_run int, stop_number int, paused jsonb, firsts int[], lines bytea[], vals bytea[],
+  approval jsonb, now timestamptz, workspace_id text, votes jsonb)
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
-DECLARE bound text; 
+DECLARE bound text;
 BEGIN
   bound := set_config('counterseal.tenant', _tenant, true);
   IF _lock THEN
     PERFORM FROM runs WHERE run_id = (SELECT a.run_id FROM approvals a WHERE a.approval_id = _approval_id) FOR UPDATE;
   END IF;
-  RETURN QUERY 
-SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
-    r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
-    r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
-      SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run, r.run_key, r.state, t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*, to_jsonb(a) AS approval, now() AS now, r.workspace_id,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
-    FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
-    WHERE v.approval_id = a.approval_id) AS votes
-FROM approvals a JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id LEFT JOIN LATERAL (
-  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
-    array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
-  FROM journal j WHERE j.run_id = r.run_id AND (j.n >= r.state_n OR j.n = 1)) tail ON true WHERE a.approval_id = _approval_id;
+  RETURN QUERY
+  SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
+      r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
+      r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
+      r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+        SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
+    r.run_key, r.state,
+    t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*,
+    to_jsonb(a) AS approval, now() AS now, r.workspace_id,
+    (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id))
+        ORDER BY v.voted_at)
+      FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
+      WHERE v.approval_id = a.approval_id) AS votes
+  FROM approvals a JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id
+  LEFT JOIN LATERAL (
+    SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
+      array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
+    FROM journal j WHERE j.run_id = r.run_id AND (j.n >= r.state_n OR j.n = 1)) tail ON true
+  WHERE a.approval_id = _approval_id;
 END $function$;
+
+ALTER FUNCTION read_question OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION read_question FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION read_question TO counterseal_engine, counterseal_faces;
+
+-- Reads a run of the tenant, with the appends from its kept state on; all of them if _whole. _lock locks the run until
+-- the transaction ends: in a statement of its own, so that the read sees what was committed while we waited for the
+-- lock.
+--
+-- Executed by counterseal_faces and counterseal_engine, to decide on a request. A face cannot read a run's folded state
+-- or lock its row otherwise. queries/views.sql (read) is the same for the engine's own reads.
+--
+-- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
+-- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
+-- trip, without a transaction around it, and has no rights of its own on the tables of runs.
+CREATE OR REPLACE FUNCTION read_run(_run_id uuid, _whole bool, _tenant text, _lock bool)
+RETURNS TABLE (run json, run_key bytea, state bytea, policy_digests text[], directory_digest text,
+  max_writes_per_run int, stop_number int, paused jsonb, now timestamptz, firsts int[], lines bytea[], vals bytea[])
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+#variable_conflict use_column
+DECLARE bound text;
+BEGIN
+  bound := set_config('counterseal.tenant', _tenant, true);
+  IF _lock THEN
+    PERFORM FROM runs WHERE run_id = _run_id FOR UPDATE;
+  END IF;
+  RETURN QUERY
+  SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
+      r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
+      r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
+      r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+        SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
+    r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state,
+    t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
+  FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id
+  LEFT JOIN LATERAL (
+    SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
+      array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
+    FROM journal j WHERE j.run_id = r.run_id AND (_whole OR j.n >= r.state_n OR j.n = 1)) tail ON true
+  WHERE r.run_id = _run_id;
+END $function$;
+
+ALTER FUNCTION read_run OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION read_run FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION read_run TO counterseal_engine, counterseal_faces;
+
+-- Refuses a move of a status that the triggers legal_move and legal_birth do not name.
+--
+-- Nobody calls it: a trigger does, whichever login writes the row.
+CREATE OR REPLACE FUNCTION refuse_move() RETURNS trigger LANGUAGE plpgsql AS $function$
+BEGIN
+  IF TG_OP = 'INSERT' OR OLD.status || ' ' || NEW.status <> ALL (TG_ARGV) THEN
+    RAISE EXCEPTION 'illegal move of % to %', TG_TABLE_NAME, NEW.status
+      USING ERRCODE = 'integrity_constraint_violation';
+  END IF;
+  RETURN NULL;
+END $function$;
+
+-- Refuses to bring the purge of a run forward. Its time follows from the run's end and its retention; an UPDATE may
+-- only postpone it.
+--
+-- Nobody calls it: the trigger kept does, whichever login writes the row.
+CREATE OR REPLACE FUNCTION refuse_purge() RETURNS trigger LANGUAGE plpgsql AS $function$
+BEGIN
+  IF (NEW.purge_at >= OLD.purge_at) IS NOT TRUE
+    AND (NEW.status IN ('succeeded', 'failed_terminal', 'canceled') AND NEW.purge_at >= now() + NEW.retention)
+      IS NOT TRUE THEN
+    RAISE EXCEPTION 'retention cannot be brought forward' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  RETURN NULL;
+END $function$;
+
+-- Replaces the people and groups of a tenant, only if the same transaction wrote the audit line of it.
+--
+-- Executed by counterseal_faces, because people publish the directory, and by counterseal_engine, which publishes the
+-- one of its files at the start. Neither can write people or groups in any other way. It runs with the rights of
+-- counterseal_appender, which never logs in; row-level security binds that role to the tenant that is set first.
+CREATE OR REPLACE FUNCTION replace_directory(_people jsonb, _members jsonb, _digest text, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  -- A visible row whose transaction is still in progress was written by this transaction.
+  IF NOT EXISTS (
+      SELECT FROM tenants t JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq = t.audit_count - 1
+      WHERE t.tenant_id = _tenant AND e.type = 'directory.published' AND pg_xact_status(
+        ((pg_current_xact_id()::text::bigint >> 32 << 32) + e.xmin::text::bigint)::text::xid8) = 'in progress') THEN
+    RAISE EXCEPTION 'a directory is replaced by its publication alone' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  DELETE FROM group_members WHERE tenant_id = _tenant;
+  DELETE FROM people WHERE tenant_id = _tenant;
+  INSERT INTO people SELECT * FROM jsonb_populate_recordset(NULL::people, _people);
+  INSERT INTO group_members SELECT * FROM jsonb_populate_recordset(NULL::group_members, _members);
+  UPDATE tenants SET directory_digest = _digest WHERE tenant_id = _tenant;
+END $function$;
+
+ALTER FUNCTION replace_directory OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION replace_directory FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION replace_directory TO counterseal_engine, counterseal_faces;
+
+-- Looks up the owner of a bearer token by the token's hash, and why it is good no more (null if it is good).
+--
+-- Executed by counterseal_faces, before it knows the tenant of a request: the hash cannot be guessed. It runs with the
+-- rights of counterseal_finder, which never logs in and may only read tokens, people and approvals. If the engine owned
+-- the function, it could alter it.
+CREATE OR REPLACE FUNCTION token_owner(hash text)
+RETURNS TABLE (tenant_id text, subject text, roles text[], ended text)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+  SELECT t.tenant_id, t.subject, t.roles,
+    CASE WHEN t.revoked_at IS NOT NULL THEN 'revoked' WHEN t.expires_at <= now() THEN 'expired'
+      WHEN p.person_id IS NULL OR p.owner IS NOT NULL AND o.person_id IS NULL THEN 'left'
+      WHEN NOT (p.active AND coalesce(o.active, true)) THEN 'deactivated' END
+  FROM tokens t LEFT JOIN people p ON p.tenant_id = t.tenant_id AND p.person_id = t.subject
+  LEFT JOIN people o ON o.tenant_id = t.tenant_id AND o.person_id = p.owner
+  WHERE t.token_hash = hash
+$function$;
+
+ALTER FUNCTION token_owner OWNER TO counterseal_finder;
+
+REVOKE ALL ON FUNCTION token_owner FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION token_owner TO counterseal_faces;

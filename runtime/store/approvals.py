@@ -32,40 +32,24 @@ from runtime.engine.life.pausing import Pause, keys_of
 from runtime.engine.model.events import ApprovalRequested
 from runtime.engine.model.rows import ApprovalRow
 from runtime.engine.model.run import RunView
-from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, appends
-from runtime.store.read_models import LAST_ID, LAST_TIME, Row, Statement, every, first
+from runtime.store.journal import appends
+from runtime.store.read_models import LAST_ID, LAST_TIME, Row, every, first
+from runtime.store.statements import statements
 from runtime.store.views import Graphs, loaded
 
-# The append that asked the question of the approval ``a``; if retention has emptied the run, what it kept of that.
-ASKED = """r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
-  m.questions -> a.approval_id::text AS kept"""
-ASKED_IN = """JOIN runs r ON r.run_id = a.run_id LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n
-  LEFT JOIN remains m ON m.run_id = a.run_id"""
+_SQL = statements("approvals")
+_READ_ONE = _SQL["read_one"]
+_READ_QUESTION = _SQL["read_question"]
+_SHOWN = _SQL["shown"]
+_REFUSED = _SQL["refused"]
+_REFUSALS = _SQL["refusals"]
+_OPEN_BY = _SQL["open_by"]
+_APPROVALS = _SQL["approvals"]
+_OPEN = _SQL["open"]
+_UNDELIVERED = _SQL["undelivered"]
+_APPROVAL = _SQL["approval"]
+_RUN_OF = _SQL["run_of"]
 
-_READ = """
-SELECT {0} to_jsonb(a) AS approval, now() AS now, r.workspace_id,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
-    FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
-    WHERE v.approval_id = a.approval_id) AS votes
-FROM approvals a {1} WHERE a.approval_id = $1"""
-_READ_ONE = _READ.format(
-    f"{ASKED}, t.paused, t.directory_digest,", f"{ASKED_IN} JOIN tenants t ON t.tenant_id = a.tenant_id"
-)
-
-# The approval as ``_READ`` gives it, and its run, of one snapshot: see ``runtime.store.faces``.
-_READ_QUESTION = "SELECT * FROM read_question($1, $2, $3)"
-_OF_RUN = f"{RUN_ROW.format('r')}, r.run_key, r.state, {OF_TENANT}, tail.*,"
-_ITS_RUN = "JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id"
-READ_BY = "_approval_id uuid, _tenant text, _lock bool"
-READ_QUESTION = LOCKED.format(
-    "(SELECT a.run_id FROM approvals a WHERE a.approval_id = _approval_id)",
-    _READ.format(_OF_RUN, f"{_ITS_RUN} {TAIL.format('r', KEPT_ON.format('r'))}").replace("$1", "_approval_id"),
-)
-QUESTION = f"""run json, run_key bytea, state bytea, {OF_TENANT_TYPES}, firsts int[],
-  lines bytea[], vals bytea[], approval jsonb, now timestamptz, workspace_id text, votes jsonb"""
-
-_SHOWN = "UPDATE approvals SET channel = $2, message_ts = $3, card = $4, card_problem = NULL WHERE approval_id = $1"
-_REFUSED = "UPDATE approvals SET card = 'refused', card_problem = $2 WHERE approval_id = $1"
 CARD_REFUSED = "refused"
 
 
@@ -153,7 +137,7 @@ def _stored(
 
 async def run_of(connection: Connection, approval_id: UUID) -> UUID:
     """The run of an approval; ``NotFoundError`` if there is none that this connection may see."""
-    row = await connection.fetchrow("SELECT run_id FROM approvals WHERE approval_id = $1", approval_id)
+    row = await connection.fetchrow(_RUN_OF, approval_id)
     return UUID(str(_there(row, approval_id)["run_id"]))
 
 
@@ -193,7 +177,10 @@ async def undelivered(connection: Connection, tenant: str, most: int) -> list[tu
 
 
 def question(row: Any, approval_id: UUID) -> ApprovalRequested:
-    """The question of a row with ``ASKED``. ``Diverged`` if the book does not tell it, or its values were altered."""
+    """The question that the append in a row asked, or what retention kept of it.
+
+    ``Diverged`` if the book does not tell it, or its values were altered.
+    """
     kept, key = row["kept"], row["run_key"] or b""
     for append in appends((row["asked_at"],), (row["asked"],), (row["shown"],)) if row["asked"] else ():
         if kept is None:
@@ -206,14 +193,6 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
                 if isinstance(event, ApprovalRequested) and event.approval == approval_id:
                     return event
     raise Diverged(f"The book does not tell what the approval {approval_id} asks", "approvals")
-
-
-_REFUSALS = """
-SELECT f.key, f.approval_id, f.run_id, f.groups, f.askers, f.by, f.reason, f.at, f.until FROM refusals f
-WHERE f.tenant_id = $1 AND f.key = ANY ($2) AND f.until > now() ORDER BY f.at, f.approval_id"""
-_OPEN_BY = """
-SELECT asker, count(*) AS open FROM approvals WHERE tenant_id = $1 AND asker = ANY ($2) AND status = 'requested'
-GROUP BY asker"""
 
 
 async def heeded(
@@ -337,23 +316,6 @@ def _state(stored: StoredApproval, receipt: Mapping[str, Any] | None) -> tuple[C
     return _AFTER_APPROVAL[receipt["status"]], detail
 
 
-_QUESTION = f"""
-SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
-  CASE WHEN a.status = 'approved' THEN coalesce(a.outcome, 'recorded') ELSE a.status END AS outcome, a.why,
-  a.card AS delivered, a.card_problem,
-  {ASKED} FROM approvals a {ASKED_IN} WHERE a.tenant_id = :tenant"""
-_APPROVALS = Statement(f"""{_QUESTION} AND (a.created_at, a.approval_id) < (:after_at, :after_id)
-  AND (CAST(:status AS text) IS NULL OR a.status = :status) AND (CAST(:run AS uuid) IS NULL OR a.run_id = :run)
-ORDER BY a.created_at DESC, a.approval_id DESC LIMIT :limit""")
-_OPEN = f"""
-SELECT a.approval_id, a.run_id, a.step_key, {ASKED} FROM approvals a {ASKED_IN}
-WHERE a.tenant_id = $1 AND a.status = 'requested' ORDER BY a.approval_id LIMIT $2"""
-_UNDELIVERED = """
-SELECT a.approval_id, a.run_id, a.card_problem AS problem FROM approvals a
-WHERE a.tenant_id = $1 AND a.status = 'requested' AND a.card = 'refused' ORDER BY a.approval_id LIMIT $2"""
-_APPROVAL = Statement(f"{_QUESTION} AND a.approval_id = :approval")
-
-
 async def approvals_page(
     connection: Connection,
     tenant: str,
@@ -365,8 +327,7 @@ async def approvals_page(
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
     """Approvals, newest first. ``Diverged`` if the question of one is not what was told."""
-    after = {"after_at": after_at, "after_id": after_id}
-    found = await every(connection, _APPROVALS, tenant=tenant, limit=limit, status=status, run=run_id, **after)
+    found = await every(connection, _APPROVALS, tenant, after_at, after_id, status, run_id, limit)
     return [_asked(row) for row in found]
 
 
@@ -378,5 +339,5 @@ def _asked(row: Row) -> Row:
 
 async def approval(connection: Connection, tenant: str, approval_id: UUID) -> Row | None:
     """One approval. ``Diverged`` as of ``approvals_page``."""
-    row = await first(connection, _APPROVAL, tenant=tenant, approval=approval_id)
+    row = await first(connection, _APPROVAL, tenant, approval_id)
     return None if row is None else _asked(row)

@@ -6,13 +6,11 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import Actor, ChainHead, Event, EventType, append
+from runtime.store.statements import statements
 
-_HEAD = """
-SELECT stream_id, audit_count, audit_head, now() AS now FROM tenants WHERE tenant_id = $1 FOR UPDATE"""
-_LINE = """
-WITH line AS (
-  INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash) VALUES ($2, $3, $1, $4, $5, $6))
-UPDATE tenants SET audit_count = $3 + 1, audit_head = $6 WHERE tenant_id = $1"""
+_SQL = statements("audit")
+_HEAD = _SQL["head"]
+_LINE = _SQL["line"]
 
 
 async def record(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:

@@ -1,24 +1,16 @@
 """Applies commits: one call of the database's function ``append``, which does all of a commit or nothing of it.
 
-The guard is the UPDATE of the run's row. It requires the gate that the commit expects, so commuting commits may come in
-between; a strict commit also requires the version. All other parts come after it, in the same transaction. Each part is
-a statement of its own, which is planned once per connection; a part that the commit does not have costs a comparison.
-
-Lock order: of each run the rows of its queue by step, then its row, then the counters of its family, then shared
-effects by key, then the rest; of several runs, by id. A settle locks the row of its lease first, and then checks in
-that statement that the lease is still its own: after a wait for a lock, PostgreSQL shows the locked row as it is now.
-Nobody waits for a row of the queue while holding the lock of its run, or of a run behind it.
-
-Commits of different runs may go in one statement, which calls the function for each. One whose guard fails is left out.
-
-The functions are written into the migration by ``tools/render_functions.py``: run it after a change here.
+``functions/append.sql`` says what it compares, what it writes and in which order it locks. A part that a commit does
+not have costs a comparison. Commits of different runs may go in one statement, which calls the function for each. One
+whose guard fails is left out.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -29,8 +21,8 @@ from core.canonical import Json
 from core.db import Connection
 from core.grouping import Call, called
 from runtime.engine.model.rows import Commit
-from runtime.store.parts import BARRIER, HANDED, JOURNAL, PARTS, UNQUEUED, sent_of, statement
 from runtime.store.records import RecordRefused
+from runtime.store.statements import statements
 
 log = structlog.get_logger(__name__)
 
@@ -44,165 +36,32 @@ MESSAGES_CHANNEL = "counterseal_messages"
 # The SQLSTATE that the part ``records`` raises; the statement is rolled back, with all of its commit.
 REFUSED_RECORD = "CS001"
 
-# The guard refuses a time further ahead of the database's clock: it is made up, or from a clock that is wrong. A line
-# may keep the latest time of its book, which the clock had when that was told: it may have gone back since.
-AHEAD = "10 seconds"
+# The parts of a commit that others find by their keys (queue, waits, commands, shared effects, approvals, votes), and
+# the columns of their rows that the function takes. A list without columns is sent as it is.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "cancels_rest": (),
+    "requeued": (),
+    "waits": ("wait_id", "status", "context", "result", "due_in", "parked"),
+    "approvals": ("approval_id", "status", "choice", "reason", "consumed", "escalated", "outcome", "why"),
+    "effects": ("key", "step_key", "receipt_id", "status", "was", "wait_id"),
+    "sealed": (),
+    "shares": ("key", "receipt_id", "status", "wait_id"),
+    "joins": ("key", "receipt_id"),
+    "new_waits": (
+        "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in", "correlation_key", "parked",
+    ),
+    "new_approvals": ("approval_id", "step_key", "status", "expires_in", "asker"),
+    "votes": ("approval_id", "person_id", "choice", "reason", "groups", "channel"),
+    "refusals": ("approval_id", "key", "groups", "askers", "by", "reason", "holds"),
+    "commands": ("command_id", "kind", "status", "payload", "ordering_key"),
+    "records": ("collection", "key", "value", "absent", "expects", "removes", "shaped"),
+    "ledger": ("channel", "superstep", "step_key", "value"),
+    "queued": ("key", "step_id", "epoch", "starts_run"),
+}  # fmt: skip
 
-# The lock of a tenant's intents.
-INTENTS_KEY = "hashtextextended('counterseal.intents:' || {0}, 0)"
-
-# The parameters of the function: first those that a face sends too, then those that only the engine sends.
-SENT = """_run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
-  _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
-  _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
-  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[],
-  _epochs int[]"""
-SENT_NAMES = ", ".join(value.split()[0] for value in SENT.split(","))
-ENGINES = """_state bytea DEFAULT NULL, _lease interval DEFAULT NULL, _handed text[] DEFAULT NULL,
-  _next text[] DEFAULT NULL, _next_ids uuid[] DEFAULT NULL, _next_epochs int[] DEFAULT NULL"""
-
-_HELD = """
-  IF _held IS NOT NULL THEN
-    PERFORM FROM queue q WHERE q.run_id = _run_id AND q.step_key = ANY (_held) AND q.status = 'leased'
-      AND q.lease_id = _leases[array_position(_held, q.step_key)]
-      AND q.epoch = _epochs[array_position(_held, q.step_key)]
-    ORDER BY q.step_key FOR NO KEY UPDATE;
-    GET DIAGNOSTICS met = ROW_COUNT;
-    IF met <> cardinality(_held) THEN
-      RETURN NULL;
-    END IF;
-  END IF;"""
-
-# An append that lets something out shares this lock until its transaction ends. A change of the policy in force, the
-# people or the pauses takes it exclusively, in the trigger that moves ``stop_number``. So the change returns only when
-# every append begun before it has ended, and an append that waited for it reads the new number in its next statement.
-STOP = f"""
-  IF _acts_for IS NOT NULL THEN
-    notified := pg_advisory_xact_lock_shared({INTENTS_KEY.format("_acts_for")}) IS NULL;
-  END IF;"""
-
-# Votes were counted by one directory. If there is a newer one, they must be counted again (promise 12).
-_COUNTED = """
-  IF _rest ? 'people' THEN
-    IF NOT EXISTS (SELECT FROM runs r JOIN tenants t USING (tenant_id)
-        WHERE r.run_id = _run_id AND t.directory_digest = _rest ->> 'people') THEN
-      RETURN NULL;
-    END IF;
-  END IF;"""
-
-# The counters of the run's family are locked after its row, and only then compared: what is read before a lock may be
-# old. They are moved after the guard, so that an append which is refused moves nothing.
-_OF_FAMILY = "root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)"
-_FAMILY = f"""
-  IF _rest ? 'family' THEN
-    PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
-    PERFORM FROM families f WHERE f.{_OF_FAMILY}
-      AND coalesce(f.writes + _writes <= (_rest #>> '{{family,max}}')::int, true)
-      AND coalesce(f.number = (_rest #>> '{{family,number}}')::int, true) FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-      RETURN NULL;
-    END IF;
-  END IF;"""
-_COUNTS = f"""UPDATE families SET writes = writes + _writes, number = number + 1,
-      refused = refused + greatest((_rest #>> '{{family,refused}}')::int, 0),
-      asked = asked + greatest((_rest #>> '{{family,asked}}')::int, 0),
-      same = same || coalesce(_rest #> '{{family,same}}', '{{}}')
-    WHERE {_OF_FAMILY}"""
-# Nobody is asked again what people have refused to whoever asks, nor more at once than the bound of whoever asks.
-# The caller reads the refusals and the count then, and decides again.
-_ASKS = """
-  IF _rest ? 'asks' THEN
-    IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
-          AS a(key text, asker text, most int, known jsonb)
-        WHERE r.run_id = _run_id AND (EXISTS (SELECT FROM refusals f WHERE f.tenant_id = r.tenant_id
-            AND f.key = a.key AND f.until > now() AND NOT a.known ? f.approval_id::text)
-          OR (SELECT count(*) FROM (SELECT FROM approvals o WHERE o.tenant_id = r.tenant_id AND o.asker = a.asker
-            AND o.status = 'requested' LIMIT greatest(a.most, 0)) n) >= a.most)) THEN
-      RETURN NULL;
-    END IF;
-  END IF;"""
-
-# A reopened run is not over any more: what it holds is kept until it ends again.
-OVER = "_status IN ('succeeded', 'failed_terminal', 'canceled')"
-
-# A run has begun (``started_at``) when it leaves ``queued``, unless it is canceled then.
-GUARD = f"""
-  UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
-    executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
-    audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
-    error = _error, canceling = _canceling, reference = coalesce(_reference, reference), result = _result,
-    extensions = extensions + _extended,
-    state = CASE WHEN _finished THEN NULL ELSE coalesce(_state, state) END,
-    state_n = CASE WHEN _finished THEN 0 WHEN _state IS NULL THEN state_n ELSE version + 1 END,
-    started_at = CASE WHEN _status IN ('queued', 'canceled') THEN started_at ELSE coalesce(started_at, now()) END,
-    finished_at = CASE WHEN _finished THEN now() WHEN {OVER} THEN finished_at END,
-    purge_at = CASE WHEN _finished THEN now() + retention WHEN {OVER} THEN purge_at END,
-    last_at = greatest(last_at, _latest)
-  WHERE run_id = _run_id AND gate = _gate AND (_version IS NULL OR version = _version)
-    AND coalesce(_latest <= greatest(clock_timestamp() + interval '{AHEAD}', last_at), true)
-    AND (_writes_max IS NULL OR writes + _writes <= _writes_max) AND (_stop IS NULL
-      OR (SELECT t.stop_number FROM tenants t WHERE t.tenant_id = runs.tenant_id) = _stop)
-  RETURNING tenant_id, workspace_id, cap, version, executing, audit_count
-  INTO its_tenant, its_workspace, its_cap, its_version, its_executing, its_count;
-  IF NOT FOUND THEN
-    RETURN NULL;
-  END IF;"""
-
-# In PL/pgSQL an assignment is cheaper than a query. NOTIFY is sent on commit.
-NOTIFY = """
-  IF {0} THEN
-    notified := pg_notify('{1}', '') IS NULL;
-  END IF;"""
-
-# If the tenant or the workflow is at its cap before the slot is free, a step may be waiting for this very slot: wake
-# all workers. The conditions are nested, because a condition with a query in it costs a query even if its first part
-# is false.
-_FREES_SLOT = f"""
-  IF _unqueued IS NOT NULL AND NOT _wakes_steps THEN
-    IF EXISTS (SELECT FROM queue q WHERE q.tenant_id = its_tenant AND q.status = 'claimable') THEN
-      IF (SELECT count(*) FROM queue q WHERE q.tenant_id = its_tenant AND q.status <> 'claimable')
-          >= (SELECT t.max_concurrency FROM tenants t WHERE t.tenant_id = its_tenant)
-        OR its_cap > ''
-          AND (SELECT count(*) FROM queue q
-            WHERE q.tenant_id = its_tenant AND q.cap = its_cap AND q.status <> 'claimable')
-          >= (SELECT c.slots FROM caps c WHERE c.tenant_id = its_tenant AND c.cap = its_cap) THEN
-        notified := pg_notify('{STEPS_CHANNEL}', '') IS NULL;
-      END IF;
-    END IF;
-  END IF;"""
-
-ITS = """its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
-  met int; notified bool; one record;"""
-
-
-def _if(condition: str, statement: str) -> str:
-    return f"\n  IF {condition} THEN\n    {statement};\n  END IF;"
-
-
-# Returns what ``Applied`` holds; NULL if a guard does not hold.
-APPEND = "".join((
-    STOP,
-    _HELD,
-    _COUNTED,
-    _FAMILY,
-    _ASKS,
-    GUARD,
-    _if("_rest @> '{\"family\": {\"moves\": true}}'", _COUNTS),
-    _if("_lines IS NOT NULL", JOURNAL),
-    _FREES_SLOT,
-    _if("_unqueued IS NOT NULL", UNQUEUED.format(" AND q.step_key = ANY (_unqueued)")),
-    f"\n  FOR i IN 1..coalesce(cardinality(_handed), 0) LOOP\n    {HANDED};\n  END LOOP;",
-    "\n  IF _rest IS NOT NULL THEN",
-    *(_if(f"_rest ? '{name}'", statement(name)) for name in PARTS),
-    _if("_rest ? 'barrier' AND its_executing = 0", BARRIER),
-    "\n  END IF;",
-    NOTIFY.format("_wakes_steps", STEPS_CHANNEL),
-    NOTIFY.format("_wakes_messages", MESSAGES_CHANNEL),
-    "\n  RETURN ARRAY[its_version, its_executing];",
-))  # fmt: skip
-
-_APPEND = f"SELECT append({', '.join(f'${place + 1}' for place in range(f'{SENT},{ENGINES}'.count(',') + 1))})"
-_LANDED = "SELECT EXISTS (SELECT FROM journal WHERE run_id = $1 AND n > $2 AND lines = $3)"
+_SQL = statements("commits")
+_APPEND = _SQL["append"]
+_LANDED = _SQL["landed"]
 
 
 class Applied(NamedTuple):
@@ -269,7 +128,7 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
 
 
 def sent(commit: Commit, *, engine: bool = False) -> list[object]:
-    """The values of ``SENT``, and of ``ENGINES`` too if the engine sends them."""
+    """The values that every append sends, and those that only the engine's sends, as the functions declare them."""
     wakes_steps, wakes_messages = bool(commit.queued or commit.requeued), bool(commit.commands)
     acts_for = None if commit.stop is None else commit.tenant_id
     held = commit.held
@@ -293,7 +152,7 @@ def sent(commit: Commit, *, engine: bool = False) -> list[object]:
 
 def rest(commit: Commit) -> dict[str, Json] | None:
     """The rows of the parts that the commit has, by name."""
-    found = {name: sent_of(name, commit) for name in PARTS if getattr(commit, name)}
+    found = {name: _rows(rows, columns) for name, columns in PARTS.items() if (rows := getattr(commit, name))}
     if commit.executing < 0 and not commit.moves_gate:  # it may be the last of its super-step
         found["barrier"] = True
     if commit.people is not None:
@@ -306,3 +165,12 @@ def rest(commit: Commit) -> dict[str, Json] | None:
     if commit.asks:
         found["asks"] = [asdict(row) for row in commit.asks]
     return found or None
+
+
+def _rows(rows: Any, columns: Sequence[str]) -> Json:
+    """The rows of one part as they are sent: durations in seconds; None is NULL, also for jsonb."""
+    return [{name: _plain(getattr(row, name)) for name in columns} for row in rows] if columns else rows
+
+
+def _plain(value: Any) -> Any:
+    return value.total_seconds() if type(value) is timedelta else value

@@ -14,6 +14,7 @@ from core.db import Connection
 from core.errors import ConsistencyError, NotFoundError, nearest
 from policy.load import Policy
 from runtime.store import replication
+from runtime.store.statements import statements
 
 NAMED_MAX = 10  # how many numbers an error lists
 
@@ -69,68 +70,24 @@ class Past(Struct, frozen=True):
         return next((one for one in self.in_use if one.name == name), None)
 
 
-_VERSIONS = """
-SELECT name, version, digest, published_by, published_at, retired_at, waits_for,
-  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations,
-  ARRAY(SELECT DISTINCT coalesce(value ->> 'connector', split_part(key, '.', 1)) FROM jsonb_each(operations)
-    ORDER BY 1) AS connectors
-FROM workflows WHERE tenant_id = $1 AND ($2::text IS NULL OR name = $2) ORDER BY name, version DESC"""
-
-_RETIRE = """
-UPDATE workflows SET retired_at = now() WHERE tenant_id = $1 AND name = $2 AND version = $3 AND retired_at IS NULL
-RETURNING version"""
-
-_ACTIVATE = """
-UPDATE workflows SET waits_for = NULL WHERE tenant_id = $1 AND name = $2 AND version = $3 AND waits_for IS NOT NULL
-RETURNING version"""
-
-_NEWEST = """
-SELECT DISTINCT ON (name) name, version, digest, source, operations FROM workflows
-WHERE tenant_id = $1 AND retired_at IS NULL AND waits_for IS NULL AND ($2::text IS NULL OR name = $2)
-  AND ($3::int IS NULL OR version = $3)
-ORDER BY name, version DESC"""
-
-# Versions that runs may still start with, or go on with.
-_ALIVE = """
-SELECT name, version, digest, source, operations FROM workflows w
-WHERE tenant_id = $1 AND waits_for IS NULL AND (retired_at IS NULL OR EXISTS (SELECT FROM runs r
-  WHERE r.tenant_id = $1 AND r.workflow = w.name AND r.workflow_version = w.version AND r.finished_at IS NULL))
-ORDER BY name, version"""
-
-_BY_DIGEST = """
-SELECT name, version, digest, source, operations FROM workflows
-WHERE tenant_id = $1 AND name = $2 AND version = $3"""
-
-_PUBLISH_WORKFLOW = """
-INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by, waits_for)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version"""
-
-_PUBLISH_POLICY = """
-INSERT INTO policies (tenant_id, digest, name, version, source, published_by, operations)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest"""
-
-_SAME_POLICY_VERSION = "SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3"
-
-_IN_FORCE = "SELECT policy_digests FROM tenants WHERE tenant_id = $1"
-_PUT_IN_FORCE = """
-UPDATE tenants SET policy_digests = $2 WHERE tenant_id = $1 AND policy_digests <> $2 RETURNING tenant_id"""
-
-_POLICIES = """
-SELECT p.name, p.version, p.digest, p.digest = ANY (t.policy_digests) AS active
-FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1 ORDER BY p.name, p.version"""
-
-# The directory's rows say who is in it now; the tenant's audit says which ones there have been. The last one is in use.
-_DIRECTORIES = """
-SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
-WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC"""
-
-_POLICY_OF = """
-SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3"""
-_PROPOSED = """
-SELECT e.type, e.line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
-WHERE t.tenant_id = $1 AND e.type = ANY ($2) ORDER BY e.seq DESC"""
-_POLICY = "SELECT name, version, source, operations FROM policies WHERE tenant_id = $1 AND digest = $2"
+_SQL = statements("documents")
+_VERSIONS = _SQL["versions"]
+_RETIRE = _SQL["retire"]
+_ACTIVATE = _SQL["activate"]
+_NEWEST = _SQL["newest"]
+_ALIVE = _SQL["alive"]
+_BY_DIGEST = _SQL["by_digest"]
+_PUBLISH_WORKFLOW = _SQL["publish_workflow"]
+_PUBLISH_POLICY = _SQL["publish_policy"]
+_SAME_POLICY_VERSION = _SQL["same_policy_version"]
+_IN_FORCE = _SQL["in_force"]
+_PUT_IN_FORCE = _SQL["put_in_force"]
+_POLICIES = _SQL["policies"]
+_DIRECTORIES = _SQL["directories"]
+_DIRECTORY_SINCE = _SQL["directory_since"]
+_POLICY_OF = _SQL["policy_of"]
+_PROPOSED = _SQL["proposed"]
+_POLICY = _SQL["policy"]
 
 
 async def newest_workflows(
@@ -307,7 +264,7 @@ async def past_directories(connection: Connection, tenant: str) -> Past:
 
 async def directory_since(connection: Connection, tenant: str) -> datetime | None:
     """The time at which the directory in use was published; None if there is none."""
-    line = await connection.fetchval(f"{_DIRECTORIES} LIMIT 1", tenant)
+    line = await connection.fetchval(_DIRECTORY_SINCE, tenant)
     return None if line is None else datetime.fromisoformat(orjson.loads(line)["ts"])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
+from msgspec import convert
 
 from core.db import Connection
 from runtime.engine.book import shared_effects
@@ -16,18 +17,14 @@ from runtime.engine.model.rows import ReceiptRow, WaitRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import EffectState
 from runtime.store import retention
+from runtime.store.statements import statements
 from runtime.store.views import Graphs, Purged, load
 
-# Says only where to look. The book of its run, or what retention left of it, tells what became of the attempt.
-_BY_KEY = "SELECT run_id, receipt_id, status, holder, wait_id FROM effects WHERE tenant_id = $1 AND key = $2"
-_SHARING = """
-SELECT w.run_id, w.step_key, w.wait_id, w.status = 'waiting' AS waiting FROM waits w JOIN runs r USING (run_id)
-WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = 'shared' AND w.status IN ('waiting', 'completed')
-  AND r.finished_at IS NULL
-ORDER BY w.created_at, w.wait_id"""
-_ABANDON = """
-UPDATE effects SET status = 'failed' WHERE tenant_id = $1 AND key = $2 AND wait_id = $3 AND status = 'left'"""
-_LEFT_BY = "SELECT FROM effects WHERE tenant_id = $1 AND wait_id = $2 AND status = 'left'"
+_SQL = statements("effects")
+_BY_KEY = _SQL["by_key"]
+_SHARING = _SQL["sharing"]
+_ABANDON = _SQL["abandon"]
+_LEFT_BY = _SQL["left_by"]
 
 
 async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> Shared | None:
@@ -61,7 +58,7 @@ async def _performed(
     try:
         run = (await load(connection, row["run_id"], graphs, whole=True)).run
     except Purged:
-        left = (ReceiptRow(**each) for each in (await retention.remains(connection, row["run_id"]))[1])
+        left = (convert(each, ReceiptRow) for each in (await retention.remains(connection, row["run_id"]))[1])
         return next((each for each in left if each.receipt_id == row["receipt_id"]), None), None
     return run.receipts.get(row["receipt_id"]), run
 

@@ -11,93 +11,24 @@ from msgspec import Struct
 
 from core.canonical import JsonObject
 from core.db import Connection
-from runtime.engine.model.states import WaitKind
+from runtime.store.statements import statements
 
 # A signal is kept this long for a wait that does not exist yet.
 KEPT_FOR = timedelta(days=30)
 # Every sweep looks at this many of the newest kept signals.
 NEWEST = 1000
 
-_RECORD = """
-INSERT INTO inbox (tenant_id, source, notification_id, payload, correlation_key) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant_id, source, notification_id) DO NOTHING RETURNING notification_id"""
-_READ = """
-SELECT payload, result, correlation_key, processed_at IS NOT NULL AS processed, received_at FROM inbox
-WHERE tenant_id = $1 AND source = $2 AND notification_id = $3"""
-_PROCESSED = """
-UPDATE inbox SET processed_at = now(), result = $4
-WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
-
-_EMPTY = "UPDATE inbox SET payload = '{}' WHERE tenant_id = $1 AND source = $2 AND notification_id = $3"
-_MEANT_FOR = """
-UPDATE inbox SET result = $4 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL"""
-
-# A signal is meant for this run, or else for one that began before this time; for any run if both are null.
-_MEANT = "coalesce(w.run_id = {run}, r.created_at <= {before}, true)"
-
-# The oldest open wait comes first. If none is open, the newest one that is over tells why.
-_FIND = f"""
-SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, m.waiting, m.waiting AND w.parked AS parked,
-  r.finished_at IS NULL AS going
-FROM waits w JOIN runs r ON r.run_id = w.run_id
-CROSS JOIN LATERAL (SELECT w.status = 'waiting' AND {_MEANT.format(run="$4::uuid", before="$5")} AS waiting) m
-WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[])
-ORDER BY m.waiting DESC, CASE WHEN m.waiting THEN w.created_at END, w.created_at DESC LIMIT 1"""
-
-# A token or a version names one wait. If several runs have the key, an open wait comes first.
-_NAMED = """
-SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, w.status = 'waiting' AS waiting,
-  w.status = 'waiting' AND w.parked AS parked, r.finished_at IS NULL AS going
-FROM waits w JOIN runs r ON r.run_id = w.run_id
-WHERE w.tenant_id = $1 AND w.correlation_key = $2 AND w.kind = ANY ($3::text[]) AND ($4::text IS NULL OR w.token = $4)
-  AND ($5::int IS NULL OR $5 = (SELECT j.n FROM journal j
-    WHERE j.run_id = w.run_id AND position(convert_to(w.wait_id::text, 'UTF8') IN j.lines) > 0 ORDER BY j.n LIMIT 1))
-ORDER BY waiting DESC, w.created_at DESC LIMIT 1"""
-
-# Kept signals for a sweep: those whose wait exists by now, because they came before it or at the same moment, and those
-# that have been kept for too long. There may be many, and most never find a wait: a sweep looks at the newest only, and
-# now and then at all of them (``whole``). Each tenant's first ones come before anybody's second ones.
-_CAME = "CASE WHEN i.result IS NOT NULL THEN i.received_at END"
-_OPEN = "i.processed_at IS NULL AND i.correlation_key IS NOT NULL"
-KEPT = f"""
-keys AS (
-  (SELECT i.tenant_id, i.correlation_key FROM inbox i WHERE {_OPEN} ORDER BY i.received_at DESC LIMIT {NEWEST})
-  UNION
-  (SELECT i.tenant_id, i.correlation_key FROM inbox i WHERE {{whole}} AND {_OPEN})),
-awaited AS (
-  SELECT DISTINCT ON (i.tenant_id, i.source, i.notification_id) i.*, w.run_id FROM keys k
-  JOIN waits w ON w.tenant_id = k.tenant_id AND w.correlation_key = k.correlation_key AND w.status = 'waiting'
-    AND w.parked
-  JOIN runs r ON r.run_id = w.run_id
-  CROSS JOIN LATERAL (
-    SELECT i.tenant_id, i.source, i.notification_id, i.received_at FROM inbox i
-    WHERE i.tenant_id = k.tenant_id AND i.correlation_key = k.correlation_key AND {_OPEN}
-      AND (i.source = 'run') = (w.kind = '{WaitKind.CHILD}')
-      AND {_MEANT.format(run="(i.result->>'run')::uuid", before=_CAME)}
-    ORDER BY i.received_at LIMIT 1) i),
-outlived AS (
-  SELECT i.tenant_id, i.source, i.notification_id, i.received_at, NULL::uuid FROM inbox i
-  WHERE {_OPEN} AND i.source <> 'run' AND i.received_at < now() - interval '{KEPT_FOR.days} days'
-  ORDER BY i.received_at LIMIT {{most}}),
-kept AS (
-  SELECT * FROM (SELECT * FROM awaited UNION ALL SELECT * FROM outlived) i
-  ORDER BY row_number() OVER (PARTITION BY i.tenant_id ORDER BY i.received_at), i.received_at LIMIT {{most}})"""
-
-# By tenant, because that is how waits are indexed. The keys of durable operations are derived: at most one matches.
-_TENANT_OF = """
-SELECT t.tenant_id FROM tenants t WHERE EXISTS (
-  SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1"""
-
-
-# The workflows that recent events could not start: the newest reason for each, from the tenant's last lines.
-_UNSTARTED = """
-SELECT DISTINCT ON (u.workflow) u.workflow, u.version, u.reason, i.received_at FROM tenants t
-JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq >= t.audit_count - 1000 AND e.type = 'workflow.unstarted'
-CROSS JOIN LATERAL (SELECT convert_from(e.line, 'UTF8')::jsonb AS line) l
-JOIN inbox i ON i.tenant_id = t.tenant_id AND i.source = 'servicenow:' || (l.line #>> '{actor,id}')
-  AND i.notification_id = l.line #>> '{data,event}'
-CROSS JOIN LATERAL jsonb_to_recordset(i.result -> 'unstarted') AS u(workflow text, version int, reason text)
-WHERE t.tenant_id = $1 AND u.workflow = l.line #>> '{data,name}' ORDER BY u.workflow, e.seq DESC"""
+_SQL = statements("inbox")
+_RECORD = _SQL["record"]
+_READ = _SQL["read"]
+_PROCESSED = _SQL["processed"]
+_EMPTY = _SQL["empty"]
+_MEANT_FOR = _SQL["meant_for"]
+_FIND = _SQL["find"]
+_NAMED = _SQL["named"]
+_TENANT_OF = _SQL["tenant_of"]
+_UNSTARTED = _SQL["unstarted"]
+_TIMES_OF = _SQL["times_of"]
 
 
 class Notice(Struct, frozen=True):
@@ -174,7 +105,7 @@ async def find(
 
 async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, datetime | None, datetime]:
     """The beginning of a wait, its deadline, and now."""
-    row = await connection.fetchrow("SELECT created_at, due_at, now() FROM waits WHERE wait_id = $1", wait_id)
+    row = await connection.fetchrow(_TIMES_OF, wait_id)
     assert row is not None, "it was found just now"
     return row[0], row[1], row[2]
 

@@ -14,56 +14,17 @@ from core.canonical import Json, JsonObject
 from core.db import Connection
 from evidence.events import EventType
 from runtime.engine.book.recorded import Told, check_stored, read_line, unpack_values
+from runtime.store.statements import statements
 
 # The events that tell what a call has used.
 _USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED)
-_LINES = "SELECT lines FROM journal WHERE run_id = $1 ORDER BY n"
-_OPENED = """
-SELECT w.id, min(j.n) AS n FROM unnest($2::uuid[]) w(id)
-JOIN journal j ON j.run_id = $1 AND position(convert_to(w.id::text, 'UTF8') IN j.lines) > 0 GROUP BY w.id"""
-_WITH = """
-SELECT n, first_seq, lines, vals FROM journal
-WHERE run_id = $1 AND n > $3 AND position($2::bytea IN lines) > 0 ORDER BY n"""
 
-_ABOVE = """
-WITH RECURSIVE above AS (
-  SELECT r.run_id, r.tenant_id, r.run_key, r.parent_run_id FROM runs r WHERE r.run_id = $1
-  UNION SELECT r.run_id, r.tenant_id, r.run_key, r.parent_run_id
-  FROM above JOIN runs r ON r.run_id = above.parent_run_id AND r.tenant_id = above.tenant_id)
-SELECT run_id, run_key FROM above"""
-
-_USED = """
-WITH RECURSIVE within AS (
-  SELECT r.run_id, r.tenant_id FROM runs r WHERE r.run_id = $1
-  UNION SELECT r.run_id, r.tenant_id
-  FROM within JOIN runs r ON r.parent_run_id = within.run_id AND r.tenant_id = within.tenant_id)
-SELECT j.lines FROM within JOIN journal j USING (run_id)
-WHERE position('"usage":{'::bytea IN j.lines) > 0 OR position('"agent.answered"'::bytea IN j.lines) > 0
-ORDER BY j.run_id, j.n"""
-
-# The appends of the run in ``{0}`` that ``{1}`` chooses.
-TAIL = """LEFT JOIN LATERAL (
-  SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
-    array_agg(j.lines ORDER BY j.n) AS lines, array_agg(j.vals ORDER BY j.n) AS vals
-  FROM journal j WHERE j.run_id = {0}.run_id AND ({1})) tail ON true"""
-# All appends from the one whose state is kept, and the first append, which tells the trigger.
-KEPT_ON = "j.n >= {0}.state_n OR j.n = 1"
-
-# The row of a run: what a view of it is made of.
-RUN_ROW = """(SELECT row_to_json(x) FROM (SELECT {0}.run_id, {0}.tenant_id, {0}.workspace_id, {0}.workflow,
-    {0}.workflow_version, {0}.workflow_digest, {0}.trigger_type, {0}.status, {0}.version, {0}.gate, {0}.executing,
-    {0}.extensions, {0}.audit_count, {0}.audit_head, {0}.state_n, {0}.deadline_at, {0}.parent_run_id, {0}.depth,
-    {0}.purged_at, {0}.last_at, CASE WHEN {0}.root_run_id IS NOT NULL THEN (
-      SELECT row_to_json(f) FROM families f WHERE f.root_run_id = {0}.root_run_id) END AS family) x) AS run"""
-# The columns of the tenant ``t`` that decisions need, and their types.
-OF_TENANT = "t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused"
-OF_TENANT_TYPES = "policy_digests text[], directory_digest text, max_writes_per_run int, stop_number int, paused jsonb"
-# Lock in a statement of its own, so that the read sees what was committed while we waited for the lock.
-LOCKED = """
-  IF _lock THEN
-    PERFORM FROM runs WHERE run_id = {0} FOR UPDATE;
-  END IF;
-  RETURN QUERY {1};"""
+_SQL = statements("journal")
+_LINES = _SQL["lines"]
+_OPENED = _SQL["opened"]
+_WITH = _SQL["with"]
+_ABOVE = _SQL["above"]
+_USED = _SQL["used"]
 
 
 class Append(Struct, frozen=True, dict=True):

@@ -12,55 +12,14 @@ from msgspec import Struct
 
 from core.db import Connection
 from runtime.engine.model.states import CommandState
-from runtime.store.commits import MESSAGES_CHANNEL
+from runtime.store.statements import statements
 
-# One at a time per ordering key: the partial unique index decides between dispatchers that look at once.
-_DUE = """c.status = 'pending' AND coalesce(c.next_attempt_at, c.created_at) <= now()
-    AND NOT EXISTS (SELECT FROM commands o WHERE o.ordering_key = c.ordering_key AND o.status = 'leased')"""
-_ONLY = f"SELECT c.command_id FROM commands c WHERE c.command_id = $3 AND {_DUE} FOR UPDATE SKIP LOCKED"
-
-# The lanes that have a pending message, in the order of their names, each found by one step through the index: first
-# those behind the lane that had the last turn, then the others, then that one. The first with a due message is taken.
-_IN_TURN = f"""
-  WITH RECURSIVE lanes AS (
-    SELECT $3::text AS tenant_id, $4::text AS kind, 0 AS round
-    UNION ALL
-    SELECT n.* FROM lanes l CROSS JOIN LATERAL (
-      (SELECT c.tenant_id, c.kind, greatest(l.round, 1) FROM commands c
-       WHERE c.status = 'pending' AND (c.tenant_id, c.kind) > (l.tenant_id, l.kind)
-         AND (l.round < 2 OR (c.tenant_id, c.kind) <= ($3, $4))
-       ORDER BY c.tenant_id, c.kind LIMIT 1)
-      UNION ALL
-      (SELECT '', '', 2 WHERE l.round < 2)
-      LIMIT 1) n)
-  SELECT d.command_id FROM lanes l CROSS JOIN LATERAL (
-    SELECT c.command_id FROM commands c WHERE c.tenant_id = l.tenant_id AND c.kind = l.kind AND {_DUE}
-    ORDER BY coalesce(c.next_attempt_at, c.created_at) LIMIT 1 FOR UPDATE SKIP LOCKED) d
-  WHERE l.round > 0 AND NOT ARRAY[l.kind, l.tenant_id || ':' || l.kind] && $5
-  LIMIT 1"""
-
-_LEASE = """
-UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
-WHERE command_id = ({0})
-RETURNING command_id, tenant_id, run_id, kind, payload, attempts, created_at,
-  (SELECT array_agg(o.command_id ORDER BY o.command_id) FROM commands o WHERE o.ordering_key = commands.ordering_key
-    AND o.kind = commands.kind AND o.status = 'pending' AND o.command_id <> commands.command_id) AS behind"""
-_LEASE_IN_TURN, _LEASE_ONLY = _LEASE.format(_IN_TURN), _LEASE.format(_ONLY)
-
-_END_SHOWN = "UPDATE commands SET status = 'dispatched' WHERE command_id = ANY ($1::uuid[]) AND status = 'pending'"
-
-_END = """
-UPDATE commands SET status = $3, last_error = $4, next_attempt_at = now() + $5, lease_owner = NULL,
-  lease_expires_at = NULL
-WHERE command_id = $1 AND attempts = $2 AND status = 'leased' RETURNING command_id"""
-
-_AGAIN = f"""
-WITH again AS (
-  UPDATE commands SET status = 'pending', attempts = 0, next_attempt_at = NULL
-  WHERE status = 'failed' AND ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR kind = $2)
-  RETURNING tenant_id AS tenant, kind)
-SELECT tenant, kind, count(*) AS count, pg_notify('{MESSAGES_CHANNEL}', '') AS woken FROM again
-GROUP BY 1, 2 ORDER BY 1, 2"""
+_SQL = statements("outbox")
+_LEASE_IN_TURN = _SQL["lease_in_turn"]
+_LEASE_ONLY = _SQL["lease_only"]
+_END_SHOWN = _SQL["end_shown"]
+_END = _SQL["end"]
+_AGAIN = _SQL["again"]
 
 # A tenant and a kind.
 Lane: TypeAlias = tuple[str, str]

@@ -13,64 +13,20 @@ from uuid import UUID
 from msgspec import Struct
 
 from core.db import Connection
-from runtime.engine.model.states import WaitKind
-from runtime.store.commits import MESSAGES_CHANNEL
+from runtime.store.statements import statements
 
-# The next pause also removes those of runs that are over by now.
-_PAUSE = """
-UPDATE tenants SET resumed = array_remove(resumed, $2), paused = coalesce(paused, '{}') - $5::text[]
-  || jsonb_build_object($2::text, jsonb_build_object('by', $3::text, 'reason', $4::text, 'at', now()))
-WHERE tenant_id = $1 AND NOT coalesce(paused ? $2, false) RETURNING tenant_id"""
-_RESUME = """
-UPDATE tenants SET resumed = array_append(array_remove(resumed, $2), $2), paused = nullif(paused - $2, '{}')
-WHERE tenant_id = $1 AND paused ? $2 RETURNING tenant_id"""
-
-_IN_FORCE = """
-SELECT p.key, p.value, r.finished_at IS NOT NULL AS over
-FROM tenants t CROSS JOIN LATERAL jsonb_each(t.paused) p
-  LEFT JOIN runs r ON r.tenant_id = t.tenant_id AND p.key = 'run:' || r.run_id
-    AND r.run_id = CASE WHEN p.key LIKE 'run:%' THEN substr(p.key, 5)::uuid END
-WHERE t.tenant_id = $1 ORDER BY p.value ->> 'at', p.key"""
-
-# A pause of a connector holds up a run if one of its steps waits for the end of that pause.
-_OF_RUN = f"""
-SELECT p.key FROM runs r JOIN tenants t USING (tenant_id) CROSS JOIN LATERAL jsonb_object_keys(t.paused) p(key)
-WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.finished_at IS NULL
-  AND (p.key IN ('tenant', 'workflow:' || r.workflow, 'run:' || r.run_id) OR p.key IN (
-    SELECT w.context ->> 'paused' FROM waits w
-    WHERE w.run_id = r.run_id AND w.kind = '{WaitKind.PAUSE}' AND w.status = 'waiting'))"""
-
-_PARKED = f"""
-SELECT run_id, step_key, wait_id FROM waits
-WHERE tenant_id = $1 AND context ->> 'paused' = ANY ($2) AND kind = '{WaitKind.PAUSE}' AND status = 'waiting'
-ORDER BY context ->> 'paused', wait_id LIMIT $3"""
-
-_CHANGE = "SELECT stop_number AS number, paused, resumed, judge_after AS after FROM tenants WHERE tenant_id = $1"
-_QUESTIONS = """
-SELECT approval_id FROM approvals WHERE tenant_id = $1 AND status = 'requested' AND approval_id > $2
-ORDER BY approval_id LIMIT $3"""
-# Only the run's book tells the connector of an action, so a pause of a connector redraws every card.
-_REDRAW = f"""
-WITH ordered AS (
-  INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
-  SELECT md5(a.approval_id || ':stop:' || $3::text)::uuid, a.tenant_id, a.run_id, 'card',
-    jsonb_build_object('approval', a.approval_id), 'pending', 'approval:' || a.approval_id
-  FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = ANY ($1) AND a.status = 'requested'
-    AND EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE k.key LIKE 'connector:%'
-      OR k.key IN ('tenant', 'workflow:' || r.workflow, 'run:' || r.run_id))
-  ON CONFLICT DO NOTHING RETURNING command_id)
-SELECT pg_notify('{MESSAGES_CHANNEL}', '') WHERE EXISTS (SELECT FROM ordered)"""
-# The questions whose runs have short books come first, so that a bounded look says something of as many as it can.
-_PREVIEWED = """
-SELECT q.approval_id FROM (
-  SELECT a.approval_id, sum(r.audit_count) OVER (ORDER BY r.audit_count, a.approval_id) AS lines
-  FROM (SELECT approval_id, run_id FROM approvals WHERE tenant_id = $1 AND status = 'requested'
-    ORDER BY approval_id LIMIT $2) a JOIN runs r USING (run_id)) q
-WHERE q.lines <= $3 ORDER BY q.approval_id"""
-_OPEN_QUESTIONS = "SELECT count(*) FROM approvals WHERE tenant_id = $1 AND status = 'requested'"
-_FOLLOWED = """
-UPDATE tenants SET judge_after = $3, resumed = CASE WHEN $4 THEN NULL ELSE resumed END
-WHERE tenant_id = $1 AND stop_number = $2"""
+_SQL = statements("pauses")
+_PAUSE = _SQL["pause"]
+_RESUME = _SQL["resume"]
+_IN_FORCE = _SQL["in_force"]
+_OF_RUN = _SQL["of_run"]
+_PARKED = _SQL["parked"]
+_CHANGE = _SQL["change"]
+_QUESTIONS = _SQL["questions"]
+_REDRAW = _SQL["redraw"]
+_PREVIEWED = _SQL["previewed"]
+_OPEN_QUESTIONS = _SQL["open_questions"]
+_FOLLOWED = _SQL["followed"]
 
 
 async def pause(connection: Connection, tenant: str, key: str, by: str, reason: str, gone: Sequence[str]) -> bool:

@@ -10,60 +10,17 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from core.db import Connection
-from runtime.store.claims import STARTS_LEFT, STARTS_LEFT_OF_CAP
+from runtime.store.statements import statements
 
-# The newest rows are read in the order of their index, whatever the statistics say: sorting would read all.
-_SNAPSHOT = """
-SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
-SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_material = off"""
-
-# ``starts_left`` is what is left of this minute's starts: it reads the token bucket of claims, and takes nothing.
-_TENANTS = f"""
-SELECT t.tenant_id AS tenant, t.weight, t.max_concurrency AS slots,
-  (SELECT count(*) FROM queue q WHERE q.tenant_id = t.tenant_id AND q.status <> 'claimable') AS slots_used,
-  t.max_runs_per_min, floor({STARTS_LEFT})::int AS starts_left
-FROM tenants t WHERE $1::text IS NULL OR t.tenant_id = $1 ORDER BY t.tenant_id"""
-
-_CAPS = f"""
-SELECT c.tenant_id, c.cap, c.slots,
-  (SELECT count(*) FROM queue q WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status <> 'claimable') AS used,
-  (SELECT count(*) FROM (SELECT FROM queue q
-    WHERE q.tenant_id = c.tenant_id AND q.cap = c.cap AND q.status = 'claimable' LIMIT $2) p) AS pending,
-  c.max_runs_per_min, floor({STARTS_LEFT_OF_CAP})::int AS starts_left
-FROM caps c WHERE c.tenant_id = ANY ($1::text[]) ORDER BY 1, 2"""
-
-_LANES = """
-SELECT w.tenant_id, w.workspace_id, w.weight, p.pending, p.oldest
-FROM workspaces w
-CROSS JOIN LATERAL (
-  SELECT count(*) AS pending, extract(epoch FROM now() - min(q.created_at))::float8 AS oldest FROM (
-    SELECT q.created_at FROM queue q
-    WHERE q.tenant_id = w.tenant_id AND q.workspace_id = w.workspace_id AND q.status = 'claimable' LIMIT $2) q) p
-WHERE w.tenant_id = ANY ($1::text[]) ORDER BY w.tenant_id, w.workspace_id"""
-
-_HELD = """
-SELECT tenant_id, workspace_id, count(*) FILTER (WHERE status = 'sent') AS admitted,
-  count(*) FILTER (WHERE status = 'leased') AS running,
-  count(*) FILTER (WHERE status = 'leased' AND expires_at < now()) AS abandoned
-FROM queue WHERE status <> 'claimable' AND tenant_id = ANY ($1::text[]) GROUP BY tenant_id, workspace_id"""
-
-_PARKED = """
-SELECT w.tenant_id, r.workspace_id, w.kind, count(*) AS count FROM waits w JOIN runs r ON r.run_id = w.run_id
-WHERE w.status = 'waiting' AND w.tenant_id = ANY ($1::text[]) GROUP BY w.tenant_id, r.workspace_id, w.kind"""
-_PARKED_NEWEST = """
-SELECT r.tenant_id, r.workspace_id, w.kind, count(*) AS count FROM unnest($1::text[]) t(tenant_id) CROSS JOIN LATERAL (
-  SELECT r.run_id, r.tenant_id, r.workspace_id FROM runs r WHERE r.tenant_id = t.tenant_id
-  ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2) r
-JOIN waits w ON w.run_id = r.run_id AND w.status = 'waiting' GROUP BY r.tenant_id, r.workspace_id, w.kind"""
-
-_MESSAGES = """
-SELECT tenant_id, kind, status, count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest FROM (
-  (SELECT * FROM commands WHERE status = 'pending' AND tenant_id = ANY ($1::text[]) LIMIT $2)
-  UNION ALL
-  (SELECT * FROM commands WHERE status = 'leased' AND tenant_id = ANY ($1::text[]) LIMIT $2)
-  UNION ALL
-  (SELECT * FROM commands WHERE status = 'failed' AND tenant_id = ANY ($1::text[]) LIMIT $2)) m
-GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status"""
+_SQL = statements("queue_reads")
+_SNAPSHOT = _SQL["snapshot"]
+_TENANTS = _SQL["tenants"]
+_CAPS = _SQL["caps"]
+_LANES = _SQL["lanes"]
+_HELD = _SQL["held"]
+_PARKED = _SQL["parked"]
+_PARKED_NEWEST = _SQL["parked_newest"]
+_MESSAGES = _SQL["messages"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads a tenant's records. ``runtime.store.parts`` writes them, in the append of the step that changes them."""
+"""Reads a tenant's records. ``append`` writes them, in the append of the step that changes them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from core.db import Database
 from core.errors import ConsistencyError
 from core.identity import UNKNOWN, Role
 from runtime.engine.book.contributors import mark
+from runtime.store.statements import statements
 
 # The most records of one output, if the caller names no limit, and their bytes.
 ROWS_MAX = 1000
 BYTES_MAX = VALUE_BYTES_MAX - 16 * 1024
 _UNTOLD = (mark(Role.SOURCE_REQUESTER, UNKNOWN),)
 
-_GET = "SELECT value, version, shaped FROM records WHERE tenant_id = $1 AND collection = $2 AND key = $3"
-_QUERY = """
-SELECT key, value, version, shaped FROM records WHERE tenant_id = $1 AND collection = $2 AND key > $3
-  AND ($4::jsonb IS NULL OR value @> $4::jsonb)
-ORDER BY key LIMIT $5"""
+_SQL = statements("records")
+_GET = _SQL["get"]
+_QUERY = _SQL["query"]
 
 
 class RecordRefused(ConsistencyError):

@@ -12,17 +12,15 @@ from enum import StrEnum
 from msgspec import Struct
 
 from core.db import Connection
+from runtime.store.statements import statements
 
-# A login without pg_monitor sees that there are standbys, and not of which kind they are: their columns are null.
-_FOUND = """
-SELECT current_setting('synchronous_standby_names') AS named, current_setting('synchronous_commit') AS waits,
-  (SELECT count(*) FROM pg_stat_replication) AS standbys,
-  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
-  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL) AS hidden,
-  (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active) AS gone"""
-_BEHIND = """
-SELECT max(last_at) - clock_timestamp() AS behind FROM runs
-WHERE tenant_id = $1 AND finished_at IS NULL AND last_at > clock_timestamp() + interval '1 s'"""
+_SQL = statements("replication")
+_FOUND = _SQL["found"]
+_BEHIND = _SQL["behind"]
+_FORGET = _SQL["forget"]
+_FORGET_ONE = _SQL["forget_one"]
+_NOTE = _SQL["note"]
+_LIST = _SQL["list"]
 
 
 class Kind(StrEnum):
@@ -66,17 +64,6 @@ async def behind(connection: Connection, tenant: str) -> float:
     """The seconds by which the database's clock is behind the newest line of an open run; 0 if it is not."""
     found = await connection.fetchval(_BEHIND, tenant)
     return 0.0 if found is None else float(found.total_seconds())
-
-
-_FORGET = "DELETE FROM unavailable WHERE tenant_id = $1"
-_FORGET_ONE = "DELETE FROM unavailable WHERE tenant_id = $1 AND kind = $2 AND name = $3"
-_NOTE = """
-INSERT INTO unavailable (tenant_id, place, kind, name, reason) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant_id, place) DO UPDATE SET reason = excluded.reason"""
-_LIST = """
-SELECT kind, name, place, reason FROM unavailable WHERE tenant_id = $1 AND ($2::text IS NULL OR kind = $2)
-  AND ($3::text IS NULL OR name = $3)
-ORDER BY kind, name, place"""
 
 
 class Unavailable(Struct, frozen=True):

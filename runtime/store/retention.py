@@ -22,62 +22,28 @@ from evidence.bundle import Bundle, DocumentText
 from runtime.engine.book.recorded import Diverged
 from runtime.engine.replay.past import REMOVED, Past, Row, emptied, questions
 from runtime.store.books import Book
+from runtime.store.statements import statements
 
-# A run is purged only after its evidence is stored, if no message that it has ordered is on its way, and no run waits
-# for its result. A message that could not be delivered for 30 days holds up nothing any more. The messages on their way
-# are read once; the rest is checked for one run after the other (OFFSET 0), until enough are found.
-_ON_ITS_WAY = "SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status ="
-_HELD_BY_NOBODY = f"""EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
-  AND r.run_id NOT IN ({_ON_ITS_WAY} 'pending') AND r.run_id NOT IN ({_ON_ITS_WAY} 'leased')
-  AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL OFFSET 0)"""
-MAY_BE_PURGED = f"r.purge_at <= now() AND {_HELD_BY_NOBODY}"
-# A run that holds inherited values is purged after the run above, whatever its own retention.
-COPIES = f"""r.inherits AND r.purged_at IS NULL AND r.finished_at IS NOT NULL
-  AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL)
-  AND {_HELD_BY_NOBODY}"""
+_SQL = statements("retention")
+_HOLD = _SQL["hold"]
+_WAITS = _SQL["waits"]
+_APPROVALS = _SQL["approvals"]
+_REFUSALS = _SQL["refusals"]
+_VOTES = _SQL["votes"]
+_SIGNALS = _SQL["signals"]
+_CHILDREN = _SQL["children"]
+_EVENT = _SQL["event"]
+_RECORDS = _SQL["records"]
+_RUN = _SQL["run"]
+_KEEP = _SQL["keep"]
+_REMAINS = _SQL["remains"]
+_SOURCE = _SQL["source"]
+_POLICIES = _SQL["policies"]
+_REMEMBER = _SQL["remember"]
+_NEWEST = _SQL["newest"]
+_FAILURES = _SQL["failures"]
+_STATE = _SQL["state"]
 
-_HOLD = f"SELECT r.tenant_id FROM runs r WHERE r.run_id = $1 AND ({MAY_BE_PURGED} OR {COPIES}) FOR UPDATE OF r"
-
-
-def _facts(column: str) -> str:
-    """The facts of an error or a cancel that the audit has as well. The words go, because they may hold values."""
-    return f"""(SELECT jsonb_object_agg(key, value) FROM jsonb_each({column})
-      WHERE key IN ('class', 'code', 'step', 'by'))"""
-
-
-_WAITS = f"""
-UPDATE waits SET result = NULL, context = CASE kind
-  WHEN 'task' THEN context || '{{"title": "{REMOVED}", "description": ""}}'
-  ELSE context - 'correlate' - 'error' END
-WHERE run_id = $1"""
-_APPROVALS = f"UPDATE approvals SET reason = '{REMOVED}' WHERE run_id = $1 AND reason > ''"
-_REFUSALS = f"UPDATE refusals SET reason = '{REMOVED}' WHERE run_id = $1 AND reason > ''"
-_VOTES = f"""
-UPDATE votes SET reason = '{REMOVED}' FROM approvals a
-WHERE a.run_id = $1 AND votes.approval_id = a.approval_id AND votes.reason > ''"""
-_SIGNALS = """
-UPDATE inbox SET payload = '{}' FROM waits w
-WHERE w.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
-  AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = w.run_id::text"""
-# The results that the children of this run have handed over, even if nobody had to wait for them.
-_CHILDREN = """
-UPDATE inbox SET payload = '{}' FROM runs c WHERE c.parent_run_id = $1 AND inbox.tenant_id = c.tenant_id
-  AND inbox.source = 'run' AND inbox.notification_id = c.run_id::text"""
-# One event may have started several runs: the last of them to be purged takes it along.
-_EVENT = """
-UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
-  AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
-    WHERE r.run_id <> $1 AND r.purged_at IS NULL)"""
-# Removes the ledger, the values of the book and the run's key. Only this function may, and only when it is time.
-_RECORDS = "SELECT purge_records($1)"
-_RUN = f"""
-UPDATE runs SET result = NULL, error = {_facts("error")},
-  canceling = {_facts("canceling")}, version = version + 1 WHERE run_id = $1"""
-
-_KEEP = """
-INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions, questions)
-SELECT run_id, tenant_id, $2, $3, $4, $5 FROM runs WHERE run_id = $1"""
-_REMAINS = "SELECT steps, receipts, extensions FROM remains WHERE run_id = $1"
 
 _IDS = frozenset({"step_id", "receipt_id", "run_id"})
 
@@ -100,8 +66,12 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
         # Under this source and id the inbox keeps the event that started a run: see ``runtime.requests.triggers``.
         source, event = f"servicenow:{book.row['trigger_ref'].partition(':')[0]}", digest(book.opened.inputs or {})
         await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, event)
-    for statement in (_SIGNALS, _CHILDREN, _WAITS, _APPROVALS, _REFUSALS, _VOTES, _RECORDS, _RUN):
+    for statement in (_SIGNALS, _CHILDREN):
         await connection.execute(statement, run_id)
+    for statement in (_WAITS, _APPROVALS, _REFUSALS, _VOTES):
+        await connection.execute(statement, run_id, REMOVED)
+    await connection.execute(_RECORDS, run_id)
+    await connection.execute(_RUN, run_id)
 
 
 async def remains(connection: Connection, run_id: UUID) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
@@ -123,30 +93,6 @@ def _value(name: str, value: Any) -> Any:
     if name in _IDS:
         return UUID(value)
     return datetime.fromisoformat(value) if name.endswith("_at") else value
-
-
-_SOURCE = "SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3"
-_POLICIES = """
-SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY name, version"""
-_REMEMBER = """
-INSERT INTO bundles (run_id, tenant_id, lines, name, uri, version_id, sha256, bytes, key_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (run_id, lines) DO NOTHING"""
-
-_NEWEST = """
-SELECT b.sha256 FROM bundles b JOIN runs r ON r.run_id = b.run_id AND b.lines = r.audit_count
-WHERE r.tenant_id = $1 AND r.run_id = $2"""
-_GIVEN_UP = """c.kind = 'bundle' AND c.status = 'failed'
-  AND NOT EXISTS (SELECT FROM bundles b JOIN runs w ON w.run_id = b.run_id AND w.audit_count = b.lines
-    WHERE b.run_id = c.run_id)
-  AND NOT EXISTS (SELECT FROM commands n WHERE n.run_id = c.run_id AND n.kind = 'bundle'
-    AND n.status IN ('pending', 'leased'))"""
-_FAILURES = f"""
-SELECT DISTINCT ON (c.run_id) c.run_id, c.last_error FROM commands c
-WHERE c.tenant_id = $1 AND {_GIVEN_UP} ORDER BY c.run_id, c.command_id DESC"""
-_STATE = f"""
-SELECT EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count) AS bundled,
-  EXISTS (SELECT FROM commands c WHERE c.tenant_id = r.tenant_id AND c.run_id = r.run_id AND {_GIVEN_UP}) AS failed
-FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2"""
 
 
 async def texts(

@@ -14,30 +14,19 @@ from runtime.engine.model.rows import HELD, StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import EffectState, StepState
 from runtime.store.books import same
+from runtime.store.statements import statements
 
 # Rows by what names them, each a mapping from column to value.
 Rows: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
-# No line tells of a lease whose step has not begun, so owner and epoch are compared only for steps that have.
-_QUEUE = "SELECT step_key, step_id::text, status, owner, epoch FROM queue WHERE run_id = $1"
-_WAITS = """
-SELECT wait_id::text, step_key, kind, status, token, correlation_key, context, result FROM waits WHERE run_id = $1"""
-_APPROVALS = """
-SELECT approval_id::text, step_key, status, choice, reason, escalated, consumed_at IS NOT NULL AS consumed
-FROM approvals WHERE run_id = $1"""
-# An approval of an older release, whose end has not changed since, has none stored.
-_ENDS = """
-SELECT approval_id, outcome, coalesce(why, '') AS why
-FROM approvals WHERE run_id = $1 AND status = 'approved' AND outcome IS NOT NULL"""
-_VOTES = """
-SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel
-FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1"""
-# Not compared: a failed attempt, whose key another run may take; a left effect, which is ended or another run's.
-_EFFECTS = """
-SELECT key, step_key, receipt_id::text, status FROM effects
-WHERE run_id = $1 AND coalesce(holder, $1) = $1 AND status NOT IN ('failed', 'left')"""
-_LEDGER = """
-SELECT superstep || ' ' || step_key || ' ' || channel AS entry, value FROM ledger WHERE run_id = $1"""
+_SQL = statements("rows")
+_QUEUE = _SQL["queue"]
+_WAITS = _SQL["waits"]
+_APPROVALS = _SQL["approvals"]
+_ENDS = _SQL["ends"]
+_VOTES = _SQL["votes"]
+_EFFECTS = _SQL["effects"]
+_LEDGER = _SQL["ledger"]
 
 
 async def check_rows(connection: Connection, run: Run) -> None:

@@ -10,33 +10,19 @@ from core.db import Connection
 from core.errors import NotFoundError
 from runtime.engine.book import contributors
 from runtime.engine.model.run import Family
+from runtime.store.statements import statements
 from runtime.store.views import Graphs, load
 
-_RUN_OF_TRIGGER = """
-SELECT run_id, reference, requested_by, requester FROM runs
-WHERE tenant_id = $1 AND workflow = $2 AND trigger_type = $3 AND trigger_ref = $4"""
-
-_GOING_OF = """
-SELECT run_id FROM runs WHERE tenant_id = $1 AND workflow = $2 AND finished_at IS NULL ORDER BY created_at, run_id"""
-_PROPOSAL = """
-SELECT r.run_id, r.requested_by, (SELECT a.approval_id FROM approvals a
-    WHERE a.run_id = r.run_id AND a.status = 'requested') AS approval
-FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.trigger_type = $3 AND starts_with(r.trigger_ref, $4)
-  AND r.finished_at IS NULL AND r.canceling IS NULL
-ORDER BY r.created_at DESC LIMIT 1"""
-
-# Whoever ends a wait, adds a step, or wrote what a run has read can have shaped its result (``shaped``); what it has
-# read is known when it is over. ``traced``: the run above, which waits for this one, has asked where its result comes
-# from.
-_ENDING = """
-SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0 OR finished_at IS NOT NULL
-  OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.result ->> 'by' IS NOT NULL)
-  AS shaped,
-  EXISTS (SELECT FROM waits w WHERE w.run_id = r.parent_run_id AND w.correlation_key = r.run_id::text
-    AND w.context ->> 'traced' IS NOT NULL) AS traced
-FROM runs r WHERE r.run_id = $1"""
-_OPEN_CHILDREN = "SELECT run_id, workflow FROM runs WHERE parent_run_id = $1 AND finished_at IS NULL ORDER BY run_id"
-_WAIT = "SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1"
+_SQL = statements("runs")
+_RUN_OF_TRIGGER = _SQL["run_of_trigger"]
+_GOING_OF = _SQL["going_of"]
+_PROPOSAL = _SQL["proposal"]
+_ENDING = _SQL["ending"]
+_OPEN_CHILDREN = _SQL["open_children"]
+_WAIT = _SQL["wait"]
+_ROOT = _SQL["root"]
+_MAKE = _SQL["make"]
+_BEGUN = _SQL["begun"]
 
 
 async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
@@ -84,13 +70,6 @@ async def open_children(connection: Connection, run_id: UUID) -> list[tuple[UUID
 async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:
     """The row of a wait as JSON, and its run."""
     return await connection.fetchrow(_WAIT, wait_id)
-
-
-_ROOT = "SELECT root_run_id FROM runs WHERE run_id = $1 FOR UPDATE"
-_MAKE = """
-INSERT INTO families (root_run_id, tenant_id, writes, refused, asked, writes_max, same)
-VALUES ($1, $2, $3, $4, $5, $6, $7)"""
-_BEGUN = "UPDATE runs SET root_run_id = run_id, gate = gate + 1 WHERE run_id = $1"
 
 
 async def root_of(connection: Connection, run_id: UUID) -> UUID | None:

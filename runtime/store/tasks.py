@@ -13,26 +13,12 @@ from approvals.ports import MessageRef, Posted
 from core.db import Connection
 from core.errors import NotFoundError
 from runtime.engine.model.states import WaitState
+from runtime.store.statements import statements
 
-_TASK = """
-SELECT to_jsonb(w) AS wait, r.workspace_id, r.workflow, r.workflow_version, r.reference, w.due_at, w.created_at,
-  (SELECT p.name FROM people p WHERE p.tenant_id = w.tenant_id AND 'person:' || p.person_id = w.result->>'by') AS by,
-  {person} AS person
-FROM waits w JOIN runs r USING (run_id)"""
-
-_PERSON = """
-  (SELECT jsonb_build_object('name', p.name, 'groups', (SELECT jsonb_agg(m.group_name)
-      FROM group_members m WHERE m.tenant_id = p.tenant_id AND m.person_id = p.person_id))
-    FROM people p WHERE p.tenant_id = w.tenant_id AND p.person_id = $2)"""
-
-_READ = f"{_TASK.format(person=_PERSON)} WHERE w.wait_id = $1 AND w.kind = 'task'"
-
-_PAGE = f"""{_TASK.format(person="NULL::jsonb")}
-WHERE w.tenant_id = $1 AND w.kind = 'task' AND w.wait_id > $2 AND ($3::text IS NULL OR w.status = $3)
-  AND ($4::text IS NULL OR w.context->>'group' = $4)
-ORDER BY w.wait_id LIMIT $5"""
-
-_SHOWN = "UPDATE waits SET channel = $2, message_ts = $3 WHERE wait_id = $1"
+_SQL = statements("tasks")
+_READ = _SQL["read"]
+_PAGE = _SQL["page"]
+_SHOWN = _SQL["shown"]
 
 _STATES: dict[str, TaskState] = {
     WaitState.WAITING: TaskState.OPEN,

@@ -9,42 +9,26 @@ from uuid import UUID
 from core.db import Connection
 from core.errors import ConsistencyError
 from core.identity import Directory, Entry
+from runtime.store.statements import statements
 
 MAX_CONCURRENCY_DEFAULT = 16
 
-_CREATE = """
-INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_id) DO NOTHING RETURNING tenant_id"""
-_GROUPS = """
-SELECT group_name, array_agg(person_id) AS members FROM group_members WHERE tenant_id = $1 GROUP BY group_name"""
-_DIRECTORY = """
-SELECT t.directory_digest, p.person_id, p.name, p.active, p.owner, p.principals, m.groups
-FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
-  SELECT person_id, array_agg(group_name) AS groups FROM group_members WHERE tenant_id = $1 GROUP BY person_id
-) m USING (person_id) WHERE t.tenant_id = $1"""
-_NOW = "SELECT now() AS now, (SELECT directory_digest FROM tenants WHERE tenant_id = $1) AS digest"
-_DIGEST = "SELECT directory_digest FROM tenants WHERE tenant_id = $1"
-# Whoever holds the lock, and has vanished, is gone when its transaction has said nothing for too long: this waits for
-# that, and then a little for others that wait as well. It holds for the locks that follow in the transaction too.
-_PATIENCE = """set_config('lock_timeout', (1000 * extract(epoch FROM
-  current_setting('idle_in_transaction_session_timeout')::interval + current_setting('lock_timeout')::interval)
-  )::int::text, true)"""
-_LOCK = f"SELECT {_PATIENCE}, pg_advisory_xact_lock(hashtextextended('counterseal.publishing:' || $1, 0))"
-_LISTED = """
-SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight, policy_digests, created_at
-FROM tenants ORDER BY tenant_id"""
-
-# A claim holds the tenant's row, so after this update our count is the one that the next claim makes as well.
-_SET_CONCURRENCY = "UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1"
-_HELD = "SELECT count(*) FROM queue WHERE tenant_id = $1 AND status <> 'claimable'"
-_SET_CAP = """
-INSERT INTO caps (tenant_id, cap, slots, max_runs_per_min) VALUES ($1, $2, $3, $4)
-ON CONFLICT (tenant_id, cap) DO UPDATE SET slots = excluded.slots, max_runs_per_min = excluded.max_runs_per_min"""
-_SET_CAPS = """
-UPDATE tenants SET
-  max_runs_per_min = CASE WHEN $2 < 0 THEN NULL ELSE coalesce($2, max_runs_per_min) END,
-  max_writes_per_run = CASE WHEN $3 < 0 THEN NULL ELSE coalesce($3, max_writes_per_run) END,
-  weight = coalesce($4, weight)
-WHERE tenant_id = $1"""
+_SQL = statements("tenants")
+_CREATE = _SQL["create"]
+_GROUPS = _SQL["groups"]
+_DIRECTORY = _SQL["directory"]
+_NOW = _SQL["now"]
+_DIGEST = _SQL["digest"]
+_LOCK = _SQL["lock"]
+_LISTED = _SQL["listed"]
+_SET_CONCURRENCY = _SQL["set_concurrency"]
+_HELD = _SQL["held"]
+_SET_CAP = _SQL["set_cap"]
+_SET_CAPS = _SQL["set_caps"]
+_EXISTS = _SQL["exists"]
+_NAMES = _SQL["names"]
+_HAS_PEOPLE = _SQL["has_people"]
+_REPLACE_DIRECTORY = _SQL["replace_directory"]
 
 
 async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
@@ -63,12 +47,12 @@ async def lock(connection: Connection, tenant: str) -> None:
 
 async def exists(connection: Connection, tenant: str) -> bool:
     """True if there is such a tenant."""
-    return bool(await connection.fetchval("SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = $1)", tenant))
+    return bool(await connection.fetchval(_EXISTS, tenant))
 
 
 async def names(connection: Connection) -> list[str]:
     """Every tenant, by name. Under the engine's role: the faces' role sees one."""
-    return [row["tenant_id"] for row in await connection.fetch("SELECT tenant_id FROM tenants ORDER BY tenant_id")]
+    return [row["tenant_id"] for row in await connection.fetch(_NAMES)]
 
 
 async def listed(connection: Connection) -> list[dict[str, Any]]:
@@ -105,7 +89,7 @@ async def set_caps(
 
 async def groups(connection: Connection, tenant: str) -> dict[str, frozenset[str]] | None:
     """The groups of the directory with their members; None if the directory names nobody, or there is none."""
-    if not await connection.fetchval("SELECT EXISTS (SELECT FROM people WHERE tenant_id = $1)", tenant):
+    if not await connection.fetchval(_HAS_PEOPLE, tenant):
         return None
     rows = await connection.fetch(_GROUPS, tenant)
     return {row["group_name"]: frozenset(row["members"]) for row in rows}
@@ -159,4 +143,4 @@ async def replace_directory(connection: Connection, tenant: str, directory: Dire
         if one.active
         for group in sorted(one.groups)
     ]
-    await connection.execute("SELECT replace_directory($1, $2, $3, $4)", people, members, directory.digest, tenant)
+    await connection.execute(_REPLACE_DIRECTORY, people, members, directory.digest, tenant)

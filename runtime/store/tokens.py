@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from core.db import Connection
+from runtime.store.statements import statements
 
 
 class Ending(StrEnum):
@@ -21,22 +22,12 @@ class Ending(StrEnum):
     DEACTIVATED = "deactivated"
 
 
-_CREATE = """
-INSERT INTO tokens (token_hash, tenant_id, subject, roles, expires_at) VALUES ($1, $2, $3, $4, now() + $5::interval)
-RETURNING expires_at"""
-_OWNER = "SELECT tenant_id, subject, roles, ended FROM token_owner($1)"
-# ``token_owner`` says the same of one token.
-_LIST = """
-SELECT left(t.token_hash, 12) AS token, t.subject, t.roles, t.created_at, t.expires_at, t.revoked_at,
-  CASE WHEN t.revoked_at IS NOT NULL THEN 'revoked' WHEN t.expires_at <= now() THEN 'expired'
-    WHEN p.person_id IS NULL OR p.owner IS NOT NULL AND o.person_id IS NULL THEN 'left'
-    WHEN NOT (p.active AND coalesce(o.active, true)) THEN 'deactivated' END AS ended
-FROM tokens t LEFT JOIN people p ON p.tenant_id = t.tenant_id AND p.person_id = t.subject
-LEFT JOIN people o ON o.tenant_id = t.tenant_id AND o.person_id = p.owner
-WHERE t.tenant_id = $1 ORDER BY t.created_at, t.token_hash"""
-_REVOKE = """
-UPDATE tokens SET revoked_at = now() WHERE tenant_id = $1 AND starts_with(token_hash, $2) AND revoked_at IS NULL
-RETURNING token_hash"""
+_SQL = statements("tokens")
+_CREATE = _SQL["create"]
+_OWNER = _SQL["owner"]
+_LIST = _SQL["list"]
+_REVOKE = _SQL["revoke"]
+_APPROVAL_OWNER = _SQL["approval_owner"]
 
 
 async def create(
@@ -54,7 +45,7 @@ async def owner(connection: Connection, token_hash: str) -> asyncpg.Record | Non
 
 async def approval_owner(connection: Connection, approval_id: UUID) -> str | None:
     """The tenant of an approval, by its unguessable id. Needs no tenant."""
-    tenant: str | None = await connection.fetchval("SELECT approval_owner($1)", approval_id)
+    tenant: str | None = await connection.fetchval(_APPROVAL_OWNER, approval_id)
     return tenant
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 import structlog
+from msgspec import convert
 from msgspec.structs import replace
 
 from core.canonical import JsonObject
@@ -29,26 +30,17 @@ from runtime.engine.model.states import STEP, RunState, StepState
 from runtime.engine.replay.past import blindly, refold
 from runtime.engine.replay.replay import unopened
 from runtime.store.claims import aside
-from runtime.store.journal import KEPT_ON, LOCKED, OF_TENANT, OF_TENANT_TYPES, RUN_ROW, TAIL, Append, appends
+from runtime.store.journal import Append, appends
+from runtime.store.statements import statements
 
 log = structlog.get_logger(__name__)
 
-_READ = f"""
-SELECT {RUN_ROW.format("r")}, r.run_key, {{0}} AS state, {OF_TENANT}, now() AS now, tail.*
-FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id {TAIL.format("r", "{1}")} WHERE r.run_id = {{2}}"""
-SELECT = _READ.format("CASE WHEN $2 THEN NULL ELSE r.state END", "$2 OR " + KEPT_ON.format("r"), "$1")
-_AFTER = _READ.format("NULL::bytea", "j.n > $2", "$1")
-
-_LOCK = "SELECT root_run_id FROM runs WHERE run_id = $1 FOR UPDATE"
-_LOCK_FAMILY = "SELECT number FROM families WHERE root_run_id = $1 FOR UPDATE"
-
-# The same as a function for the faces' role, which sets the tenant and may lock: see ``runtime.store.faces``.
-_READ_RUN = "SELECT * FROM read_run($1, $2, $3, $4)"
-READ_RUN_BY = "_run_id uuid, _whole bool, _tenant text, _lock bool"
-READ_RUN = LOCKED.format("_run_id", SELECT.replace("$1", "_run_id").replace("$2", "_whole"))
-VIEW = f"""run json, run_key bytea, state bytea, {OF_TENANT_TYPES}, now timestamptz,
-  firsts int[], lines bytea[], vals bytea[]"""
-
+_SQL = statements("views")
+_READ = _SQL["read"]
+_AFTER = _SQL["after"]
+_LOCK = _SQL["lock"]
+_LOCK_FAMILY = _SQL["lock_family"]
+_READ_RUN = _SQL["read_run"]
 
 # Gives the graph of a run as it was published and after each extension.
 Graphs: TypeAlias = Callable[[Connection, Definition], Awaitable[Sequence[Graph]]]
@@ -103,7 +95,7 @@ async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | 
         return await connection.fetchrow(_READ_RUN, run_id, whole, tenant, lock)
     if lock:
         await _locked(connection, run_id)
-    return await connection.fetchrow(SELECT, run_id, whole)
+    return await connection.fetchrow(_READ, run_id, whole)
 
 
 async def _locked(connection: Connection, run_id: UUID) -> None:
@@ -254,23 +246,7 @@ def _view(row: Any, definition: Definition, head: ChainHead, run: Run) -> RunVie
         parent=UUID(stored["parent_run_id"]) if stored["parent_run_id"] else None,
         depth=stored["depth"],
         kept_at=stored["state_n"],
-        family=_family(stored["family"]),
-    )
-
-
-def _family(row: Any) -> Family | None:
-    return (
-        None
-        if row is None
-        else Family(
-            UUID(row["root_run_id"]),
-            row["writes"],
-            row["refused"],
-            row["asked"],
-            row["number"],
-            row["writes_max"],
-            row["same"],
-        )
+        family=convert(stored["family"], Family | None),
     )
 
 

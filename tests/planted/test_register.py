@@ -57,5 +57,5 @@ def test_a_guard_without_a_fault_is_named(repository: Path) -> None:
     bare = wanted.lacking([], repository)
     for name in ("promise 12", "Q-14", "the state table wait", "pk_effects", "ix_commands_one_at_a_time"):
         assert name in bare
-    assert [name for name in bare if name.startswith("runtime/store/claims.py:") and name.endswith("FOR UPDATE")]
+    assert [name for name in bare if name.startswith(f"{wanted.QUERIES}/claims.sql:") and name.endswith("FOR UPDATE")]
     assert [name for name in bare if name.startswith(wanted.FUNCTIONS) and name.endswith("RAISE EXCEPTION")]

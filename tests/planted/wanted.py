@@ -13,9 +13,7 @@ from tools.faults import Fault, text_of
 
 SCHEMA = "migrations/versions/0006_tables.sql"
 FUNCTIONS = "migrations/versions/0007_functions.sql"
-RULES = "migrations/versions/0006_one_book.py"
-# Written into FUNCTIONS by tools/render_functions.py: what counts is what the database gets.
-RENDERED = ("commits.py", "parts.py", "faces.py", "journal.py")
+QUERIES = "runtime/store/queries"
 MACHINES = {
     "run": ("runtime/engine/model/states.py", "RUN: Machine"),
     "step": ("runtime/engine/model/states.py", "STEP: Machine"),
@@ -51,14 +49,14 @@ def placed(root: Path) -> dict[str, Span]:
     schema = (root / SCHEMA).read_text(encoding="utf-8")
     for match in _UNIQUE.finditer(schema):
         found[match[1] or match[2]] = (SCHEMA, match.start(), schema.index(")", match.end()) + 1)
-    store = (f"runtime/store/{path.name}" for path in sorted((root / "runtime/store").glob("*.py")))
-    for file in (FUNCTIONS, RULES, *(name for name in store if not name.endswith(RENDERED))):
+    queries = (f"{QUERIES}/{path.name}" for path in sorted((root / QUERIES).glob("*.sql")))
+    for file in (FUNCTIONS, *queries):
         found |= _matches(root, file, _LOCK)
-    for file in (FUNCTIONS, RULES):
-        for name, (_, start, end) in _matches(root, file, _REFUSES).items():
-            if file == RULES and not name.endswith("EXCEPTION"):  # what a trigger answers is of no matter
-                continue
-            found[name] = (file, _begin(text_of(file, root, {}), start), end)
+    functions = text_of(FUNCTIONS, root, {})
+    for name, (_, start, end) in _matches(root, FUNCTIONS, _REFUSES).items():
+        declared = functions[functions.rindex("CREATE OR REPLACE FUNCTION", 0, start) :].partition("\n")[0]
+        if name.endswith("EXCEPTION") or not declared.endswith("RETURNS trigger LANGUAGE plpgsql AS $function$"):
+            found[name] = (FUNCTIONS, _begin(functions, start), end)  # what a trigger answers is of no matter
     return {name: span for name, span in found.items() if name not in EXEMPT}
 
 
@@ -79,7 +77,7 @@ def _matches(root: Path, file: str, pattern: re.Pattern[str]) -> dict[str, Span]
 
 def _begin(text: str, refusal: int) -> int:
     """The end of the statement before the one that refuses: what is asked stands behind it."""
-    return max(text.rfind(word, 0, refusal) for word in ("END IF;", "BEGIN\n", "BEGIN ", "CREATE FUNCTION"))
+    return max(text.rfind(word, 0, refusal) for word in ("END IF;", "BEGIN\n", "BEGIN ", "FUNCTION "))
 
 
 def lacking(faults: list[Fault], root: Path) -> list[str]:
@@ -87,10 +85,10 @@ def lacking(faults: list[Fault], root: Path) -> list[str]:
     said = {name for fault in faults for name in fault.breaks}
     texts: dict[str, str] = {}
     edits = [
-        (edit.file, start, start + len(edit.old))
+        (edit.file, found.start(), found.end())
         for fault in faults
         for edit in fault.edits
-        if (start := text_of(edit.file, root, texts).find(edit.old)) >= 0
+        for found in re.finditer(re.escape(edit.old), text_of(edit.file, root, texts))
     ]
     bare = [name for name in named(root) if name not in said]
     for name, (file, start, end) in placed(root).items():

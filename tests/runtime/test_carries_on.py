@@ -1,13 +1,16 @@
 """A database of 0.2.0 with a run parked on every kind of wait: every later migration carries on from it.
 
-``COUNTERSEAL_WRITE_FIXTURE=<pg_dump>`` writes the fixture anew; a later release writes one of its own beside it.
+The fixture is a whole dump: the schema as the migration of 0.2.0 made it, and the rows. It and that migration never
+change. ``COUNTERSEAL_WRITE_FIXTURE=<pg_dump>`` writes that of a later release, beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import os
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,6 +20,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+import migrations
 from app import storage
 from connectors.port import NotSent
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
@@ -25,9 +29,12 @@ from runtime.engine.model.states import WaitKind
 from runtime.requests import pausing
 from tests.support.agents import Agents, call, calls, says
 from tests.support.databases import Databases
+from tests.support.schema import QUESTIONS as SCHEMA
 
 FIXTURE = Path(__file__).with_name("parked_0_2_0.sql.gz")
-REVISION = "0006"
+VERSIONS = Path(migrations.__file__).parent / "versions"
+# The released migrations, and the digest of each with its files of SQL.
+RELEASED = {"0006": "283a968af695c8afcf5e349722caf2e7417c734c1aaa72f12a909c65fb89af9e"}
 LONG = "P3000D"
 POLICY = f"""
 policy: parked
@@ -43,6 +50,8 @@ rules:
     expires: {LONG}
     because: People decide.
 """
+ROLES = ("counterseal_engine", "counterseal_faces", "counterseal_appender", "counterseal_finder")
+ROLE = "DO $$ BEGIN CREATE ROLE {0} NOLOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
 FORM = "{type: object, properties: {ok: {type: boolean}}}"
 STEPS = {
     WaitKind.APPROVAL: "{id: it, do: probe.effect.apply, with: {name: ask}}",
@@ -94,7 +103,6 @@ async def older(agents: Agents, databases: Databases) -> AsyncIterator[Any]:
     """The runtime on a database of 0.2.0, as it was left then, brought to the newest schema."""
     agents.model.turns = [says("Done.")]
     url = databases.create("older")
-    await storage.upgrade(url, REVISION)
     owner = await asyncpg.connect(url)
     await owner.execute(gzip.decompress(FIXTURE.read_bytes()).decode())
     await owner.close()
@@ -104,17 +112,52 @@ async def older(agents: Agents, databases: Databases) -> AsyncIterator[Any]:
     databases.drop(url)
 
 
+def whole(dumped: str) -> str:
+    """A dump that one statement of a client restores, whoever owns the database: with its roles, and without psql."""
+    left_out = ("\\", "--", "SELECT pg_catalog.set_config", "SET ")
+    lines = [line for line in dumped.splitlines() if line and not line.startswith(left_out)]
+    # The role that migrates is another one on each server.
+    ours = [re.sub(r" TO postgres\b", " TO CURRENT_USER", line) for line in lines]
+    return "\n".join(["SET check_function_bodies = false;", *map(ROLE.format, ROLES), *ours, ""])
+
+
 @pytest.mark.skipif("COUNTERSEAL_WRITE_FIXTURE" not in os.environ, reason="the fixture is written once a release")
 async def test_write_the_fixture(agents: Agents, database_url: str) -> None:
     await park(agents)
     program = os.environ["COUNTERSEAL_WRITE_FIXTURE"]
-    options = ["--data-only", "--inserts", "--disable-triggers", "--exclude-table=alembic_version"]
-    dumped = await asyncio.to_thread(subprocess.check_output, [program, *options, database_url], text=True)
-    # What psql alone understands is left out, and what makes the connection forget where it is.
-    lines = [
-        line for line in dumped.splitlines() if not line.startswith(("\\", "SELECT pg_catalog.set_config", "SET "))
-    ]
-    FIXTURE.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+    dumped = await asyncio.to_thread(subprocess.check_output, [program, "--inserts", database_url], text=True)
+    FIXTURE.write_bytes(gzip.compress(whole(dumped).encode(), mtime=0))
+
+
+@pytest.mark.parametrize("revision", RELEASED)
+def test_a_released_migration_never_changes(revision: str) -> None:
+    files = sorted(path for path in VERSIONS.glob(f"{revision}_*") if path.suffix in (".py", ".sql"))
+    digest = hashlib.sha256(b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
+    assert digest == RELEASED[revision], "give the change to the migration of the next release"
+
+
+async def told(url: str) -> dict[str, list[str]]:
+    """The schema, in words. A dump sets parentheses of its own."""
+    questions = SCHEMA | {"bodies": "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace"}
+    owner = await asyncpg.connect(url)
+    found = {
+        what: sorted(re.sub("[()]", "", str(tuple(row))) for row in await owner.fetch(question))
+        for what, question in questions.items()
+    }
+    await owner.close()
+    return found
+
+
+async def test_the_fixture_has_the_schema_of_its_migration(databases: Databases) -> None:
+    """So the upgrade begins where an installation of 0.2.0 stands."""
+    restored, migrated = databases.create("restored"), databases.create("migrated")
+    owner = await asyncpg.connect(restored)
+    await owner.execute(gzip.decompress(FIXTURE.read_bytes()).decode())
+    await owner.close()
+    await storage.upgrade(migrated, *RELEASED)
+    assert await told(restored) == await told(migrated)
+    for url in (restored, migrated):
+        databases.drop(url)
 
 
 @pytest.mark.req("X-17")

@@ -75,7 +75,7 @@ def statement_of_a_sweep() -> str:
 
 def statements_of_the_metrics() -> tuple[str, str]:
     """The two statements of a look of the metrics whose plans are counted in pages: the snapshot, and the counts."""
-    return queue_reads._SNAPSHOT, read_models._COUNTS.sql
+    return queue_reads._SNAPSHOT, read_models._COUNTS
 
 
 def count_retried_appends(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -9,15 +9,15 @@ the line says in public, so its writer need not know the line's number. An event
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b, sha256
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID
 
 import orjson
-from msgspec import NODEFAULT, Struct, to_builtins
+from msgspec import NODEFAULT, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import astuple
 
 from core.canonical import Json, JsonObject, plain_bytes
@@ -25,9 +25,8 @@ from core.errors import ConsistencyError, InputError
 from evidence.chain import line_of as content_of
 from evidence.commitments import commit_paths, path_of
 from evidence.events import Actor, EventType
-from evidence.receipts import LateAnswer, Resolution
 from runtime.engine.model.events import EVENTS, Event
-from runtime.engine.model.states import RunState, WaitKind
+from runtime.engine.model.events.private import PRIVATE
 
 # The public name of the digest over an event's private values.
 VALUES = "values"
@@ -187,37 +186,18 @@ def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
         raise Diverged("the values of an append cannot be read") from None
 
 
-# Public fields that have another name in the audit line, because Python reserves it.
-_LINE_NAMES = {("StepFailed", "kind"): "class", ("ActionFailed", "kind"): "class"}
-
-
 class _Field(Struct, frozen=True):
     line_name: str
     private: bool
     default: object
-    name: str
-    read: Callable[[Any], Any] | None
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "UUID": UUID,
-    "RunState": RunState,
-    "WaitKind": WaitKind,
-    "Resolution": Resolution,
-    "LateAnswer": LateAnswer,
-}
 
 
 def _fields(kind: type[Event]) -> tuple[_Field, ...]:
-    names = kind.__struct_fields__
-    defaults = [NODEFAULT] * (len(names) - len(kind.__struct_defaults__)) + [*kind.__struct_defaults__]
-    found = []
-    for name, default in zip(names, defaults, strict=True):
-        declared = kind.__annotations__[name]
-        reader = _READERS.get(declared.removesuffix(" | None"))
-        line_name = _LINE_NAMES.get((kind.__name__, name), name)
-        found.append(_Field(line_name, declared.startswith("Private["), default, name, reader))
-    return tuple(found)
+    hints = get_type_hints(kind, include_extras=True)
+    marks = [getattr(hints[name], "__metadata__", ()) for name in kind.__struct_fields__]
+    defaults = [NODEFAULT] * (len(marks) - len(kind.__struct_defaults__)) + [*kind.__struct_defaults__]
+    fields = zip(kind.__struct_encode_fields__, marks, defaults, strict=True)
+    return tuple(_Field(name, PRIVATE in mark, default) for name, mark, default in fields)
 
 
 # Values of these types stand in a line as text.
@@ -237,7 +217,7 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
 
 
 def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, Any]) -> Event:
-    """Rebuild the event that ``parts`` took apart. ``ConsistencyError`` if a field is missing or has another type."""
+    """Rebuild the event that ``parts`` took apart. ``ConsistencyError`` names a field that is missing or mistyped."""
     cls = EVENTS.get(kind)
     if cls is None:
         raise ConsistencyError(f"{kind} is no event of a run")
@@ -245,11 +225,8 @@ def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, A
     for item in _FIELDS[kind]:
         source = values if item.private else facts
         if item.line_name in source:
-            value = source[item.line_name]
-            try:
-                read[item.name] = value if value is None or item.read is None else item.read(value)
-            except (ValueError, TypeError, AttributeError):
-                raise ConsistencyError(f"{kind} has {value!r} as its {item.line_name}") from None
-        elif item.default is NODEFAULT:
-            raise ConsistencyError(f"{kind} lacks its {item.line_name}")
-    return cls(**read)
+            read[item.line_name] = source[item.line_name]
+    try:
+        return convert(read, cls)
+    except ValidationError as error:
+        raise ConsistencyError(f"{kind} cannot be read: {error}") from None

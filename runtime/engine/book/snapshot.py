@@ -7,22 +7,18 @@ chain is checked. So only an append that is guarded by the version may store a r
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import orjson
+from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
+from core.errors import ConsistencyError
 from evidence.chain import ChainHead
 from runtime.engine.book.plan import WINDOW
-from runtime.engine.model.agent_state import Spoken
-from runtime.engine.model.graph import Window
-from runtime.engine.model.rows import ApprovalMove, ApprovalRow, ReceiptRow, StepRow, VoteRow, WaitRow
-from runtime.engine.model.run import Run, State
-from runtime.engine.model.states import RunState, StepState, WaitKind, WaitState
+from runtime.engine.model.run import Run
 
 # So many appends may lie between the stored run and the end of the book.
 EVERY = 64
@@ -35,23 +31,12 @@ _FACTS = (
 _SELDOM = (
     "origins", "copied", "refused", "asked", "same", "retried_by", "failures", "adders", "requester", "started_by",
 )  # fmt: skip
-_ROWS: Mapping[str, tuple[type[Any], str]] = {
-    "steps": (StepRow, "key"),
-    "waits": (WaitRow, "wait_id"),
-    "approvals": (ApprovalRow, "approval_id"),
-    "answers": (ApprovalMove, "approval_id"),
-    "receipts": (ReceiptRow, "receipt_id"),
-}
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "UUID": UUID,
-    "StepState": StepState,
-    "WaitKind": WaitKind,
-    "WaitState": WaitState,
-    "datetime": datetime.fromisoformat,
-    "tuple[JsonObject, ...]": tuple,
-    "tuple[str, ...]": tuple,
-    "timedelta": lambda value: timedelta(seconds=value),
-}
+# Rows by what they are stored under in a run, each with the column that is its key there.
+_ROWS = {
+    "steps": "key", "waits": "wait_id", "approvals": "approval_id", "answers": "approval_id", "receipts": "receipt_id",
+}  # fmt: skip
+# Durations, which are stored as seconds.
+_SPANS = ("eligible_in", "due_in", "expires_in")
 
 
 def pack(run: Run, before: ChainHead) -> bytes:
@@ -75,21 +60,15 @@ def pack(run: Run, before: ChainHead) -> bytes:
 def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
     """Read what ``pack`` wrote. The trigger is not in it: the book's first line has it."""
     whole: dict[str, Any] = orjson.loads(kept)
-    rows = {name: [_row(cls, row) for row in whole[name]] for name, (cls, _) in _ROWS.items()}
-    keyed: dict[str, Any] = {name: {getattr(row, key): row for row in rows[name]} for name, (_, key) in _ROWS.items()}
-    run = Run(
-        run_id=run_id,
-        run_key=run_key,
-        status=RunState(whole["status"]),
-        state=State.from_json(whole["state"]),
-        votes=[_row(VoteRow, row) for row in whole["votes"]],
-        spoken={row["key"]: _row(Spoken, row) for row in whole.get("spoken", ())},
-        times={key: datetime.fromisoformat(at) for key, at in whole["times"].items()},
-        windows={key: Window(start, tuple(items)) for key, (start, items) in whole["windows"].items()},
-        **{name: whole[name] for name in (*_FACTS, *_SELDOM) if name in whole},
-        **keyed,
-    )
-    return run, ChainHead(f"run:{run_id}", *whole["head"])
+    head = ChainHead(f"run:{run_id}", *whole.pop("head"))
+    for name, key in _ROWS.items():
+        whole[name] = {row[key]: _spanned(row) for row in whole[name]}
+    whole["spoken"] = {row["key"]: row for row in whole.get("spoken", ())}
+    whole["windows"] = {key: {"start": start, "items": items} for key, (start, items) in whole["windows"].items()}
+    try:
+        return convert({**whole, "run_id": run_id, "run_key": run_key}, Run, str_keys=True), head
+    except ValidationError as error:
+        raise ConsistencyError(f"the kept state of run {run_id} cannot be read: {error}") from None
 
 
 def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
@@ -102,14 +81,9 @@ def _windows(run: Run) -> dict[str, tuple[int, list[Any]]]:
     return found
 
 
-def _row(cls: Any, stored: Mapping[str, Any]) -> Any:
-    read: dict[str, Any] = {}
-    declared = ChainMap(*(vars(each).get("__annotations__", {}) for each in cls.__mro__))
-    for name in [name for name in cls.__struct_fields__ if name in stored]:
-        reader = _READERS.get(declared[name].removesuffix(" | None"))
-        value = stored[name]
-        read[name] = value if reader is None or value is None else reader(value)
-    return cls(**read)
+def _spanned(row: dict[str, Any]) -> dict[str, Any]:
+    spans = {name: timedelta(seconds=row[name]) for name in _SPANS if row.get(name) is not None}
+    return {**row, **spans} if spans else row
 
 
 def _seconds(value: object) -> float:

@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from msgspec import Struct, convert, field, to_builtins
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject
+from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
 from runtime.engine.model.agent_state import Agent, Spoken
@@ -104,22 +105,10 @@ class State(Struct):
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> State:
         """Read what ``to_json`` wrote. The result shares nothing with ``value`` that the engine changes in place."""
-        return cls(
-            channels=dict(value["channels"]),
-            outputs=dict(value.get("outputs", {})),
-            status=dict(value.get("status", {})),
-            branches=dict(value.get("branches", {})),
-            loops={key: _loop(loop) for key, loop in value.get("loops", {}).items()},
-            failures={
-                key: Failed(failure["branch"], failure["error"]) for key, failure in value.get("failures", {}).items()
-            },
-            open=list(value.get("open", [])),
-            parked=dict(value.get("parked", {})),
-            reference=value.get("reference"),
-            shaped=dict(value.get("shaped", {})),
-            origins=dict(value.get("origins", {})),
-            agents=convert(value.get("agents", {}), dict[str, Agent], strict=False),
-        )
+        try:
+            return convert(value, cls, str_keys=True)
+        except ValidationError as error:
+            raise ConsistencyError(f"a stored state cannot be read: {error}") from None
 
     def copy(self) -> State:
         """An independent copy, as deep as the engine's changes go."""
@@ -135,11 +124,6 @@ class State(Struct):
 def _loop_json(loop: Loop) -> JsonObject:
     active: JsonObject = {str(index): item for index, item in loop.active.items()}
     return {"name": loop.name, "total": loop.total, "next": loop.next, "active": active}
-
-
-def _loop(value: Mapping[str, Any]) -> Loop:
-    active = {int(index): item for index, item in value["active"].items()}
-    return Loop(value["name"], value["total"], value["next"], active)
 
 
 class Run(Struct):
@@ -254,7 +238,7 @@ class Family(Struct, frozen=True):
     root's workflow. ``same`` maps the digest of a call to the steps that were let out with it, each as ``<run>:<key>``.
     """
 
-    root: UUID
+    root: UUID = field(name="root_run_id")
     writes: int
     refused: int
     asked: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
@@ -93,7 +93,7 @@ class ActionFailed(Struct, frozen=True):
 
     TYPE: ClassVar = EventType.ACTION_FAILED
     receipt: UUID
-    kind: str | None = None
+    kind: str | None = field(default=None, name="class")
     code: str | None = None
     detail: Private[JsonObject | None] = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject
 from evidence.events import EventType
@@ -43,7 +43,7 @@ class StepFailed(Struct, frozen=True):
     """
 
     TYPE: ClassVar = EventType.STEP_FAILED
-    kind: str | None = None
+    kind: str | None = field(default=None, name="class")
     code: str | None = None
     usage: JsonObject | None = None
     detail: Private[JsonObject | None] = None

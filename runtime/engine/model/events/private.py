@@ -6,5 +6,6 @@ from typing import Annotated, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 
+PRIVATE = "private"
 # A field whose value stays out of the audit line.
-Private: TypeAlias = Annotated[Value, "private"]
+Private: TypeAlias = Annotated[Value, PRIVATE]

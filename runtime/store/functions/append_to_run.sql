@@ -1,0 +1,81 @@
+-- Appends to a run what people and the outside say. Returns false if the run is not as expected any more.
+--
+-- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, so that a
+-- request is the same, whoever hands it on. Events of actions are not among those that it admits: only the engine tells
+-- what policy decides, what is intended and what a connector answers. The one exception is a doubt that people count as
+-- failed, which performs nothing.
+--
+-- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
+-- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
+-- trip, without a transaction around it, and has no rights of its own on the tables of runs.
+-- _answers is the step whose question or wait the append answers: it commutes with what is told of other steps
+-- meanwhile.
+CREATE OR REPLACE FUNCTION append_to_run(
+  _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
+  _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
+  _extended int, _gate int, _writes_max int, _moved int, _latest timestamptz, _lines bytea, _vals bytea,
+  _wakes_steps bool, _wakes_messages bool, _unqueued text[], _rest jsonb, _held text[], _leases uuid[], _epochs int[],
+  _answers text, _expected int, _tenant text)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+#variable_conflict use_column
+DECLARE bound text; seen int; book_at timestamptz;
+BEGIN
+  -- An assignment is cheaper than a query.
+  bound := set_config('counterseal.tenant', _tenant, true);
+  -- A time that is ahead of the clock was read before that went back, or is the book's own: the caller reads it again.
+  IF _latest > clock_timestamp() + interval '10 seconds' THEN
+    SELECT last_at INTO book_at FROM runs WHERE run_id = _run_id;
+    IF (_latest <= book_at) IS NOT TRUE THEN
+      RETURN false;
+    END IF;
+  END IF;
+  -- Refuse an append with a line that no face may write. If a line has a name twice, jsonb keeps the last one.
+  IF EXISTS (
+    SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
+    CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
+    WHERE (t.line ->> 'type' IN (
+        -- What people and the outside say.
+        'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
+        'wait.completed', 'wait.canceled', 'wait.postponed',
+        'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
+        -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
+        -- of the run.
+        'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',
+        'run.closed',
+        -- Only as a failure: see below.
+        'action.doubt_resolved')) IS NOT TRUE
+      OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at)) IS NOT TRUE
+      OR t.line ->> 'type' = 'action.doubt_resolved'
+        AND (t.line #>> '{data,resolution}' = 'failed') IS NOT TRUE)
+    -- The rows that come with such an append. Only the engine writes leases, new waits, new questions and new effects.
+    -- A rejection counts for all runs of the family: what is sent can only add to its counters.
+    OR _rest - ARRAY[
+      'queued', 'waits', 'commands', 'ledger', 'effects', 'shares', 'approvals', 'votes', 'refusals', 'cancels_rest',
+      'sealed', 'family'] <> '{}' THEN
+    RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  -- The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote,
+  -- a reminder, the end of its wait, a late answer.
+  IF _answers IS NOT NULL THEN
+    SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
+    IF seen > _expected THEN
+      IF EXISTS (
+          SELECT FROM journal j
+          CROSS JOIN LATERAL string_to_table(convert_from(j.lines, 'UTF8'), E'\n') AS l(line)
+          WHERE j.run_id = _run_id AND j.n > _expected AND l.line::jsonb ->> 'step' = _answers) THEN
+        RETURN false;
+      END IF;
+    END IF;
+  END IF;
+  RETURN append(
+    _run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished,
+    _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals,
+    _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
+END $function$;
+
+ALTER FUNCTION append_to_run OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION append_to_run FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION append_to_run TO counterseal_engine, counterseal_faces;

@@ -1,0 +1,6 @@
+-- name: append
+SELECT append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
+  $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35);
+
+-- name: landed
+SELECT EXISTS (SELECT FROM journal WHERE run_id = $1 AND n > $2 AND lines = $3);

@@ -1,0 +1,73 @@
+-- name: versions
+SELECT name, version, digest, published_by, published_at, retired_at, waits_for,
+  ARRAY(SELECT jsonb_object_keys(operations) ORDER BY 1) AS operations,
+  ARRAY(SELECT DISTINCT coalesce(value ->> 'connector', split_part(key, '.', 1)) FROM jsonb_each(operations)
+    ORDER BY 1) AS connectors
+FROM workflows WHERE tenant_id = $1 AND ($2::text IS NULL OR name = $2) ORDER BY name, version DESC;
+
+-- name: retire
+UPDATE workflows SET retired_at = now() WHERE tenant_id = $1 AND name = $2 AND version = $3 AND retired_at IS NULL
+RETURNING version;
+
+-- name: activate
+UPDATE workflows SET waits_for = NULL WHERE tenant_id = $1 AND name = $2 AND version = $3 AND waits_for IS NOT NULL
+RETURNING version;
+
+-- name: newest
+SELECT DISTINCT ON (name) name, version, digest, source, operations FROM workflows
+WHERE tenant_id = $1 AND retired_at IS NULL AND waits_for IS NULL AND ($2::text IS NULL OR name = $2)
+  AND ($3::int IS NULL OR version = $3)
+ORDER BY name, version DESC;
+
+-- name: alive
+-- Versions that runs may still start with, or go on with.
+SELECT name, version, digest, source, operations FROM workflows w
+WHERE tenant_id = $1 AND waits_for IS NULL AND (retired_at IS NULL OR EXISTS (SELECT FROM runs r
+  WHERE r.tenant_id = $1 AND r.workflow = w.name AND r.workflow_version = w.version AND r.finished_at IS NULL))
+ORDER BY name, version;
+
+-- name: by_digest
+SELECT name, version, digest, source, operations FROM workflows
+WHERE tenant_id = $1 AND name = $2 AND version = $3;
+
+-- name: publish_workflow
+INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by, waits_for)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version;
+
+-- name: publish_policy
+INSERT INTO policies (tenant_id, digest, name, version, source, published_by, operations)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest;
+
+-- name: same_policy_version
+SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3;
+
+-- name: in_force
+SELECT policy_digests FROM tenants WHERE tenant_id = $1;
+
+-- name: put_in_force
+UPDATE tenants SET policy_digests = $2 WHERE tenant_id = $1 AND policy_digests <> $2 RETURNING tenant_id;
+
+-- name: policies
+SELECT p.name, p.version, p.digest, p.digest = ANY (t.policy_digests) AS active
+FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1 ORDER BY p.name, p.version;
+
+-- name: directories
+-- The directory's rows say who is in it now; the tenant's audit says which ones there have been. The last one is in
+-- use.
+SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
+WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC;
+
+-- name: directory_since
+SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
+WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC LIMIT 1;
+
+-- name: policy_of
+SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3;
+
+-- name: proposed
+SELECT e.type, e.line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
+WHERE t.tenant_id = $1 AND e.type = ANY ($2) ORDER BY e.seq DESC;
+
+-- name: policy
+SELECT name, version, source, operations FROM policies WHERE tenant_id = $1 AND digest = $2;

@@ -1,0 +1,104 @@
+-- name: runs
+-- A page of the runs of the tenant $1, newest first: behind ($2, $3); with the status $4, of the workflow $5, with the
+-- reference $6, requested by the person $7 if they are given. Runs of an older release hold only texts: those in $8
+-- name the person.
+SELECT r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type, r.trigger_ref, r.reference,
+  r.requested_by, r.requester, r.started_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at,
+  r.started_at, r.finished_at, r.purged_at, r.deadline_at
+FROM runs r
+WHERE r.tenant_id = $1 AND (r.created_at, r.run_id) < ($2, $3)
+  AND (CAST($4 AS text) IS NULL OR r.status = $4)
+  AND (CAST($5 AS text) IS NULL OR r.workflow = $5)
+  AND (CAST($6 AS text) IS NULL OR r.reference = $6)
+  AND (CAST($7 AS text) IS NULL OR r.requester = $7
+    OR r.requester IS NULL AND r.requested_by = ANY (CAST($8 AS text[])))
+ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9;
+
+-- name: held
+-- The cap that keeps a run from starting (Q-12), its workflow's before its tenant's.
+SELECT CASE WHEN r.status = 'queued' THEN (
+    SELECT 'its start: ' || CASE
+      WHEN
+        least(c.max_runs_per_min, coalesce(c.starts_left, c.max_runs_per_min)
+          + extract(epoch FROM greatest(now(), c.starts_left_at) - coalesce(c.starts_left_at, now()))
+            * c.max_runs_per_min / 60) < 1
+        THEN format('caps.max_runs_per_min of %s is %s', c.cap, c.max_runs_per_min)
+      WHEN
+        least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
+          + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
+            * t.max_runs_per_min / 60) < 1
+        THEN format('max_runs_per_min of the tenant %s is %s', t.tenant_id, t.max_runs_per_min)
+      END
+    FROM tenants t LEFT JOIN caps c ON (c.tenant_id, c.cap) = (r.tenant_id, r.cap) WHERE t.tenant_id = r.tenant_id)
+  END AS held
+FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2;
+
+-- name: run
+-- Only the oldest children, because a loop over many items may have one for each. ``evidence_problem`` says why the
+-- evidence was not signed or stored, if nobody tries that any more.
+SELECT r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type, r.trigger_ref, r.reference,
+  r.requested_by, r.requester, r.started_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at,
+  r.started_at, r.finished_at, r.purged_at, r.deadline_at, r.audit_count, r.audit_head, r.result,
+  r.parent_run_id, r.extensions, r.open_until,
+  CASE WHEN r.open_until IS NOT NULL AND r.status = 'waiting' AND r.executing = 0
+    AND NOT EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting') THEN 'more steps'
+    ELSE CASE WHEN r.status = 'queued' THEN (
+      SELECT 'its start: ' || CASE
+        WHEN
+          least(c.max_runs_per_min, coalesce(c.starts_left, c.max_runs_per_min)
+            + extract(epoch FROM greatest(now(), c.starts_left_at) - coalesce(c.starts_left_at, now()))
+              * c.max_runs_per_min / 60) < 1
+          THEN format('caps.max_runs_per_min of %s is %s', c.cap, c.max_runs_per_min)
+        WHEN
+          least(t.max_runs_per_min, coalesce(t.starts_left, t.max_runs_per_min)
+            + extract(epoch FROM greatest(now(), t.starts_left_at) - coalesce(t.starts_left_at, now()))
+              * t.max_runs_per_min / 60) < 1
+          THEN format('max_runs_per_min of the tenant %s is %s', t.tenant_id, t.max_runs_per_min)
+        END
+      FROM tenants t LEFT JOIN caps c ON (c.tenant_id, c.cap) = (r.tenant_id, r.cap) WHERE t.tenant_id = r.tenant_id)
+    END END AS waiting_for,
+  (SELECT count(*) FROM runs c WHERE c.parent_run_id = r.run_id) AS children_count,
+  ARRAY(SELECT c.run_id FROM runs c WHERE c.parent_run_id = r.run_id ORDER BY c.created_at, c.run_id LIMIT 100)
+    AS children,
+  (SELECT jsonb_build_object('name', b.name, 'uri', b.uri, 'sha256', b.sha256, 'bytes', b.bytes) FROM bundles b
+    WHERE b.run_id = r.run_id ORDER BY b.lines DESC LIMIT 1) AS bundle,
+  ARRAY(SELECT b.name FROM bundles b WHERE b.run_id = r.run_id ORDER BY b.lines) AS editions,
+  (SELECT c.last_error FROM commands c
+    WHERE c.tenant_id = r.tenant_id AND c.run_id = r.run_id AND c.kind = 'bundle' AND c.status = 'failed'
+      AND NOT EXISTS (SELECT FROM bundles b WHERE b.run_id = c.run_id AND b.lines = r.audit_count)
+    ORDER BY c.command_id DESC LIMIT 1) AS evidence_problem
+FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2;
+
+-- name: waits
+-- By their ids, because only the open waits are indexed by their run.
+SELECT wait_id, step_key, kind, status, correlation_key, token, due_at, created_at, completed_at FROM waits
+WHERE tenant_id = $1 AND wait_id = ANY ($2) AND (created_at, wait_id) > ($3, $4)
+ORDER BY created_at, wait_id LIMIT $5;
+
+-- name: ledger
+-- The writes of a super-step are recorded in one commit, so their numbers within it never change.
+SELECT * FROM (
+  SELECT superstep, step_key, channel, value, written_at,
+    row_number() OVER (PARTITION BY superstep ORDER BY step_key, channel) AS number
+  FROM ledger WHERE tenant_id = $1 AND run_id = $2 AND superstep >= $3) l
+WHERE (superstep, number) > ($3, $4) ORDER BY superstep, number LIMIT $5;
+
+-- name: appends
+-- Reads from the append with the wanted line on. Each append has at least one line, so ``limit`` appends are enough.
+SELECT n, first_seq, lines FROM journal
+WHERE tenant_id = $1 AND run_id = $2 AND n >= (
+  SELECT coalesce(max(n), 0) FROM journal WHERE tenant_id = $1 AND run_id = $2 AND first_seq <= $3 + 1)
+ORDER BY n LIMIT $4;
+
+-- name: bundle
+SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = $1 AND run_id = $2
+ORDER BY lines DESC LIMIT 1;
+
+-- name: policies
+SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = ANY (t.policy_digests) AS active
+FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = $1 ORDER BY p.published_at DESC, p.digest;
+
+-- name: counts
+SELECT status, count(*) AS count FROM (
+  SELECT r.status FROM runs r WHERE r.tenant_id = $1 ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2) newest
+GROUP BY status;

@@ -1,0 +1,26 @@
+-- name: found
+-- A login without pg_monitor sees that there are standbys, and not of which kind they are: their columns are null.
+SELECT current_setting('synchronous_standby_names') AS named, current_setting('synchronous_commit') AS waits,
+  (SELECT count(*) FROM pg_stat_replication) AS standbys,
+  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous,
+  (SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL) AS hidden,
+  (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active) AS gone;
+
+-- name: behind
+SELECT max(last_at) - clock_timestamp() AS behind FROM runs
+WHERE tenant_id = $1 AND finished_at IS NULL AND last_at > clock_timestamp() + interval '1 s';
+
+-- name: forget
+DELETE FROM unavailable WHERE tenant_id = $1;
+
+-- name: forget_one
+DELETE FROM unavailable WHERE tenant_id = $1 AND kind = $2 AND name = $3;
+
+-- name: note
+INSERT INTO unavailable (tenant_id, place, kind, name, reason) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant_id, place) DO UPDATE SET reason = excluded.reason;
+
+-- name: list
+SELECT kind, name, place, reason FROM unavailable WHERE tenant_id = $1 AND ($2::text IS NULL OR kind = $2)
+  AND ($3::text IS NULL OR name = $3)
+ORDER BY kind, name, place;

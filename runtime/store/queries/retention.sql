@@ -1,0 +1,111 @@
+-- name: hold
+-- Locks a run that may be purged: its retention is over, or that of the run above whose values it has inherited. Its
+-- evidence has to be stored, no message that it has ordered is on its way, and no run waits for its result. A message
+-- that could not be delivered for 30 days holds up nothing any more. sweeps.sql looks for the same runs. OFFSET 0 keeps
+-- PostgreSQL from reading the rest for all runs at once: it is checked for one run after the other.
+SELECT r.tenant_id FROM runs r
+WHERE r.run_id = $1 AND (r.purge_at <= now()
+    AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
+    AND r.run_id NOT IN (
+      SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status = 'pending')
+    AND r.run_id NOT IN (
+      SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status = 'leased')
+    AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL OFFSET 0)
+  OR r.inherits AND r.purged_at IS NULL AND r.finished_at IS NOT NULL
+    AND EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.purged_at IS NOT NULL)
+    AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
+    AND r.run_id NOT IN (
+      SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status = 'pending')
+    AND r.run_id NOT IN (
+      SELECT c.run_id FROM commands c WHERE c.created_at > now() - interval '30 days' AND c.status = 'leased')
+    AND NOT EXISTS (SELECT FROM runs p WHERE p.run_id = r.parent_run_id AND p.finished_at IS NULL OFFSET 0))
+FOR UPDATE OF r;
+
+-- name: waits
+UPDATE waits SET result = NULL, context = CASE kind
+  WHEN 'task' THEN context || jsonb_build_object('title', $2::text, 'description', '')
+  ELSE context - 'correlate' - 'error' END
+WHERE run_id = $1;
+
+-- name: approvals
+UPDATE approvals SET reason = $2 WHERE run_id = $1 AND reason > '';
+
+-- name: refusals
+UPDATE refusals SET reason = $2 WHERE run_id = $1 AND reason > '';
+
+-- name: votes
+UPDATE votes SET reason = $2 FROM approvals a
+WHERE a.run_id = $1 AND votes.approval_id = a.approval_id AND votes.reason > '';
+
+-- name: signals
+UPDATE inbox SET payload = '{}' FROM waits w
+WHERE w.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
+  AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = w.run_id::text;
+
+-- name: children
+-- The results that the children of this run have handed over, even if nobody had to wait for them.
+UPDATE inbox SET payload = '{}' FROM runs c WHERE c.parent_run_id = $1 AND inbox.tenant_id = c.tenant_id
+  AND inbox.source = 'run' AND inbox.notification_id = c.run_id::text;
+
+-- name: event
+-- One event may have started several runs: the last of them to be purged takes it along.
+UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notification_id = $4
+  AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
+    WHERE r.run_id <> $1 AND r.purged_at IS NULL);
+
+-- name: records
+-- Removes the ledger, the values of the book and the run's key. Only this function may, and only when it is time.
+SELECT purge_records($1);
+
+-- name: run
+-- Of an error or a cancel only the facts stay that the audit has as well: the words may hold values.
+UPDATE runs SET result = NULL,
+  error = (
+    SELECT jsonb_object_agg(key, value) FROM jsonb_each(error)
+    WHERE key IN ('class', 'code', 'step', 'by')),
+  canceling = (
+    SELECT jsonb_object_agg(key, value) FROM jsonb_each(canceling)
+    WHERE key IN ('class', 'code', 'step', 'by')),
+  version = version + 1
+WHERE run_id = $1;
+
+-- name: keep
+INSERT INTO remains (run_id, tenant_id, steps, receipts, extensions, questions)
+SELECT run_id, tenant_id, $2, $3, $4, $5 FROM runs WHERE run_id = $1;
+
+-- name: remains
+SELECT steps, receipts, extensions FROM remains WHERE run_id = $1;
+
+-- name: source
+SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3;
+
+-- name: policies
+SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY name, version;
+
+-- name: remember
+INSERT INTO bundles (run_id, tenant_id, lines, name, uri, version_id, sha256, bytes, key_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (run_id, lines) DO NOTHING;
+
+-- name: newest
+SELECT b.sha256 FROM bundles b JOIN runs r ON r.run_id = b.run_id AND b.lines = r.audit_count
+WHERE r.tenant_id = $1 AND r.run_id = $2;
+
+-- name: failures
+SELECT DISTINCT ON (c.run_id) c.run_id, c.last_error FROM commands c
+WHERE c.tenant_id = $1 AND c.kind = 'bundle' AND c.status = 'failed'
+  AND NOT EXISTS (SELECT FROM bundles b JOIN runs w ON w.run_id = b.run_id AND w.audit_count = b.lines
+    WHERE b.run_id = c.run_id)
+  AND NOT EXISTS (SELECT FROM commands n WHERE n.run_id = c.run_id AND n.kind = 'bundle'
+    AND n.status IN ('pending', 'leased'))
+ORDER BY c.run_id, c.command_id DESC;
+
+-- name: state
+SELECT EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count) AS bundled,
+  EXISTS (
+    SELECT FROM commands c
+    WHERE c.tenant_id = r.tenant_id AND c.run_id = r.run_id AND c.kind = 'bundle' AND c.status = 'failed'
+      AND NOT EXISTS (SELECT FROM bundles b JOIN runs w ON w.run_id = b.run_id AND w.audit_count = b.lines
+        WHERE b.run_id = c.run_id)
+      AND NOT EXISTS (SELECT FROM commands n WHERE n.run_id = c.run_id AND n.kind = 'bundle'
+        AND n.status IN ('pending', 'leased'))) AS failed
+FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2;
