@@ -26,7 +26,7 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
 from runtime.requests.publishing import Unread, unread
-from runtime.store import approvals, documents, inbox, replication, retention, tenants
+from runtime.store import approvals, bundles, documents, inbox, replication, tenants
 from runtime.store.replication import Kind, listed
 
 SECONDS_MAX = 15.0
@@ -131,7 +131,7 @@ async def _documents(settings: Settings, database: Database) -> AsyncIterator[Ch
         found = await tenants.listed(connection)
         policies = await definitions.policies(connection, tenant, found[0]["policy_digests"] if found else ())
         stored = await documents.newest_workflows(connection, tenant)
-        refused = await retention.failures(connection, tenant)
+        refused = await bundles.failures(connection, tenant)
         unstarted = await inbox.unstarted(connection, tenant)
         held = await pausing.listed(connection, tenant)
         unusable = await listed(connection, tenant)

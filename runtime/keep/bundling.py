@@ -32,7 +32,7 @@ from runtime.engine.model.run import Run
 from runtime.engine.replay.past import Past
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
 from runtime.requests.views import folded
-from runtime.store import audit, books, documents, faces, retention
+from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
@@ -80,7 +80,7 @@ class Bundling(Struct, frozen=True):
         book = await books.read(connection, tenant, run_id)
         past = await folded(connection, self.definitions, book)
         await check_rows(connection, past.run)
-        workflow, policies = await retention.texts(connection, book, past.policies)
+        workflow, policies = await bundles.texts(connection, book, past.policies)
         if workflow.digest != book.row["workflow_digest"]:
             # It was published with secrets in its text, and its digest is that of the text without them.
             version = (tenant, workflow.name, book.row["workflow_version"])
@@ -102,7 +102,7 @@ class Bundling(Struct, frozen=True):
         except CountersealError as error:
             return Undeliverable(str(error))
         facts = (material.book, made, stored, self.signer.public_key.key_id)
-        return Delivered(lambda connection: retention.remember(connection, *facts))
+        return Delivered(lambda connection: bundles.remember(connection, *facts))
 
 
 def _refused(message: Message, problem: Exception) -> Undeliverable:
@@ -237,7 +237,7 @@ async def write_again(connection: Connection, tenant: str, run_id: UUID) -> None
     ``NotFoundError`` if there is no such run, ``ConsistencyError`` if there is nothing to order. Ordering it twice
     writes it once.
     """
-    found = await retention.state(connection, tenant, run_id)
+    found = await bundles.state(connection, tenant, run_id)
     if found is None:
         raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
     if found["bundled"]:

@@ -26,7 +26,7 @@ from runtime.engine.model.run import RunView
 from runtime.engine.model.states import RUN, RunState
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.gating import Gating, gates_of
-from runtime.store import books, faces, retention
+from runtime.store import books, bundles, faces
 from runtime.store.views import load, load_to_end
 
 
@@ -164,7 +164,7 @@ async def retry_run(
     if view.parent is not None:
         words = f"The run {view.parent} above this one has its end already, and has moved on."
         raise ConsistencyError(words, remedy="Retry that one: it starts this one anew.")
-    stored = await retention.newest(connection, tenant, run_id)
+    stored = await bundles.newest(connection, tenant, run_id)
     if stored is None and view.run.finished:
         raise ConsistencyError("The evidence of how this run ended is not stored yet.", remedy="Try again soon.")
     workflow = await definitions.of_run(connection, view.definition)

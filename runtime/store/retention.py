@@ -7,18 +7,15 @@ the book any more, so the rows that faces show are written once, when the values
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import orjson
 
 from core.canonical import digest
 from core.db import Connection
-from evidence.blobs import StoredBlob
-from evidence.bundle import Bundle, DocumentText
 from runtime.engine.book.recorded import Diverged
 from runtime.engine.replay.past import REMOVED, Past, Row, emptied, questions
 from runtime.store.books import Book
@@ -37,12 +34,6 @@ _RECORDS = _SQL["records"]
 _RUN = _SQL["run"]
 _KEEP = _SQL["keep"]
 _REMAINS = _SQL["remains"]
-_SOURCE = _SQL["source"]
-_POLICIES = _SQL["policies"]
-_REMEMBER = _SQL["remember"]
-_NEWEST = _SQL["newest"]
-_FAILURES = _SQL["failures"]
-_STATE = _SQL["state"]
 
 
 _IDS = frozenset({"step_id", "receipt_id", "run_id"})
@@ -93,36 +84,3 @@ def _value(name: str, value: Any) -> Any:
     if name in _IDS:
         return UUID(value)
     return datetime.fromisoformat(value) if name.endswith("_at") else value
-
-
-async def texts(
-    connection: Connection, book: Book, policies: Iterable[str]
-) -> tuple[DocumentText, tuple[DocumentText, ...]]:
-    """The workflow that a run runs, as it was published, and the policies with these digests."""
-    row = book.row
-    source = await connection.fetchval(_SOURCE, row["tenant_id"], row["workflow"], row["workflow_version"])
-    found = await connection.fetch(_POLICIES, row["tenant_id"], [*policies])
-    workflow = DocumentText(row["workflow"], row["workflow_version"], source)
-    return workflow, tuple(DocumentText(each["name"], each["version"], each["source"]) for each in found)
-
-
-async def remember(connection: Connection, book: Book, bundle: Bundle, stored: StoredBlob, key_id: str) -> None:
-    """Note where this edition of the run's bundle is, and its SHA-256 (Q-21)."""
-    where = (bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id)
-    await connection.execute(_REMEMBER, book.run_id, book.row["tenant_id"], book.head.count, *where)
-
-
-async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]]:
-    """The runs of a tenant whose evidence was not stored and will not be unless it is ordered again, and why."""
-    return [(row["run_id"], row["last_error"]) for row in await connection.fetch(_FAILURES, tenant)]
-
-
-async def newest(connection: Connection, tenant: str, run_id: UUID) -> str | None:
-    """The SHA-256 of the bundle of a run as it ended last; None if that is not stored."""
-    found: str | None = await connection.fetchval(_NEWEST, tenant, run_id)
-    return found
-
-
-async def state(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record | None:
-    """Two flags of a run's evidence: it is stored, its writing was given up; None without such a run."""
-    return await connection.fetchrow(_STATE, tenant, run_id)

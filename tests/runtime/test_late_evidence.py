@@ -16,7 +16,7 @@ from evidence.verify import Status, Verification, verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.voting import Voting
-from runtime.store import faces, read_models, retention
+from runtime.store import bundles, faces, read_models
 from tests.support.outside import Gate
 
 WORKFLOW = """
@@ -169,7 +169,7 @@ async def test_retention_waits_for_the_later_edition(archive: Archive) -> None:
     await archive.runtime.trouble.make_purge_due(run_id)
     assert await archive.runtime.sweep() == 0
     async with archive.runtime.database.connection() as connection:
-        assert (await retention.state(connection, "acme", run_id))["bundled"] is False
+        assert (await bundles.state(connection, "acme", run_id))["bundled"] is False
         await faces.order_message(connection, "acme", run_id, "bundle", {})
     await archive.bundle()
     assert await archive.runtime.sweep() == 1

@@ -30,7 +30,7 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.views import Looking
-from runtime.store import approvals, documents, retention
+from runtime.store import approvals, bundles, documents
 from sandbox.model import Model
 from sandbox.server import LoopbackServer
 from tests.support.agents import call, calls, says
@@ -161,7 +161,7 @@ class World:
         bundling = Bundling(FileBlobStore(self.folder / "blobs"), signer, "test", self.runtime.definitions)
         await Dispatcher(self.runtime.database, bundling.handlers(), "d").work_off()
         async with self.runtime.database.transaction() as connection:
-            assert await retention.newest(connection, "acme", run), await retention.failures(connection, "acme")
+            assert await bundles.newest(connection, "acme", run), await bundles.failures(connection, "acme")
         [file] = (self.folder / "blobs").rglob("*.zip")
         key = self.folder / "public.pem"
         key.write_bytes(signer.public_key.pem)

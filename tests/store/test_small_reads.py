@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.engine.book import shared_effects
-from runtime.store import effects, journal, retention, runs
+from runtime.store import bundles, effects, journal, runs
 from tests.support.rows import ago, change, put, put_run, read, uid
 
 # The rows are of no book.
@@ -142,15 +142,15 @@ async def test_evidence_that_was_given_up_is_told_until_it_is_there_or_on_its_wa
     for run, lines in ((4, 9), (5, 8), (6, 9)):
         await put(runtime.database, "bundles", "acme", run_id=run, lines=lines, sha256=f"of {run}")
     async with runtime.database.connection() as connection:
-        failures = [await retention.failures(connection, tenant) for tenant in ("acme", "beta")]
+        failures = [await bundles.failures(connection, tenant) for tenant in ("acme", "beta")]
         assert failures == [[(uid(1), "newer"), (uid(5), "x"), (uid(8), "x")], [(uid(7), "theirs")]]
-        states = [await retention.state(connection, "acme", uid(run)) for run in orders]
+        states = [await bundles.state(connection, "acme", uid(run)) for run in orders]
         flags = [None if one is None else (one["bundled"], one["failed"]) for one in states]
         missing, given_up, there = (False, False), (False, True), (True, False)
         assert flags == [given_up, missing, missing, there, given_up, there, None, given_up]
-        newest = [await retention.newest(connection, "acme", uid(run)) for run in (4, 5, 6)]
+        newest = [await bundles.newest(connection, "acme", uid(run)) for run in (4, 5, 6)]
         assert newest == ["of 4", None, "of 6"]
-        assert await retention.newest(connection, "beta", uid(4)) is None
+        assert await bundles.newest(connection, "beta", uid(4)) is None
 
 
 @pytest.mark.req("P-14")
