@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TypeAlias
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from app.faces import Faces
 from app.refusals import StrangerLog
 from app.shown import may_see_all
@@ -19,6 +21,7 @@ from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from core.identity import Kind, principal
 from evidence.chain import Actor, EventType
+from runtime.requests.steering import ask_again
 from runtime.requests.voting import AnswerTo, VoteRequest
 from runtime.store import faces, tasks, tokens
 
@@ -120,10 +123,23 @@ class Interactions:
             false = None if asked.digest == view.digest else seen.WINDOW
         return (person, view) if false is None else await self._false(false, asked)
 
-    async def ask(self, click: Click) -> str | Answer:
-        """The digest of the action that the clicked card asks about: its window is bound to it."""
+    async def ask(self, click: Click) -> CardView | Answer:
+        """The card that was clicked: a window repeats its question, and is bound to its digest. Secrets stay hidden."""
         found = await self._look(click)
-        return found if isinstance(found, Answer) else found[1].digest
+        if isinstance(found, Answer):
+            return found
+        return replace(found[1], content=found[1].content.masked())
+
+    async def ask_again(self, click: Click) -> Answer:
+        """Go on with the run whose question has expired, for whoever asked for it: the same is asked anew."""
+        found = await self._look(click)
+        if isinstance(found, Answer):
+            return found
+        sentence = await self._faces.ask(
+            self._tenant, ask_again, self._faces.definitions, click.approval_id, found[0].id
+        )
+        await self.note(click, sentence)
+        return Answer(True, sentence, noted=bool(click.channel))
 
     async def review(self, asked: Click | Submission) -> CardView | Answer:
         """The whole card for a person of the directory. A card with sensitive values needs one of the asked groups."""

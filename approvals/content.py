@@ -111,6 +111,10 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     ``tier`` is the weight that policy gives the decision, "" for none. ``system`` is the outside system that would be
     called, by address and account, "" for none. ``shaped_by`` lists the people who shaped it; empty if the requester
     alone did. ``sources`` are the sources of its values, given if a rule reads them or an ``agent`` proposes it.
+
+    ``question`` heads the card: words of an author, in which values stand in “quotation marks”; "" if it is too long.
+    ``asker`` is the requester's name in the directory, ``link`` the address of the record in its system, "" for none.
+    Of an action in doubt, ``sent_at`` says when it was sent, and ``answer`` what the target said.
     """
 
     title: str
@@ -141,11 +145,16 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     shaped_by: tuple[ShapedBy, ...] = ()
     sources: tuple[Source, ...] = ()
     agent: Agent | None = None
+    question: str = ""
+    asker: str = ""
+    link: str = ""
+    sent_at: str = ""
+    answer: str = ""
 
     def to_json(self) -> JsonObject:
-        """A JSON object that ``from_json`` reads back to an equal value. Leaves out empty ``sources`` and ``agent``."""
+        """A JSON object that ``from_json`` reads back to an equal value. Leaves out what is empty of ``LATER``."""
         value: JsonObject = to_builtins(self)
-        told = {name: item for name, item in value.items() if item or name not in ("sources", "agent")}
+        told = {name: item for name, item in value.items() if item or name not in LATER}
         return {name: list(item) if isinstance(item, tuple) else item for name, item in told.items()}
 
     @classmethod
@@ -165,7 +174,9 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
         return replace(self, changes=changes, inputs=inputs, sources=sources)
 
 
-MASK = "[hidden: open Review]"
+# Members that cards of earlier releases do not have: without them, a card has the same digest as ever.
+LATER = frozenset({"sources", "agent", "question", "asker", "link", "sent_at", "answer"})
+MASK = "[hidden]"
 _UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
 
 
@@ -177,3 +188,23 @@ def _problem(told: str) -> InputError:
         word = "is missing" if member[1] == "missing required" else "is not a member of a card"
         return InputError(word, where=f"{where}.{member[2]}")
     return InputError(f"is wrong: {words}", where=where)
+
+
+def moved_between(old: CardContent, new: CardContent) -> tuple[Change, ...]:
+    """What differs between a question and the one that was put in its place: of each field, from what to what.
+
+    A value that another person changed in the target differs before; one that is asked for now differs after.
+    """
+    hidden = {*old.sensitive, *new.sensitive}
+    was, found = {one.field: one for one in old.changes}, []
+    for one in new.changes:
+        before = was.get(one.field)
+        if before is None or one.field in hidden:
+            continue
+        pairs = ((before.before, one.before), (before.after, one.after))
+        labels = ((before.before_label, one.before_label), (before.after_label, one.after_label))
+        for (first, last), (said, says) in zip(pairs, labels, strict=True):
+            if first != last:
+                found.append(Change(one.field, first, last, False, one.label, said, says))
+                break
+    return tuple(found)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.content import PARTS
-from approvals.model import Choice, Vote, VoteChannel
-from approvals.tally import excluded, plan_met, plans_of
+from approvals.model import Approval, Choice, GroupProgress, Vote, VoteChannel
+from approvals.tally import excluded, plan_met, plans_of, valid_votes
 from core.identity import Contributor, Directory, Entry, Kind, Role, Standing, principal
 from core.terms import GroupQuorum, GroupSource, Terms
 
@@ -108,3 +109,13 @@ def _kept_out(members: set[str], barred: Mapping[str, Role], people: Directory) 
     named = [f"{people.entries[one].name} {PARTS[barred[one]]}" for one in sorted(members & barred.keys())]
     more = " and others" if len(named) > _NAMED_MAX else ""
     return f" Whoever shaped it does not decide it: {', '.join(named[:_NAMED_MAX])}{more}." if named else ""
+
+
+def with_people(approval: Approval, progress: Sequence[GroupProgress], people: Directory) -> tuple[GroupProgress, ...]:
+    """The progress of each group with the names of those who may still decide. Members of Slack groups are unknown."""
+    barred = excluded(approval.terms, approval.contributors)
+    done = barred.keys() | {vote.voter for vote in valid_votes(approval) if vote.choice is Choice.APPROVE}
+    may = {one.group.key: sorted(_members(one.group, people, {}) - done) for one in progress}
+    return tuple(
+        replace(one, may=tuple(people.entries[person].name for person in may[one.group.key])) for one in progress
+    )

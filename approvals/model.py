@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
+from core.action import Change
 from core.canonical import JsonObject, digest
 from core.identity import Contributor, Standing
 from core.machine import Machine
@@ -143,17 +144,24 @@ class Approval(Struct, frozen=True):
 
 
 class GroupProgress(Struct, frozen=True):
-    """The progress of one group: the ``names`` of voters who count for it so far, out of ``group.of``."""
+    """The progress of one group: the ``names`` of voters who count for it so far, out of ``group.of``.
+
+    ``may`` names those who may still vote, as the directory knows them; none are known of a Slack group.
+    """
 
     group: GroupQuorum
     names: tuple[str, ...]
+    may: tuple[str, ...] = ()
 
 
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
     ``late`` is the outcome told by a worker that had lost its lease; ``paused`` names pauses that hold the action back.
-    ``digest`` is the action's: windows that ask about it are bound to it.
+    ``digest`` is the action's: windows that ask about it are bound to it. ``decided_at`` says when it was decided, ISO
+    8601. Of a question that is void, ``moved`` tells what differs in the one that was put in its place, whose id is
+    ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
+    asked may ask the same again. ``ended_by`` names who canceled it; then ``detail`` is their reason.
     """
 
     approval_id: UUID
@@ -169,6 +177,13 @@ class CardView(Struct, frozen=True):
     late: str = ""
     paused: str = ""
     digest: str = ""
+    decided_at: str = ""
+    moved: tuple[Change, ...] = ()
+    anew: UUID | None = None
+    anew_place: tuple[str, str] | None = None
+    anew_link: str = ""
+    again: bool = False
+    ended_by: str = ""
 
 
 class TaskState(StrEnum):

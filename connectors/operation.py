@@ -33,6 +33,7 @@ from core.errors import InputError, path_text
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:\|[A-Za-z_][\w.]*)*)\}")
 Paths: TypeAlias = tuple[tuple[str, ...], ...]
 
+TITLE_LENGTH_MAX = 150
 HANDLER_PATTERN = r"^[a-z][a-z0-9_]*:[a-z][a-z0-9_]*$"
 
 
@@ -76,7 +77,7 @@ class Operation(Part):
     ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``).
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"owner", "params", "on_timeout", "written_by"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"owner", "params", "on_timeout", "written_by", "title", "link"})
     name: str = Field(pattern=NAME_PATTERN)
     owner: str | None = Field(default=None, alias="connector", pattern=r"^[a-z][a-z0-9_]*$")
     description: str = ""
@@ -84,7 +85,9 @@ class Operation(Part):
     handler: str = Field(pattern=HANDLER_PATTERN)
     side_effects: SideEffects
     risk: Risk
+    title: str | None = Field(default=None, min_length=1, max_length=TITLE_LENGTH_MAX)
     summary: str = Field(min_length=1)
+    link: str | None = Field(default=None, pattern=r"^(\{system\}/|https://)", max_length=500)
     target: str = Field(min_length=1)
     input_schema: JsonDocument
     output_schema: JsonDocument
@@ -201,7 +204,10 @@ class Operation(Part):
         if unknown:
             raise ValueError(f"names input fields that input_schema does not declare: {', '.join(unknown)}")
         roots = {*properties, "before", "facts", "target"}
-        texts = [self.summary, *_texts(self.reverse.input if self.reverse else {})]
+        strange = [path for path in _placeholders(self.link or "") if path[0] not in {*roots, "system"}]
+        if strange:
+            raise ValueError(f"link names what nothing fills: {', '.join('.'.join(path) for path in strange)}")
+        texts = [self.summary, self.title or "", *_texts(self.reverse.input if self.reverse else {})]
         unknown = sorted({".".join(path) for text in texts for path in _placeholders(text) if path[0] not in roots})
         if unknown:
             raise ValueError(f"has placeholders that nothing fills: {', '.join(unknown)}")

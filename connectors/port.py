@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct, field
 
 from connectors.operation import Operation
+from core.action import Labels
 from core.canonical import JsonObject
 from core.errors import ConfigurationError, ConsistencyError
 from core.identity import UNKNOWN
@@ -43,11 +44,13 @@ class Before(Struct, frozen=True):
     """The target as read before the write: the values that the diff needs, and the target's version.
 
     ``facts`` are other facts that a later probe needs, to tell *applied* from *not applied* (such as the last editor).
+    ``labels`` are the target's words for fields and values, for people alone: they are not kept, and bind nothing.
     """
 
     values: JsonObject
     version: str | None
     facts: JsonObject = field(default_factory=dict)
+    labels: Mapping[str, Labels] = field(default_factory=dict)
 
 
 class Call(Struct, frozen=True):

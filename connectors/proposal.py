@@ -83,6 +83,8 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
         reverse=reverse,
         connector=operation.connector,
         unreadable=_unreadable(operation, values, before),
+        facts=before.facts if before else None,
+        labels=before.labels if before else None,
     )
 
 

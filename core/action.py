@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -30,13 +31,28 @@ class SideEffects(StrEnum):
 class Change(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One field that an action would change: the value that was read (None if unknown) and the proposed value.
 
-    ``unreadable``: the target did not show the value, so nobody knows what would be overwritten.
+    ``unreadable``: the target did not show the value, so nobody knows what would be overwritten. ``label`` is the
+    target's word for the field, ``before_label`` and ``after_label`` are its words for the values; "" for none.
     """
 
     field: str
     before: Any  # JSON
     after: Any
     unreadable: bool = False
+    label: str = ""
+    before_label: str = ""
+    after_label: str = ""
+
+
+class Labels(NamedTuple):
+    """The target's words for a field, for its value before and for the one after; "" where it has none."""
+
+    field: str = ""
+    before: str = ""
+    after: str = ""
+
+
+NO_LABELS = Labels()
 
 
 class Action(Struct, frozen=True):
@@ -49,7 +65,8 @@ class Action(Struct, frozen=True):
     can (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
     it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
-    the target did not show: absent is not null.
+    the target did not show: absent is not null. ``facts`` and ``labels`` are what the pre-read tells for people: they
+    are shown, and bind nothing.
     """
 
     operation: str
@@ -67,13 +84,15 @@ class Action(Struct, frozen=True):
     shaped: tuple[str, ...] = ()
     connector: str = ""
     unreadable: tuple[str, ...] = ()
+    facts: JsonObject | None = None
+    labels: Mapping[str, Labels] | None = None
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """The fields whose proposed value differs from the value read; all fields if nothing was read."""
-        before = self.before or {}
+        before, labels = self.before or {}, self.labels or {}
         return tuple(
-            Change(field, before.get(field), after, field in self.unreadable)
+            Change(field, before.get(field), after, field in self.unreadable, *labels.get(field, NO_LABELS))
             for field, after in self.fields.items()
             if self.before is None or field not in before or before[field] != after
         )

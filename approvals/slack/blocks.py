@@ -9,6 +9,7 @@ is written from right to left is isolated. No character is lost when lines becom
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, TypeAlias
@@ -29,7 +30,16 @@ MODAL_BLOCKS_MAX = 90  # Slack: 100
 ECHO_BYTES_MAX = 48 * 1024
 
 JSON_NOTE = "_(JSON)_"
+LINK_MAX = 2000
 _SHORT_LINE = 400
+_WORDS_MAX = 400
+_LABEL_MAX = 40
+_NUMBER_NOTE = "_(number)_"
+# What Slack formats: bold, struck, code, italics at a word's edge, emoji, quotations and lists at a line's beginning.
+_FORMATS = re.compile(r"[*~`\n]|(?<!\w)_|_(?!\w)|:[a-z0-9_+'-]+:|^\s*(?:>|[-•]\s|\d+[.)]\s)")
+# A value that is one plain word, such as a state or a number, and says nothing by itself.
+_CODED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,23}")
+_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -66,7 +76,27 @@ def small_print(lines: Sequence[str]) -> list[Block]:
     text = "\n".join(lines)
     if len(text) > SECTION_CHARACTERS_MAX:
         return sections(lines)
-    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}]
+    return [context(text)]
+
+
+def context(text: str) -> Block:
+    """Small print: one text, without links that Slack would make."""
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}
+
+
+def link(address: str, label: str) -> str:
+    """A link with our own label; "" unless the address is a plain one of the web."""
+    if not address.startswith(("https://", "http://")) or set(address) & set("<>| `") or len(address) > LINK_MAX:
+        return ""
+    if not (address.isascii() and address.isprintable()):
+        return ""
+    return f"<{address.replace('&', '&amp;')}|{label}>"
+
+
+def link_line(address: str) -> list[Block]:
+    """A link to Counterseal. A setting gives its beginning, so we draw it only if it is a plain web address."""
+    made = link(address, "Open in Counterseal")
+    return [context(made)] if made else []
 
 
 def plain_sections(text: str) -> list[Block]:
@@ -113,6 +143,30 @@ def quoted(text: str, *, edges: bool = True) -> str:
     return f"`{isolated(shown(text, edges=edges))}`"
 
 
+def words(text: str) -> str:
+    """Words of our own people, such as a name in the directory or a rule's reason; quoted if they could be anything.
+
+    Words that are plain text stand as they are. Slack would read formatting, an emoji or a line of its own into any
+    other, so these are quoted like text from a request.
+    """
+    told = visible(text, edges=False)
+    safe = text and told == text and not _FORMATS.search(text) and len(text) <= _WORDS_MAX
+    return isolated(told.translate(_ESCAPES)) if safe else code(text)
+
+
+def value_words(value: Json, label: str = "") -> str:
+    """A value on a card: the target's word beside it; plain if it is one, quoted if it is text that says anything."""
+    text, note = literal(value)
+    if label and label != text and _CODED.fullmatch(text):
+        beside = words(label)
+        return f"{text} \u2013 {beside}" if not beside.startswith("`") and len(label) <= _LABEL_MAX else text
+    if label and _ID.fullmatch(text) and not words(label).startswith("`"):
+        return words(label)
+    if text and (note == _NUMBER_NOTE or isinstance(value, bool) or _CODED.fullmatch(text)):
+        return text
+    return note if not text else code(text)
+
+
 def code(text: str) -> str:
     """Untrusted words as one monospace span; line breaks are shown as ``⟨U+000A⟩``."""
     return quoted(text) if text else "_empty_"
@@ -130,7 +184,7 @@ def literal(value: Json) -> tuple[str, str]:
         case bool():
             return ("true" if value else "false"), "_(yes/no)_"
         case int() | float():
-            return json.dumps(value), "_(number)_"
+            return json.dumps(value), _NUMBER_NOTE
         case _:
             line = json.dumps(value, ensure_ascii=False, sort_keys=True)
             pretty = json.dumps(value, ensure_ascii=False, sort_keys=True, indent=1)

@@ -1,72 +1,48 @@
 """The card of one approval, as Block Kit. Pure. Text from the request is in monospace; everything else is ours.
 
-A card with decision buttons is complete. A card that would exceed Slack's limits, or that has sensitive fields, offers
-only *Review*: a modal that shows everything and takes the decision. Nothing is ever truncated silently.
+An open card has at most ten lines on a phone: the question, what would change, who asks and why, the small print, and
+at most three buttons. A card with *Approve* shows all that would be changed. One on which that has no room, or whose
+values are hidden or come from outside, offers *Look and decide*: a window that shows everything and takes the decision.
+Nothing is ever cut: what is not on the card is counted on it. A decided card folds to two lines.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from itertools import chain
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from approvals.content import CardContent, CardState
-from approvals.model import ApprovalKind, CardView, Choice, TaskView, Vote, choices_of
-from approvals.slack.blocks import (
-    Block,
-    code,
-    entry,
-    fits_message,
-    header,
-    literal,
-    plain,
-    section,
-    sections,
-    shown,
-    small_print,
-)
-from approvals.slack.sources import agent_lines, source_lines
-from approvals.tally import current_votes
-from core.action import Change, Risk
-from core.canonical import Json
+from approvals.content import CardState
+from approvals.model import ApprovalKind, CardView, Choice, choices_of
+from approvals.slack import facts
+from approvals.slack.blocks import Block, code, context, entry, fits_message, header, link, plain, section, shown, words
+from approvals.slack.details import moment
+from approvals.slack.facts import Fact, Line
+from approvals.slack.folded import ended
+from approvals.slack.lines import OPEN_LINES_MAX, lines_of
+from core.action import Risk
 
 REVIEW = "counterseal.review"
+ASK_AGAIN = "counterseal.ask_again"
 ACTION_IDS = {choice: f"counterseal.{choice}" for choice in Choice}
 BUTTON_WORDS = {
     Choice.APPROVE: "Approve",
     Choice.REJECT: "Reject",
     Choice.HAPPENED: "It happened",
     Choice.AGAIN: "Do it again",
-    Choice.FAIL: "Count it as failed",
+    Choice.FAIL: "It failed",
 }
+LOOK, DETAILS, AGAIN = "Look and decide", "Details", "Ask again"
 _SHORT = 300
-HEADINGS = {
-    CardState.PENDING: "Approval needed",
-    CardState.RECORDED: "Decision recorded",
-    CardState.EXECUTING: "Approved, being carried out",
-    CardState.APPLIED: "Done",
-    CardState.ALTERED: "Done, but altered",
-    CardState.FAILED: "Failed",
-    CardState.IN_DOUBT: "In doubt",
-    CardState.REJECTED: "Rejected",
-    CardState.EXPIRED: "Expired: nothing was done",
-    CardState.SUPERSEDED: "Void: what was asked has changed",
-    CardState.CANCELED: "Canceled",
-}
-SAID = {
-    Choice.APPROVE: "approved",
-    Choice.REJECT: "rejected",
-    Choice.HAPPENED: "says that it happened",
-    Choice.AGAIN: "says to do it again",
-    Choice.FAIL: "says to count it as failed",
-}
 
 
 class Rendered(Struct, frozen=True):
-    """A message: ``text`` for notifications, ``blocks`` for the screen. ``complete``: the blocks show everything."""
+    """A message: ``text`` for notifications, ``blocks`` for the screen.
+
+    ``complete``: the blocks show all that a person decides on.
+    """
 
     text: str
     blocks: list[Block]
@@ -74,25 +50,27 @@ class Rendered(Struct, frozen=True):
 
 
 def render_short(view: CardView) -> Rendered:
-    """Draw a card of our own words alone, for a request of which Slack takes no card: *Review* shows all of it."""
-    words = "*Slack did not take the whole card.* Nothing of the request is shown here; *Review* shows all of it."
-    body = [section(f"{words} Risk *{view.content.risk}*.")]
-    return Rendered(heading(view), [header(heading(view)), *body, *_buttons(view, complete=False)], complete=False)
+    """Draw a card of our own words alone, for a request of which Slack takes no card: the window shows all of it."""
+    told = "*Slack did not take the whole card.* Nothing of the request is shown here"
+    pending = view.state is CardState.PENDING
+    body = [section(f"{told}; *{LOOK if pending else DETAILS}* shows all of it. Risk *{view.content.risk}*.")]
+    buttons = [actions([_look(view)])] if pending else [actions([_details(view)])]
+    return Rendered("A question for you", [header(_GENERIC[view.kind]), *body, *buttons], complete=False)
 
 
 def render(view: CardView) -> Rendered:
     """Draw the card in its current state."""
-    masked = bool(view.content.sensitive)
-    content = view.content.masked()
-    footer = [*outcome_lines(view), *vote_lines(view)]
-    body = [*sections(decision_lines(content)), *sections(footer), *small_print(detail_lines(content))]
-    complete = not masked and fits_message(body)
-    if masked and fits_message(body):
-        body.append(section("Hidden values stay out of this channel. *Review* shows them to those who may decide."))
-    elif not fits_message(body):
-        body = _short_body(view)
-    blocks = [header(heading(view)), *body, *_buttons(view, complete), *link_line(view.link)]
-    return Rendered(notification(heading(view), content.title), blocks, complete)
+    hidden = replace(view, content=view.content.masked())
+    if view.state is not CardState.PENDING:
+        text, blocks = ended(hidden)
+        buttons = [_again(view)] if view.again else []
+        if len(blocks) > 1:
+            blocks = [*blocks, actions([*buttons, _details(view)])]
+        return Rendered(text, blocks, complete=len(blocks) == 1)
+    doubt = view.kind is ApprovalKind.IN_DOUBT
+    complete, body = _doubt(hidden) if doubt else _question(hidden)
+    buttons = _answers(view) if complete else [_look(view), *([] if doubt else [_choice(view, Choice.REJECT)])]
+    return Rendered(notification(view), [header(heading(view)), *body, actions(buttons)], complete)
 
 
 def button_value(view: CardView) -> str:
@@ -100,20 +78,32 @@ def button_value(view: CardView) -> str:
     return json.dumps({"a": str(view.approval_id), "n": view.nonce}, separators=(",", ":"))
 
 
-def _buttons(view: CardView, complete: bool) -> list[Block]:
-    review = button("Review", REVIEW, button_value(view))
-    if view.state is not CardState.PENDING:
-        buttons = [] if complete else [review]
-    elif complete:
-        buttons = [_choice_button(view, choice) for choice in choices_of(view.kind)]
-    else:
-        buttons = [review | {"style": "primary"}]
-    return [{"type": "actions", "elements": buttons}] if buttons else []
+def actions(buttons: Sequence[Block]) -> Block:
+    """A row of buttons."""
+    return {"type": "actions", "elements": [*buttons]}
 
 
-def _choice_button(view: CardView, choice: Choice) -> Block:
+def _answers(view: CardView) -> list[Block]:
+    offered = [_choice(view, choice) for choice in choices_of(view.kind)]
+    return offered if view.kind is ApprovalKind.IN_DOUBT else [*offered, _details(view)]
+
+
+def _look(view: CardView) -> Block:
+    return button(LOOK, REVIEW, button_value(view))
+
+
+def _details(view: CardView) -> Block:
+    return button(DETAILS, REVIEW, button_value(view))
+
+
+def _again(view: CardView) -> Block:
+    return button(AGAIN, ASK_AGAIN, button_value(view))
+
+
+def _choice(view: CardView, choice: Choice) -> Block:
     style = {Choice.APPROVE: {"style": "primary"}, Choice.REJECT: {"style": "danger"}}.get(choice, {})
-    drawn = button(BUTTON_WORDS[choice], ACTION_IDS[choice], button_value(view), **style)
+    label = BUTTON_WORDS[choice] if choice is Choice.APPROVE else f"{BUTTON_WORDS[choice]}…"
+    drawn = button(label, ACTION_IDS[choice], button_value(view), **style)
     if choice is Choice.APPROVE and view.content.risk is Risk.HIGH:
         undo = "It can be undone." if view.content.reversible else "It cannot be undone."
         asked = {"title": plain("Approve this?"), "text": plain(f"This action is of high risk. {undo}")}
@@ -121,193 +111,108 @@ def _choice_button(view: CardView, choice: Choice) -> Block:
     return drawn
 
 
-def button(words: str, action_id: str, value: str, **more: str) -> Block:
-    """A button; ``more`` holds further members for Slack, such as ``style``."""
-    return {"type": "button", "text": plain(words), "action_id": action_id, "value": value, **more}
-
-
-def _short_body(view: CardView) -> list[Block]:
-    """The body of a card that cannot show everything: its size and the short facts."""
-    content = view.content
-    size = sum(len(line) for line in content_lines(content))
-    lines = [
-        "*This request is too long for a card.* Nothing of it is shown in part.",
-        f"{len(content.changes)} changed and {len(content.inputs)} other fields, {size} characters in all.",
-        f"Risk *{content.risk}*.",
-        *("*Cannot be undone*" for _ in range(not content.reversible)),
-        *_if_short("*Request*", content.title),
-        *_more_lines(content.summary),
-        *_if_short("*Target*", content.target),
-        *_if_short("*System*", content.system),
-        *_if_short("*Operation*", content.operation),
-        *_if_short("*Requested by*", content.requester),
-        *(f"{code(one.name)} {one.did}" for one in content.shaped_by if len(shown(one.name)) <= _SHORT),
-        *(["*Nobody of yours chose some of its values.*"] if any(not one.ours for one in content.sources) else []),
-        *(_if_short("*Proposed by the agent of step*", content.agent.step) if content.agent else []),
-        *_if_short("*Outcome*", view.detail),
-        *_if_short("*Late answer*", view.late),
-        *_if_short("*Paused*", view.paused),
-        f"{len(view.votes)} votes so far.",
-        "*Review* shows all of it.",
-    ]
-    return sections(lines)
-
-
-def _if_short(label: str, text: str) -> list[str]:
-    if not text:
-        return []
-    return [f"{label} {code(text)}"] if len(shown(text)) <= _SHORT else [f"{label} is in *Review*"]
-
-
-def _more_lines(summary: str) -> list[str]:
-    """Say how many lines there are, and where, if they are not here."""
-    count = summary.count("\n") + 1
-    return [f"*{count} lines more* that say what changes are in *Review*, all of them."] if count > 1 else []
-
-
-def link_line(link: str) -> list[Block]:
-    """A link to Counterseal. A setting gives its beginning, so we draw it only if it is a plain web address."""
-    if not link.startswith(("https://", "http://")) or set(link) & set("<>| `") or len(link) > 2000:
-        return []
-    if not (link.isascii() and link.isprintable()):
-        return []
-    address = link.replace("&", "&amp;")
-    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": f"<{address}|Open in Counterseal>"}]}]
-
-
-def notification(words: str, title: str) -> str:
-    """The line in a notification: a title is shown in full or, if it is long, not at all."""
-    return f"{words}: {code(title)}" if len(shown(title)) <= _SHORT else words
+_GENERIC = {
+    ApprovalKind.ACTION: "Shall this be done?",
+    ApprovalKind.GATE: "Shall this go on?",
+    ApprovalKind.IN_DOUBT: "Was this done?",
+}
 
 
 def heading(view: CardView) -> str:
-    """The first line of a card: the question, or its outcome."""
-    if view.state is CardState.PENDING and view.kind is ApprovalKind.IN_DOUBT:
-        return "In doubt: what became of this?"
-    return HEADINGS[view.state]
+    """The question, as a heading: the author's words, or ours if these are too long for one."""
+    question = view.content.question
+    if not question:
+        return _GENERIC[view.kind]
+    return f"{question.removesuffix('?')}: was it done?" if view.kind is ApprovalKind.IN_DOUBT else question
 
 
-def content_lines(content: CardContent) -> list[str]:
-    """All lines about the request: first the facts for the decision, then the details."""
-    return [*decision_lines(content), *detail_lines(content)]
+def notification(view: CardView) -> str:
+    """The line in a notification: a question is shown in full or, if it is long, not at all."""
+    content = view.content
+    if content.question:
+        return shown(heading(view), edges=False)
+    return f"{heading(view)} {code(content.title)}" if len(shown(content.title)) <= _SHORT else heading(view)
 
 
-def decision_lines(content: CardContent) -> list[str]:
-    """The facts that a person needs to decide: the request, the changes, the reasons for asking."""
-    risk = f"*Risk* {content.risk}"
-    return [
-        *entry("*Request*", content.title),
-        *(entry("*Summary*", content.summary) if content.summary != content.title else []),
-        *agent_lines(content),
-        *_section("*Changes*", map(_change, content.changes)),
-        *_section("*Where it comes from*", source_lines(content)),
-        *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
-        *(entry("*What the target system says*", content.evidence) if content.evidence else []),
-        *(entry(f"{risk} · approval tier", content.tier) if content.tier else [risk]),
-        *reversal_lines(content),
-        *people_lines(content),
-        f"*Expires* {moment(content.expires_at)}" if content.expires_at else "*Expires* never by itself",
-    ]
+def card_body(view: CardView) -> list[Block]:
+    """The body of an open card, as it stands above the decision in a window, with the values that it may show there."""
+    return _doubt(view)[1] if view.kind is ApprovalKind.IN_DOUBT else _question(view)[1]
 
 
-def people_lines(content: CardContent) -> list[str]:
-    """Everybody who shaped the action, each with what they did."""
-    shaped = [entry("•", one.name, note=", ".join(filter(None, (one.did, one.note)))) for one in content.shaped_by]
-    return _section("*Shaped by*", shaped) or entry("*Requested by*", content.requester)
+def _fits(view: CardView, body: list[Block]) -> bool:
+    drawn = [header(heading(view)), *body]
+    rows = lines_of([actions(_answers(view))])
+    return lines_of(drawn) + rows <= OPEN_LINES_MAX and fits_message(drawn)
 
 
-def detail_lines(content: CardContent) -> list[str]:
-    """The exact target, operation and inputs, and the run and policy behind them."""
-    policy, version = content.policy_name, f"version {content.policy_version}" if content.policy_version else ""
-    return [
-        *entry("Target", content.target),
-        *(entry("System", content.system) if content.system else []),
-        *entry("Operation", content.operation),
-        *_section("Also sent", (_values(item.field, value=item.value) for item in content.inputs)),
-        *origin_lines(content),
-        *(entry("Policy", policy, note=version) if policy else []),
-        *(entry("Policy digest", content.policy_digest_short) if policy else []),
-    ]
+def _question(view: CardView) -> tuple[bool, list[Block]]:
+    """The body of an open question, and if all that a person decides on stands in it."""
+    content = view.content
+    lines = facts.value_lines(content)
+    if (not content.question or not lines) and content.summary not in ("", content.question):
+        lines = [Line("\n".join(entry("", content.summary)), outside=False), *lines]
+    about, small = [*facts.asked_facts(view)], " · ".join(facts.small_facts(view))
+    free = not content.sensitive and not any(line.outside for line in lines)
+    return next((free and whole, body) for whole, body in _bodies(lines, about, small) if _fits(view, body))
 
 
-def origin_lines(asked: CardContent | TaskView) -> list[str]:
-    """The run that asks, and its step."""
-    return [
-        *(entry("Reference", asked.reference) if asked.reference else []),
-        *entry("Workflow", asked.workflow, note=f"version {asked.workflow_version}"),
-        *entry("Step", asked.step),
-        *entry("Run", asked.run_id),
-    ]
+def _bodies(lines: Sequence[Line], about: Sequence[Fact], small: str) -> Iterator[tuple[bool, list[Block]]]:
+    """Yield the bodies, the fullest first, and if each is whole. What is left out of one is counted in it."""
+    for short in _shortened(about):
+        texts = [fact.short if at in short else fact.whole for at, fact in enumerate(about)]
+        whole = not any(about[at].vital for at in short)
+        for kept in range(len(lines), -1, -1):
+            told = [*(line.text for line in lines[:kept]), *_left(lines, kept)]
+            yield whole and kept == len(lines), _body(told, texts, small)
+    yield False, _body(_left(lines, 0), ["*Too long for a card*"], f"*{LOOK}* shows all of it")
+    yield False, [section(f"*Too long for a card: {LOOK}* shows all of it")]
 
 
-def reversal_lines(content: CardContent) -> list[str]:
-    """Lines that say if the action can be undone, and how."""
-    if not content.reversible:
-        return ["*Cannot be undone*"]
-    return entry("*Can be undone:*", content.reverse) if content.reverse else ["*Can be undone*"]
+def _shortened(about: Sequence[Fact]) -> Iterator[frozenset[int]]:
+    """Yield the facts to tell in short: none, then those that nobody decides by, then the longest, one by one."""
+    order = sorted(range(len(about)), key=lambda at: (about[at].vital, -len(about[at].whole)))
+    for number in range(len(order) + 1):
+        yield frozenset(order[:number])
 
 
-def _change(change: Change) -> list[str]:
-    """A field before and after. A value that the target did not show is said to be unreadable: it is not empty."""
-    before = ("before", "", "_not readable_") if change.unreadable else ("before", *literal(change.before))
-    return _told(change.field, [before, ("after", *literal(change.after))])
+def _left(lines: Sequence[Line], kept: int) -> list[str]:
+    """The lines that count what is left out."""
+    left = lines[kept:]
+    if not left:
+        return []
+    noun = "field" if len(left) == 1 else "fields"
+    said = [f"*{len(left)} more {noun}*" if kept else f"*{len(left)} {noun}*, too long for a card"]
+    outside = sum(line.outside for line in left)
+    return [*said, *([f"*Nobody of yours chose {outside} of its values*"] if outside else [])]
 
 
-def _values(field: str, **values: Json) -> list[str]:
-    """A field with its labeled values, in order."""
-    return _told(field, [(label, *literal(value)) for label, value in values.items()])
+def _body(lines: Sequence[str], about: Sequence[str], small: str) -> list[Block]:
+    first = [section("\n".join(lines))] if lines else []
+    return [*first, section("\n".join(about)), context(small)]
 
 
-def _told(field: str, read: list[tuple[str, str, str]]) -> list[str]:
-    shown = [" ".join([*([code(text)] if text else []), *([note] if note else [])]) for _, text, note in read]
-    line = f"• {code(field)} {' → '.join(shown)}"
-    if len(line) <= 400 and not any("\n" in text for _, text, _ in read):
-        return [line]
-    lines = entry("• Field", field)
-    for label, text, note in read:
-        lines += entry(label, text, note=note) if text else [f"{label} {note}"]
-    return lines
+def _doubt(view: CardView) -> tuple[bool, list[Block]]:
+    """The body of a question about what happened: when it was sent, what is known, where to look."""
+    content = view.content
+    sent = f"Sent {moment(content.sent_at)}" if content.sent_at else "It was sent"
+    answered = f", answered {code(content.answer)}" if content.answer else ", no answer"
+    told = f" The system says: {code(content.evidence)}" if content.evidence else ""
+    named = code(content.target) if content.target else "the record"
+    label = words(content.reference) if content.reference else "the record"
+    place = link(content.link, label if "`" not in label else "the record") or named
+    reference = [facts.reference_words(content.reference)] if content.reference and not place.startswith("<") else []
+    small = " · ".join([*reference, *facts.small_facts(view)])
+    warned = [fact.whole for fact in facts.asked_facts(view)][1:]
+    look = "\n".join([f"*Look first:* {place}", *warned])
+    whole = [section(f"{sent}{answered}.{told}"), section(look), context(small)]
+    if _fits(view, whole):
+        return not content.sensitive, whole
+    body = [section(f"{sent}. *{LOOK}* shows what the system says."), section(f"*Look first:* {place}"), context(small)]
+    if not _fits(view, body):
+        body = [section(f"{sent}. *{LOOK}* shows all of it.")]
+    return False, body
 
 
-def outcome_lines(view: CardView) -> list[str]:
-    """The outcome, unless it repeats a vote's reason, which the card shows too; the late answer and pauses, if any."""
-    late = entry("*Late answer*", view.late) if view.late else []
-    if view.paused:
-        late += entry("*Paused*", f"{view.paused} Answers count, and nothing goes out until it is resumed.")
-    if not view.detail or any(view.detail == vote.reason for vote in current_votes(view.votes)):
-        return late
-    return [*entry("*Outcome*", view.detail), *late]
-
-
-def vote_lines(view: CardView) -> list[str]:
-    """The votes so far, and the number that each group needs."""
-    counts = [entry(f"• {len(one.names)} of {one.group.of} from", one.group.group) for one in view.progress]
-    if view.two_person and counts:
-        counts.append(["• at least two people, each counting once"])
-    return _section("*Votes*", [*counts, *map(_vote, current_votes(view.votes))])
-
-
-def _vote(vote: Vote) -> list[str]:
-    lines = entry(f"• {SAID[vote.choice]}:", vote.name, note=f"{moment(vote.at)}, by {vote.channel}")
-    return [*lines, *(entry("reason:", vote.reason) if vote.reason else [])]
-
-
-def _rule(rule: str, because: str) -> list[str]:
-    return [*entry("• rule", rule), *(entry("because:", because) if because else [])]
-
-
-def _section(title: str, entries: Iterable[list[str]]) -> list[str]:
-    body = list(chain.from_iterable(entries))
-    return [title, *body] if body else []
-
-
-def moment(iso: str) -> str:
-    """A time that Slack shows in the reader's time zone, or in UTC if it cannot."""
-    try:
-        at = datetime.fromisoformat(iso)
-    except ValueError:
-        return "at an unreadable time"
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    words = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time}}|{words}>"
+def button(label: str, action_id: str, value: str, **more: str) -> Block:
+    """A button; ``more`` holds further members for Slack, such as ``style``."""
+    return {"type": "button", "text": plain(label), "action_id": action_id, "value": value, **more}

@@ -24,6 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.model import CardView, Choice, TaskAnswer, TaskState, TaskView
 from approvals.slack import modals
 from approvals.slack.calls import call
+from approvals.slack.cards import ASK_AGAIN
 from approvals.slack.forms import errors_of, values_of
 from approvals.slack.payloads import (
     Click,
@@ -69,8 +70,11 @@ class InteractionService(Protocol):
     async def review(self, asked: Click | Submission) -> CardView | Answer:
         """The whole card, with sensitive values, for a person who may see it; otherwise an answer that says why not."""
 
-    async def ask(self, click: Click) -> str | Answer:
-        """The digest of the action about which a window may be opened from this click; otherwise why none may."""
+    async def ask(self, click: Click) -> CardView | Answer:
+        """The card about which a window may ask for a reason, with secret values hidden; otherwise why none may."""
+
+    async def ask_again(self, click: Click) -> Answer:
+        """Start what has expired anew, for whoever asked for it; the answer says what became of that."""
 
     async def note(self, click: Click, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""
@@ -135,6 +139,13 @@ def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks
         await _click(service, windows, client, parse_click(body))
         await ack()
 
+    async def on_again(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        click = parse_click(body)
+        answer = await service.ask_again(click)
+        if not answer.noted:
+            await _opened(client, click.trigger_id, modals.answer(answer.sentence))
+        await ack()
+
     async def on_submission(ack: AsyncAck, body: dict[str, Any]) -> None:
         asked = parse_submission(body)
         known = asked if windows.opened(body["view"], asked.clicker) else replace(asked, digest="")
@@ -142,6 +153,7 @@ def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks
 
     # Register tasks first: the patterns for cards match their names too, and Bolt takes the first match.
     bolt.action(OPEN_ACTION)(on_open)
+    bolt.action(ASK_AGAIN)(on_again)
     bolt.view(TASK_CALLBACK)(on_complete)
     bolt.action(re.compile(r"counterseal\.[a-z_]+"))(on_click)
     bolt.view(re.compile(r"counterseal\.[a-z_]+"))(on_submission)
@@ -156,11 +168,8 @@ async def _click(service: InteractionService, windows: Windows, client: AsyncWeb
         if shown.noted:
             return
         modal = modals.answer(shown.sentence)
-    elif isinstance(shown, CardView):
-        modal = modals.review(shown)
     else:
-        assert click.choice is not None, "only the button Review gives no answer, and it shows a card"
-        modal = modals.reason(click.approval_id, click.nonce, click.choice, shown)
+        modal = modals.review(shown) if click.choice is None else modals.reason(shown, click.choice)
     if not await _opened(client, click.trigger_id, windows.marked(modal, click.clicker)):
         await service.note(click, _NOT_OPENED)
 

@@ -40,6 +40,7 @@ class SlackMessenger:
         self._client = client
         self._timeout_seconds = timeout_seconds
         self._own_user: str | None = None
+        self._url = ""
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
@@ -51,6 +52,8 @@ class SlackMessenger:
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Always sends blocks: without them Slack would keep the old ones with their buttons."""
+        if view.anew_place is not None:
+            view = replace(view, anew_link=await self._link(*view.anew_place))
         drawn = await self._update(ref, render(view))
         if not _too_much(drawn):
             return drawn
@@ -78,11 +81,8 @@ class SlackMessenger:
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         """Search the channel's history, newest first. Only our own messages count: anybody can write metadata."""
-        if self._own_user is None:
-            answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
-            if not isinstance(answer, dict):
-                return NotPosted(answer.message) if isinstance(answer, PostInDoubt) else answer
-            self._own_user = str(answer["user_id"])
+        if (unknown := await self._know()) is not None:
+            return NotPosted(unknown.message) if isinstance(unknown, PostInDoubt) else unknown
         cursor: str | None = None
         for _ in range(_PAGES_MAX):
             request = self._client.conversations_history(
@@ -104,6 +104,20 @@ class SlackMessenger:
                 # has_more without a cursor: older messages exist, but we cannot read them
                 return NotPosted("Slack did not give the whole history") if answer.get("has_more") else Absent()
         return NotPosted(f"the channel has more than {_PAGES_MAX * _PAGE_MESSAGES} messages since the card was due")
+
+    async def _know(self) -> NotPosted | PostInDoubt | PostRefused | None:
+        """Ask once who we are, and where our workspace is; None once we know."""
+        if self._own_user is None:
+            answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
+            if not isinstance(answer, dict):
+                return answer
+            self._own_user, self._url = str(answer["user_id"]), str(answer.get("url") or "")
+        return None
+
+    async def _link(self, channel: str, ts: str) -> str:
+        """The address of a message in our workspace; "" if Slack does not tell where that is."""
+        await self._know()
+        return f"{self._url}archives/{channel}/p{ts.replace('.', '')}" if self._url else ""
 
     async def _update(self, ref: MessageRef, drawn: Rendered) -> PostOutcome:
         request = self._client.chat_update(channel=ref.channel, ts=ref.ts, text=drawn.text, blocks=drawn.blocks)

@@ -6,13 +6,26 @@ Each further page is the answer to a submission, so that only the first page nee
 from __future__ import annotations
 
 import json
-from uuid import UUID
 
 from approvals.content import CardState
 from approvals.model import ApprovalKind, CardView, Choice, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX
-from approvals.slack.blocks import Block, header, pages, plain, plain_sections, section, sections
-from approvals.slack.cards import BUTTON_WORDS, content_lines, heading, outcome_lines, vote_lines
+from approvals.slack.blocks import (
+    Block,
+    code,
+    context,
+    entry,
+    header,
+    pages,
+    plain,
+    plain_sections,
+    section,
+    sections,
+    words,
+)
+from approvals.slack.cards import BUTTON_WORDS, card_body, heading
+from approvals.slack.details import content_lines, outcome_lines, vote_lines
+from approvals.slack.folded import word_of
 from core.legible import embedded, visible
 
 REASON_CALLBACK = "counterseal.reason"
@@ -21,15 +34,25 @@ REASON_FIELD = "reason"
 CHOICE_FIELD = "choice"
 
 
+# What each answer to a doubt causes.
+_CAUSES = {
+    Choice.HAPPENED: "The run goes on as if it was done once. Nothing is sent.",
+    Choice.AGAIN: "The same call is sent once more. If it did happen after all, it happens twice.",
+    Choice.FAIL: "The step counts as failed, and the run goes on from there. Nothing is sent.",
+}
+
+
 def review(view: CardView, page: int = 0) -> Block:
-    """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision."""
+    """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision, at its top."""
     all_pages = pages(sections([*content_lines(view.content), *outcome_lines(view), *vote_lines(view)]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
     open_ = view.state is CardState.PENDING
-    blocks = [header(heading(view)), *place, *all_pages[page], *(_decision(view.kind) if last and open_ else [])]
-    drawn = modal("Review", blocks, close="Close")
+    asked = [*card_body(view), *_decision(view.kind), header("All of it")] if last and open_ else []
+    head = heading(view) if open_ else word_of(view)
+    title = "Look and decide" if open_ else "Details"
+    drawn = modal(title, [header(head), *place, *asked, *all_pages[page]], close="Close")
     if not last or open_:
         metadata = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "p": page, "l": last}
         drawn |= {"callback_id": REVIEW_CALLBACK, "private_metadata": json.dumps(metadata)}
@@ -37,10 +60,18 @@ def review(view: CardView, page: int = 0) -> Block:
     return drawn
 
 
-def reason(approval_id: UUID, nonce: str, choice: Choice, digest: str = "") -> Block:
-    """A modal that asks for the reason of an answer about the action with this digest."""
-    drawn = modal(BUTTON_WORDS[choice], [_reason_input(optional=False)], close="Back")
-    metadata = {"a": str(approval_id), "n": nonce, "d": digest, "c": str(choice)}
+def reason(view: CardView, choice: Choice) -> Block:
+    """A window that asks for the reason of an answer. It repeats the question, and says what the answer will cause."""
+    content = view.content
+    question = heading(view) if content.question else ""
+    repeated = plain_sections(embedded(visible(question, edges=False))) or sections(entry("", content.title))
+    if choice in _CAUSES:
+        told = _CAUSES[choice]
+    else:
+        who = words(content.asker) if content.asker else code(content.requester)
+        told = f"Nothing is done then. {who}, who asked, reads your reason, and so does whoever may see the run."
+    drawn = modal(BUTTON_WORDS[choice], [*repeated, _reason_input(optional=False), context(told)], close="Back")
+    metadata = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "c": str(choice)}
     sent = {"callback_id": REASON_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
     return {**drawn, **sent}
 

@@ -13,14 +13,18 @@ from msgspec import Struct
 
 from approvals.model import Choice
 from approvals.ports import MessageRef
-from approvals.slack.cards import ACTION_IDS, REVIEW
+from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW
 from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
 from core.errors import InputError
 
-_BUTTONS: Mapping[str, Choice | None] = {REVIEW: None, **{name: choice for choice, name in ACTION_IDS.items()}}
+_BUTTONS: Mapping[str, Choice | None] = {
+    REVIEW: None,
+    ASK_AGAIN: None,
+    **{name: choice for choice, name in ACTION_IDS.items()},
+}
 _ID_CHARACTERS_MAX = 64
 METADATA_BYTES_MAX = 3000
 _VALUE, _METADATA, _VALUES = "actions[0].value", "view.private_metadata", "view.state.values"

@@ -12,16 +12,19 @@ from approvals.slack.blocks import (
     ECHO_BYTES_MAX,
     MODAL_BLOCKS_MAX,
     Block,
+    code,
     echo_bytes,
     entry,
     fits_message,
     header,
+    link_line,
     plain,
     sections,
     shown,
     small_print,
 )
-from approvals.slack.cards import Rendered, button, link_line, moment, notification, origin_lines
+from approvals.slack.cards import Rendered, button
+from approvals.slack.details import moment, origin_lines
 from approvals.slack.forms import cut, input_blocks
 from approvals.slack.modals import modal
 
@@ -84,6 +87,11 @@ def _ask_lines(view: TaskView) -> list[str]:
         *entry("*Who may do it* members of", view.group),
         *_state_lines(view),
     ]
+
+
+def notification(words: str, title: str) -> str:
+    """The line in a notification: a title is shown in full or, if it is long, not at all."""
+    return f"{words}: {code(title)}" if len(shown(title)) <= _SHORT else words
 
 
 def _state_lines(view: TaskView) -> list[str]:

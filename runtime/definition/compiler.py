@@ -35,8 +35,8 @@ _LEAF = frozenset({"set", "reference", "on_failure"})
 _WAITS = _LEAF | {"on_timeout"}
 # The keys, besides id and needs, that a step of each kind may have.
 _OWN: Mapping[str, frozenset[str]] = {
-    "do": _WAITS | {"with", "timeout", "on_rejected"},
-    "approve": _WAITS | {"on_rejected"},
+    "do": _WAITS | {"title", "with", "timeout", "on_rejected"},
+    "approve": _WAITS | {"title", "on_rejected"},
     "wait": _WAITS | {"timeout"},
     "task": _WAITS | {"timeout"},
     "run": _WAITS | {"with", "timeout", "abandon", "inherit"},

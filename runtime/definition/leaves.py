@@ -15,7 +15,8 @@ from approvals.forms import check_form
 from connectors import display
 from connectors.catalog import Catalog
 from connectors.languages import InputLanguages
-from connectors.operation import Kind, Operation
+from connectors.operation import Kind, Operation, text_parts
+from connectors.texts import unfilled
 from core.canonical import Json
 from core.documents import Document
 from core.errors import ExpressionError, InputError, Problem
@@ -201,7 +202,20 @@ class LeafCompiler(ABC):
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         self._check_literals(operation, inputs, scope)
         common = self._common(entry, signal=durable)
-        return graph.OperationNode(**common, operation=operation.name, inputs=inputs, timeout=step.timeout)
+        title, name = self._title(entry, operation), operation.name
+        return graph.OperationNode(**common, operation=name, inputs=inputs, timeout=step.timeout, heads=title)
+
+    def _title(self, entry: Entry, operation: Operation | None = None) -> str:
+        """The title of the step's cards. A placeholder that nothing can ever fill is a fault."""
+        title, place = entry.step.title or "", (*entry.scope.path, "title")
+        if "${{" in title:
+            remedy = "Write {name} for an input of the operation, or take the expression out."
+            self.problem(place, "A title takes no expressions.", remedy)
+        elif operation is None and any(not isinstance(part, str) for part in text_parts(title)):
+            self.problem(place, "The title of a gate has no placeholders.", "Its `summary` may hold expressions.")
+        for words in unfilled(operation, title) if operation is not None else ():
+            self.problem(place, f"{words}.", f"It reads the input of {operation.name if operation else ''}.")
+        return title
 
     def authored(self, path: Path) -> bool:
         """True if the step at this place was published; only its literal words are an author's."""
@@ -240,7 +254,8 @@ class LeafCompiler(ABC):
         summary = self.template(entry.scope, ("approve", "summary"), gate.summary)
         for path, message in late_times(gate):
             self.problem((*entry.scope.path, "approve", *path), f"It {message}")
-        return graph.GateNode(**self._common(entry), summary=summary, terms=gate_terms(gate).to_json())
+        common, title = self._common(entry), self._title(entry)
+        return graph.GateNode(**common, summary=summary, terms=gate_terms(gate).to_json(), heads=title)
 
     def _wait(self, entry: Entry) -> graph.TimerNode | graph.SignalNode | None:
         wait, scope = entry.step.wait, entry.scope

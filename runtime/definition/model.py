@@ -226,6 +226,7 @@ class StepDocument(DocumentPart):
     """
 
     id: Identifier | None = None
+    title: Annotated[str, Field(min_length=1, max_length=150)] | None = None
     needs: tuple[Identifier, ...] | None = None
     do: Annotated[str, Field(max_length=200)] | None = None
     with_: Annotated[dict[str, Any], Field(alias="with")] = {}

@@ -13,9 +13,10 @@ from functools import partial
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals import ports
-from approvals.model import ApprovalStatus
+from approvals.model import ApprovalStatus, CardView
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from approvals.tally import current_votes
 from core.db import Connection
@@ -25,7 +26,7 @@ from runtime.engine.book.refusals import INACTIVE
 from runtime.engine.life.preflight import NOBODY, PROPOSAL
 from runtime.engine.life.readers import VOIDED
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
-from runtime.requests.views import became
+from runtime.requests.views import drawn
 from runtime.store import approvals, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.outbox import Message
@@ -53,13 +54,29 @@ class Messages(Struct, frozen=True):
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        end, receipt = await became(connection, self.definitions, stored)
-        view = approvals.card_view(stored, receipt, end=end)
-        post = partial(self.messenger.post_card, self.channel, view)
+        view = await drawn(connection, self.definitions, stored)
+        post = partial(self._posted, view, await self._preceding(connection, stored))
         update = partial(self.messenger.update_card, view=view)
         place = (self.messenger, self.channel, message, stored.approval.id)
         drawing = _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown, stored.card_state)
         return partial(_card, drawing, stored.approval.id)
+
+    async def _preceding(self, connection: Connection, stored: StoredApproval) -> tuple[MessageRef, CardView] | None:
+        """The card of the question in whose place this one is put, if this one is to be posted now."""
+        if stored.preceded is None or stored.message is not None:
+            return None
+        old = await approvals.read(connection, stored.preceded)
+        return (old.message, await drawn(connection, self.definitions, old)) if old.message is not None else None
+
+    async def _posted(self, view: CardView, old: tuple[MessageRef, CardView] | None, key: str) -> PostOutcome:
+        """Post a card; the card in whose place it is leads to it then.
+
+        A crash before the old card is drawn again leaves it without the link. It says that the question was put anew.
+        """
+        posted = await self.messenger.post_card(self.channel, view, key)
+        if old is not None and isinstance(posted, Posted):
+            await self.messenger.update_card(old[0], replace(old[1], anew_place=(posted.ref.channel, posted.ref.ts)))
+        return posted
 
     async def task(self, connection: Connection, message: Message) -> Deliver:
         """Post the task's message, or redraw it."""

@@ -9,6 +9,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from approvals.model import ApprovalStatus
 from core.canonical import JsonObject, check_text
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError
@@ -26,7 +27,7 @@ from runtime.engine.model.run import RunView
 from runtime.engine.model.states import RUN, RunState
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.gating import Gating, gates_of
-from runtime.store import books, bundles, faces
+from runtime.store import approvals, books, bundles, faces
 from runtime.store.views import load, load_to_end
 
 
@@ -174,3 +175,27 @@ async def retry_run(
     if not await faces.append(connection, transition.commit()):
         raise ConsistencyError("The run has just moved on.", remedy="Look at it again.")
     return transition.run.status
+
+
+async def ask_again(
+    connection: Connection, tenant: str, definitions: Definitions, approval_id: UUID, person_id: str
+) -> str:
+    """Go on with a run that failed because a question had expired, for whoever asked for it; say what became of that.
+
+    The question that expired stays so: the step begins anew, is judged anew, and people are asked anew. A crash before
+    the commit leaves the run as it ended, and the person clicks again.
+    """
+    stored = await approvals.read(connection, approval_id)
+    asked = stored.approval
+    people = await definitions.directory(connection, tenant, stored.directory_digest)
+    entry = people.entry(asked.requester)
+    if asked.status is not ApprovalStatus.EXPIRED:
+        return "This has not expired, so there is nothing to ask again."
+    if entry is None or entry.id != person_id:
+        return f"Only {entry.name if entry else asked.requester}, who asked for this, asks for it again."
+    actor = Actor("person", person_id)
+    try:
+        await retry_run(connection, definitions, tenant, asked.run_id, actor, "Asked again, after nobody had decided.")
+    except ConsistencyError as error:
+        return f"It was not asked again. {error}"
+    return "It is asked again: a new card comes."

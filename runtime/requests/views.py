@@ -15,22 +15,27 @@ from uuid import UUID
 
 import orjson
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from approvals.model import ApprovalKind, ApprovalStatus
+from approvals.content import CardContent, CardState, moved_between
+from approvals.electorate import with_people
+from approvals.model import ApprovalKind, ApprovalStatus, CardView
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
+from core.identity import Directory
 from runtime.definition.catalog import Definitions
 from runtime.definition.masking import shown_source
-from runtime.engine.book.ends import End, end_of
+from runtime.engine.book.ends import end_of
 from runtime.engine.book.recorded import Diverged
-from runtime.engine.model.states import StepState
+from runtime.engine.model.states import RunState, StepState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.agent_story import stories
 from runtime.engine.replay.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replay.replay import Divergence, replay, unopened
+from runtime.requests.directory import as_people
 from runtime.requests.replaying import again
-from runtime.store import books, journal, retention
+from runtime.store import approvals, books, journal, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
 from runtime.store.claims import aside
@@ -114,21 +119,44 @@ async def seen(
     return Seen(*shown, last=past.run.superstep, channels=channels, agents=agents)
 
 
-async def became(
-    connection: Connection, definitions: Definitions, stored: StoredApproval
-) -> tuple[End | None, Row | None]:
-    """The end of what was asked about, and the receipt of its action; None for what the run no longer holds."""
+async def drawn(connection: Connection, definitions: Definitions, stored: StoredApproval) -> CardView:
+    """The card as every face shows it: with what became of it, and the names of those who may decide it now."""
     approval = stored.approval
-    if approval.status is ApprovalStatus.REQUESTED and approval.kind is not ApprovalKind.IN_DOUBT:
-        return None, None
-    book = await books.read(connection, approval.tenant_id, approval.run_id)
-    if book.purged:
-        return None, await receipt_of(connection, definitions, stored)
-    past = await folded(connection, definitions, book)
+    open_ = approval.status is ApprovalStatus.REQUESTED
+    people = await definitions.directory(connection, approval.tenant_id, stored.directory_digest)
+    if open_ and approval.kind is not ApprovalKind.IN_DOUBT:
+        view = approvals.card_view(stored, None)
+    else:
+        book = await books.read(connection, approval.tenant_id, approval.run_id)
+        if book.purged:
+            view = approvals.card_view(stored, await receipt_of(connection, definitions, stored))
+        else:
+            view = _became(await folded(connection, definitions, book), stored, people)
+    if not open_:
+        return view
+    return replace(view, progress=with_people(as_people(approval, people), view.progress, people))
+
+
+def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
+    """The card with the end of what was asked about, and with the question that was put in its place."""
+    approval, run = stored.approval, past.run
     own = (approval.step_key, approval.action_digest)
     sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
     used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
-    return end_of(past.run, approval.id), sent[-1] if sent and used else None
+    view = approvals.card_view(stored, sent[-1] if sent and used else None, end=end_of(run, approval.id))
+    same = [row for row in run.approvals.values() if row.step_key == approval.step_key and row.kind == approval.kind]
+    ids = [row.approval_id for row in same]
+    later = same[ids.index(approval.id) + 1 :] if approval.id in ids else []
+    if approval.status is ApprovalStatus.SUPERSEDED and later:
+        moved = moved_between(view.content, CardContent.from_json(later[0].card))
+        return replace(view, anew=later[0].approval_id, moved=moved)
+    if view.state is CardState.CANCELED and run.canceling is not None:
+        entry = people.entry(str(run.canceling.get("by") or ""))
+        by, why = entry.name if entry else str(run.canceling.get("by") or ""), str(run.canceling.get("reason") or "")
+        return replace(view, ended_by=by, detail=why)
+    ended = run.status in (RunState.SUCCEEDED, RunState.CANCELED)
+    asks = approval.kind is not ApprovalKind.IN_DOUBT and not later and not ended
+    return replace(view, again=asks and approval.status is ApprovalStatus.EXPIRED)
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

@@ -41,7 +41,7 @@ from runtime.engine.model.states import CommandState
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.enacting import Then, following, may_concern, refusal
 from runtime.requests.signaling import CONFLICTS_MAX
-from runtime.requests.views import became
+from runtime.requests.views import drawn
 from runtime.store import approvals, audit, faces, tenants
 from runtime.store.approvals import StoredApproval
 
@@ -144,8 +144,7 @@ class Voting(Struct, frozen=True):
         """The approval as every face shows it, and the message that asks it; None if none is recorded."""
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
-            end, receipt = await became(connection, self.definitions, stored)
-            return approvals.card_view(stored, receipt, end=end), stored.message
+            return await drawn(connection, self.definitions, stored), stored.message
 
     async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
         """Order an answer to one person without a vote."""

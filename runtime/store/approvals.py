@@ -58,7 +58,8 @@ class StoredApproval:
     """An approval with everything that a vote or a card needs.
 
     ``card`` is as it was shown; it is empty if the approval was read to decide on it. ``directory_digest`` names the
-    tenant's directory as it was then, ``paused`` is what was paused in the tenant.
+    tenant's directory as it was then, ``paused`` is what was paused in the tenant. ``preceded`` is the question of the
+    same step before it that is void or has expired.
     """
 
     approval: Approval
@@ -75,6 +76,8 @@ class StoredApproval:
     outcome: str | None = None
     why: str | None = None
     card_state: str | None = None
+    decided_at: str | None = None
+    preceded: UUID | None = None
 
 
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
@@ -132,6 +135,8 @@ def _stored(
         outcome=item.get("outcome"),
         why=item.get("why"),
         card_state=item.get("card"),
+        decided_at=item.get("decided_at"),
+        preceded=row.get("preceded"),
     )
 
 
@@ -296,6 +301,7 @@ def card_view(
         votes=approval.votes,
         progress=progress(approval),
         two_person=approval.terms.two_person,
+        decided_at=stored.decided_at or "",
         detail=detail,
         link=link,
         late=" ".join(late["says"] for late in receipt["late"]) if receipt else "",

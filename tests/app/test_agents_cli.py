@@ -99,10 +99,10 @@ def test_run_show_tells_the_story(command: Any, outside_world: Any, tmp_path: Pa
 
 @pytest.mark.req("P-14")
 def test_a_value_that_nobody_of_ours_chose_stands_out() -> None:
-    address = Source("to", "stands in a result of", "mail.read", ours=False, value="x@y.example")
+    address = Source("to", "was returned by", "mail.read", ours=False, value="x@y.example")
     rows = [*source_rows(to_builtins([address, Source("text", "was given by whoever requested this")]))]
     assert rows == [
-        {"field": "to", "source": "NOT OURS: stands in a result of mail.read", "quoted": "x@y.example"},
+        {"field": "to", "source": "NOT OURS: was returned by mail.read", "quoted": "x@y.example"},
         {"field": "text", "source": "was given by whoever requested this", "quoted": ""},
     ]
     agent = Agent("triage", "gpt-4o-mini", 3, "ana.lee", ("mail.read",), "It says so.")

@@ -19,6 +19,7 @@ from approvals.slack import modals
 from approvals.slack.blocks import code, pieces, shown
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
+from approvals.slack.lines import OPEN_LINES_MAX, lines_of
 from core.action import Change, Risk
 from core.errors import InputError
 from core.legible import visible
@@ -56,40 +57,35 @@ def original(text: str) -> str:
 
 
 @pytest.mark.req("Q-20")
-def test_card_shows_everything(view: CardView, check_blocks: Any) -> None:
+def test_a_card_tells_what_is_decided_and_its_window_everything(view: CardView, check_blocks: Any) -> None:
     card = render(view)
     check_blocks(card.blocks, False)
     assert card.complete
-    assert [block["type"] for block in card.blocks] == ["header", "section", "context", "actions"]
+    assert [block["type"] for block in card.blocks] == ["header", "section", "section", "context", "actions"]
     assert words_of(card.blocks).split("\n") == [
-        "*Request* `Raise the priority of INC0010023`",
-        "*Summary* `Mail is down for the whole floor.`",
-        "*Changes*",
-        "• `priority` `3` → `1`",
-        "• `assigned_to` _not set_ → `ann`",
-        "*Why people are asked*",
-        "• rule `priority`",
-        "because: `Priority changes wake people up.`",
-        "*Risk* medium",
-        "*Can be undone:* `set priority back to 3`",
-        "*Requested by* `triage-agent`",
-        "*Expires* <!date^1785603600^{date_short_pretty} {time}|2026-08-01 17:00 UTC>",
+        "`Mail is down for the whole floor.`",
+        "Priority ~3~ → *1*",
+        "Assigned to *ann*",
+        "With work notes `raised by triage`",
+        "Asked by `triage-agent`, INC0010023",
+        "*Why:* Priority changes wake people up.",
     ]
-    assert card.blocks[2]["elements"][0]["text"].split("\n") == [
-        "Target `incident INC0010023`",
-        "Operation `servicenow.incident.update`",
-        "Also sent",
-        "• `work_notes` `raised by triage`",
-        "Reference `INC0010023`",
-        "Workflow `incident-triage` version 4",
-        "Step `escalate`",
-        "Run `01890000-0000-7000-8000-000000000002`",
-        "Policy `it-operations` version 7",
-        "Policy digest `9f86d081`",
-    ]
-    assert buttons_of(card.blocks) == ["counterseal.approve", "counterseal.reject"]
+    until = "<!date^1785603600^{date_short_pretty} {time}|2026-08-01 17:00 UTC>"
+    assert card.blocks[3]["elements"][0]["text"] == f"Can be undone · until {until}"
+    assert buttons_of(card.blocks) == ["counterseal.approve", "counterseal.reject", "counterseal.review"]
     value = json.loads(card.blocks[-1]["elements"][0]["value"])
     assert value == {"a": str(view.approval_id), "n": "nonce-1"}
+    told = words_of(modals.review(view)["blocks"])
+    for line in (
+        "*Request* `Raise the priority of INC0010023`",
+        "• `priority` `3` → `1`",
+        "because: `Priority changes wake people up.`",
+        "Target `incident INC0010023`",
+        "Operation `servicenow.incident.update`",
+        "Run `01890000-0000-7000-8000-000000000002`",
+        "Policy digest `9f86d081`",
+    ):
+        assert line in told
 
 
 def test_high_risk_asks_twice(view: CardView, check_blocks: Any) -> None:
@@ -97,46 +93,38 @@ def test_high_risk_asks_twice(view: CardView, check_blocks: Any) -> None:
     check_blocks(card.blocks, False)
     approve = card.blocks[-1]["elements"][0]
     assert approve["confirm"]["text"]["text"] == "This action is of high risk. It cannot be undone."
-    assert "*Cannot be undone*" in words_of(card.blocks)
+    assert "High risk · cannot be undone" in str(card.blocks)
 
 
 @pytest.mark.parametrize("state", [state for state in CardState if state is not CardState.PENDING])
-def test_buttons_are_gone_once_it_is_decided(view: CardView, state: CardState, check_blocks: Any) -> None:
-    card = render(replace(view, state=state, detail="INC0010023 updated"))
+def test_nobody_decides_from_a_card_that_is_decided(view: CardView, state: CardState, check_blocks: Any) -> None:
+    card = render(replace(view, state=state, detail="INC0010023 was updated", late="A late answer came."))
     check_blocks(card.blocks, False)
-    assert buttons_of(card.blocks) == []
-    assert "*Outcome* `INC0010023 updated`" in words_of(card.blocks)
-    assert "• `priority` `3` → `1`" in words_of(card.blocks)
+    assert buttons_of(card.blocks) == ["counterseal.review"]
+    assert "`INC0010023 was updated`" in str(card.blocks)
+    assert "*A late answer:* `A late answer came.`" in str(card.blocks)
 
 
-def test_a_late_answer_has_a_line_of_its_own(view: CardView, check_blocks: Any) -> None:
-    late = "A late answer: attempt 1 happened (INC001). It counts as failed."
-    card = render(replace(view, state=CardState.FAILED, detail="given up", late=late))
-    check_blocks(card.blocks, False)
-    assert f"*Outcome* `given up`\n*Late answer* `{late}`" in words_of(card.blocks)
-    repeated = replace(view, state=CardState.FAILED, late=late)
-    assert words_of(render(repeated).blocks).count("*Late answer*") == 1
-    long = replace(repeated, content=replace(view.content, summary="long " * 8000))
-    assert f"*Late answer* `{late}`" in words_of(render(long).blocks)
-
-
-def test_states_have_headings_of_their_own(view: CardView) -> None:
-    headings = {render(replace(view, state=state)).blocks[0]["text"]["text"] for state in CardState}
-    assert len(headings) == len(CardState)
+def test_states_have_words_of_their_own(view: CardView) -> None:
+    assert len({render(replace(view, state=state)).text for state in CardState}) == len(CardState)
 
 
 def test_in_doubt_question(view: CardView, check_blocks: Any) -> None:
-    content = replace(view.content, evidence="sys_mod_count is 8, last changed by somebody else")
+    content = replace(view.content, evidence="sys_mod_count is 8", sent_at="2026-08-01T12:00:00Z", answer="HTTP 502")
     card = render(replace(view, kind=ApprovalKind.IN_DOUBT, content=content))
     check_blocks(card.blocks, False)
     assert buttons_of(card.blocks) == ["counterseal.happened", "counterseal.again", "counterseal.fail"]
-    assert "sys_mod_count is 8" in words_of(card.blocks)
+    for words in ("Sent <!date^", "answered `HTTP 502`", "`sys_mod_count is 8`", "*Look first:*"):
+        assert words in words_of(card.blocks)
 
 
 def test_votes_so_far(view: CardView) -> None:
     vote = Vote("ann", "Ann <b>", Choice.APPROVE, "fine", frozenset(), VoteChannel.SLACK, "2026-08-01T12:00:00Z", "d")
-    progress = (GroupProgress(GroupQuorum("leads", 2), ("Ann <b>",)),)
-    words = words_of(render(replace(view, votes=(vote,), progress=progress, two_person=True)).blocks)
+    progress = (GroupProgress(GroupQuorum("leads", 2), ("Ann <b>",), ("Bob", "*Cat*")),)
+    drawn = replace(view, votes=(vote,), progress=progress, two_person=True)
+    said = render(drawn).blocks[-2]["elements"][0]["text"]
+    assert "Ann &lt;b&gt; approved · 1 more of leads needed (Bob, `*Cat*`) · two different people" in said
+    words = words_of(modals.review(drawn)["blocks"])
     assert "• 1 of 2 from `leads`" in words
     assert "• approved: `Ann &lt;b&gt;` <!date^" in words
     assert "reason: `fine`" in words
@@ -147,12 +135,11 @@ def test_of_several_votes_of_a_person_the_last_is_shown(view: CardView) -> None:
     first = Vote("ann", "Ann", Choice.APPROVE, "go", frozenset(), VoteChannel.SLACK, "2026-08-01T12:00:00Z", "d")
     other = replace(first, voter="ben", name="Ben", reason="well")
     last = replace(first, choice=Choice.REJECT, reason="stop", at="2026-08-01T13:00:00Z")
-    drawn = replace(view, votes=(first, other, last))
-    for shown_at in (words_of(render(drawn).blocks), json.dumps(modals.review(drawn), ensure_ascii=False)):
-        assert "rejected: `Ann`" in shown_at
-        assert "approved: `Ben`" in shown_at
-        assert "approved: `Ann`" not in shown_at
-        assert "`go`" not in shown_at
+    shown_at = json.dumps(modals.review(replace(view, votes=(first, other, last))), ensure_ascii=False)
+    assert "rejected: `Ann`" in shown_at
+    assert "approved: `Ben`" in shown_at
+    assert "approved: `Ann`" not in shown_at
+    assert "`go`" not in shown_at
 
 
 @pytest.mark.parametrize("text", ["a&b" * 20, "<" * 30, "ab⟨" * 12, "&amp;⟨" * 8, "\u200b" * 12, "x" * 90])
@@ -173,7 +160,7 @@ def test_sensitive_values_stay_out_of_the_channel(view: CardView, check_blocks: 
     check_blocks(card.blocks, False)
     assert "`ann`" not in words_of(card.blocks)
     assert "raised by triage" not in json.dumps(card.blocks)
-    assert buttons_of(card.blocks) == ["counterseal.review"]
+    assert buttons_of(card.blocks) == ["counterseal.review", "counterseal.reject"]
     modal = modals.review(replace(view, content=content))
     assert "`ann`" in words_of(modal["blocks"])
     assert modal["submit"]["text"] == "Send"
@@ -185,9 +172,9 @@ def test_what_does_not_fit_is_not_shown_in_part(view: CardView, check_blocks: An
     card = render(big)
     check_blocks(card.blocks, False)
     assert not card.complete
-    assert buttons_of(card.blocks) == ["counterseal.review"]
-    assert "field_0" not in words_of(card.blocks)
-    assert "40 changed and 1 other fields" in words_of(card.blocks)
+    assert buttons_of(card.blocks) == ["counterseal.review", "counterseal.reject"]
+    assert "more fields*" in words_of(card.blocks)
+    assert "xxx" not in words_of(card.blocks)
     seen = ""
     for page in range(100):
         modal = modals.review(big, page)
@@ -251,8 +238,10 @@ def test_hostile_content_is_within_limits_and_forges_nothing(
     ours = unquoted(words_of(card.blocks)) + unquoted(card.text)
     links = r"<!date\^\d+\^\{date_short_pretty\} \{time\}\|[-0-9: ]+UTC>"
     assert "<" not in re.sub(links, "", ours)
+    assert lines_of(card.blocks) <= OPEN_LINES_MAX
     assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", json.dumps(card.blocks, ensure_ascii=False))
     assert len(buttons_of(card.blocks)) <= len(buttons_of(plain.blocks)) or not card.complete
+    assert card.complete or "counterseal.approve" not in buttons_of(card.blocks)
     page = modals.review(drawn)
     check_blocks(page["blocks"], True)
     unquoted(words_of(page["blocks"]))
@@ -316,8 +305,9 @@ def test_a_reason_is_not_said_twice(view: CardView) -> None:
     at = "2026-01-01T10:00:00+00:00"
     vote = Vote("bob", "Bob", Choice.REJECT, "Not now.", frozenset(), VoteChannel.SLACK, at, "d" * 64)
     rejected = replace(view, state=CardState.REJECTED, votes=(vote,), detail="Not now.")
-    assert words_of(render(rejected).blocks).count("Not now.") == 1
-    assert words_of(render(replace(rejected, detail="Too late.")).blocks).count("*Outcome* `Too late.`") == 1
+    assert str(render(rejected).blocks).count("Not now.") == 1
+    window = words_of(modals.review(replace(rejected, detail="Too late."))["blocks"])
+    assert window.count("*Outcome* `Too late.`") == 1
 
 
 @pytest.mark.req("P-14")
@@ -326,14 +316,14 @@ def test_what_an_agent_and_its_sources_say_is_quoted_and_never_ours(
     view: CardView, check_blocks: Any, nasty: str
 ) -> None:
     asked = Agent(nasty, nasty, 3, nasty, (nasty, nasty), nasty)
-    sources = (Source(nasty, "was given by a person"), Source(nasty, "stands in a result of", nasty, False, nasty))
-    content = replace(view.content, agent=asked, sources=sources)
-    card = render(replace(view, content=content))
+    sources = (Source(nasty, "was given by a person"), Source(nasty, "was returned by", nasty, False, nasty))
+    content = replace(view.content, agent=asked, sources=sources, asker=nasty, question=nasty)
+    card, window = render(replace(view, content=content)), modals.review(replace(view, content=content))
     check_blocks(card.blocks, False)
-    words = unquoted(words_of(card.blocks))
-    assert "evil" not in words
-    assert "Approved by" not in words
-    assert "Ann" not in words
+    assert "counterseal.approve" not in buttons_of(card.blocks), "what comes from outside is not approved from a card"
+    for drawn in (card.blocks, window["blocks"]):
+        words = unquoted(words_of(drawn))
+        assert not any(found in words for found in ("evil", "Approved by", "Ann"))
     assert "which nobody has checked" in words, "the model's reason is marked as the model's"
     assert "*Nobody of yours chose this value" in words
     assert words.index("Nobody of yours") < words.index("was given by a person"), "it comes first"
@@ -342,6 +332,6 @@ def test_what_an_agent_and_its_sources_say_is_quoted_and_never_ours(
 
 @pytest.mark.req("P-14")
 def test_a_secret_value_that_nobody_chose_is_hidden_with_its_field(view: CardView) -> None:
-    source = Source("state", "stands in a result of", "x.get", False, "hunter2")
+    source = Source("state", "was returned by", "x.get", False, "hunter2")
     content = replace(view.content, sources=(source,), sensitive=("state",))
     assert "hunter2" not in json.dumps(render(replace(view, content=content)).blocks)

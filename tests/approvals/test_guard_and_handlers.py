@@ -86,8 +86,11 @@ class RecordingService:
     async def review(self, asked: Click | Submission) -> CardView | Answer:
         return self.shown
 
-    async def ask(self, click: Click) -> str | Answer:
-        return "d" * 64
+    async def ask(self, click: Click) -> CardView | Answer:
+        return self.shown
+
+    async def ask_again(self, click: Click) -> Answer:
+        return self._commit(click)
 
     async def note(self, click: Click, sentence: str) -> None:
         self.notes.append(sentence)
@@ -248,16 +251,22 @@ async def test_answers_with_a_reason(face: Face, view: CardView, slack: Any, cho
     assert "is counted" in answer.text
 
 
+async def test_who_asks_again_is_told_what_became_of_it(face: Face, view: CardView, slack: Any) -> None:
+    assert (await face.send(click_payload(view, "counterseal.ask_again"))).status_code == 200
+    assert [click.approval_id for click in face.service.committed] == [view.approval_id]
+    assert "is counted" in str(slack.views)
+
+
 async def test_missing_reason_is_shown_at_the_field(face: Face, view: CardView) -> None:
     face.service.answer = Answer(False, "Please give a reason.", about_reason=True)
-    modal = modals.reason(view.approval_id, view.nonce, Choice.REJECT)
+    modal = modals.reason(view, Choice.REJECT)
     answer = await face.send(submit_payload(modal, None, None))
     assert answer.json() == {"response_action": "errors", "errors": {"reason": "Please give a reason."}}
 
 
 async def test_failed_submission_is_not_acknowledged(face: Face, view: CardView) -> None:
     face.service.failure = RuntimeError("away")
-    modal = modals.reason(view.approval_id, view.nonce, Choice.REJECT)
+    modal = modals.reason(view, Choice.REJECT)
     assert (await face.send(submit_payload(modal, None, "no"))).status_code == 503
 
 

@@ -57,6 +57,8 @@ def test_an_action_is_built_whole() -> None:
             "input": {"id": "7", "fields": {"level": "iron", "note": "y"}, "why": "undo ticket/7"},
         },
         connector="crm",
+        facts=READ.facts,
+        labels={},
     )
     unread = build_action(declared(), VALUES)
     assert (unread.target_version, unread.before, unread.reverse, unread.reversible) == (None, None, None, False)

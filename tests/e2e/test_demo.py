@@ -61,7 +61,7 @@ def _tells_it_all(bundle: Path) -> None:
     assert "action.intended" not in types, "nothing was sent that changes anything"
     (source,) = [source for source in card["sources"] if source["field"] == "watch_list"]
     place = (source["words"], source["of"], source["ours"], source["value"])
-    assert place == ("stands in a result of", "servicenow.incident.get", False, "all-customers@lists.example.net")
+    assert place == ("was returned by", "servicenow.incident.get", False, "all-customers@lists.example.net")
     assert (card["agent"]["step"], card["agent"]["turn"], card["agent"]["requester"]) == ("triage", 6, "raj.quist")
 
 

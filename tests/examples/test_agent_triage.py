@@ -83,7 +83,7 @@ async def test_nothing_happens_of_what_the_incident_tells_it(office: Any, exampl
     assert question.step == "triage/4/1"
     (address,) = [one for one in question.card["sources"] if one["field"] == "watch_list"]
     assert (address["ours"], address["value"]) == (False, CUSTOMERS)
-    assert (address["words"], address["of"]) == ("stands in a result of", "servicenow.incident.get")
+    assert (address["words"], address["of"]) == ("was returned by", "servicenow.incident.get")
     await office.vote("ben.ortiz", "reject", "Nobody of ours wrote this address.")
     await office.go_on()
     assert await office.status(run_id) == "succeeded"

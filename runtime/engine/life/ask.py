@@ -20,6 +20,7 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.disclosure import secret_names
 from connectors.operation import Operation
 from connectors.proposal import masked
+from connectors.texts import HEADING_LENGTH_MAX, link_of, question_of
 from core.action import Action, Risk
 from core.canonical import Json, JsonObject, derived_id, digest, unfit
 from core.errors import CountersealError, ExpressionError
@@ -34,7 +35,7 @@ from runtime.engine.life.attention import Admitted, admitted
 from runtime.engine.life.transition import Transition, fail_expression, finish
 from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.events import ApprovalConsumed, ApprovalRequested, ApprovalSuperseded
-from runtime.engine.model.graph import GateNode
+from runtime.engine.model.graph import GateNode, OperationNode
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.states import WaitKind
 
@@ -152,6 +153,7 @@ def action_card(
     """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is shown in addition."""
     view, sensitive = transition.view, secret_names(operation.input_schema, action.input)
     action = masked(operation, action)
+    leaf = transition.leaf(step.key)
     fired = decision.rules if decision else ()
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
     asking = decision.asking if decision else ()
@@ -183,7 +185,16 @@ def action_card(
         tier=str(terms.tier),
         system=action.system,
         shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
+        question=question_of(operation, action, leaf.heads if isinstance(leaf, OperationNode) else ""),
+        asker=_asker(transition),
+        link=link_of(operation, action),
     )
+
+
+def _asker(transition: Transition) -> str:
+    """The requester's name in the directory; "" for whoever it does not know."""
+    entry = transition.view.directory.entry(transition.view.run.requested_by)
+    return entry.name if entry is not None else ""
 
 
 def _inputs(action: Action) -> Iterator[InputField]:
@@ -215,7 +226,9 @@ def _reverse_words(action: Action) -> str:
     return f"{reverse['operation']} with the values read before" if reverse else "It leaves nothing to undo."
 
 
-def _gate_card(transition: Transition, step: StepRow, summary: str, terms: Terms, marks: frozenset[str]) -> CardContent:
+def _gate_card(
+    transition: Transition, step: StepRow, leaf: GateNode, summary: str, terms: Terms, marks: frozenset[str]
+) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
     # Our own question about a policy goes on with the difference, line by line, which is no title.
@@ -244,7 +257,14 @@ def _gate_card(transition: Transition, step: StepRow, summary: str, terms: Terms
         policy_digest_short="",
         evidence=rejected_before(transition, step),
         shaped_by=contributors.shaped_by(view.run, marks, terms, view.directory),
+        question=leaf.heads or _own_words(leaf, title),
+        asker=_asker(transition),
     )
+
+
+def _own_words(leaf: GateNode, title: str) -> str:
+    """The question itself as the heading, if it is the author's alone; "" if values stand in it, or it is too long."""
+    return title if not leaf.summary.references and len(title) <= HEADING_LENGTH_MAX else ""
 
 
 def _reference(transition: Transition) -> str:
@@ -316,7 +336,7 @@ def _gate_question(transition: Transition, step: StepRow, leaf: GateNode) -> Que
         raise ExpressionError(problem)
     terms = Terms.from_json(leaf.terms)
     marks = contributors.everybody(transition.run.state)
-    card = _gate_card(transition, step, str(summary), terms, marks)
+    card = _gate_card(transition, step, leaf, str(summary), terms, marks)
     shown: list[Json] = [card.title, card.summary, card.target, card.reference, card.requester, terms.to_json()]
     bound = digest(["gate", str(view.run_id), step.key, *shown])
     return Question(ApprovalKind.GATE, bound, terms, card, marks=marks)

@@ -64,9 +64,9 @@ _WEAK = {
     MENTIONED: "only occurs among words of ours that designate something else",
 }
 _BEGINNINGS = (
-    (LOOKUP, "is of the only record that was found, asked for in the requester's words:"),
+    (LOOKUP, "comes from the only record matching the requester's search:"),
     (FIELD, "is the whole of a field:"),
-    (TOOL, "stands in a result of"),
+    (TOOL, "was returned by"),
     ("trigger:", "came with what started the run, from"),
     ("signal:", "came with the signal"),
 )
@@ -116,7 +116,7 @@ def _sources(
 def _told(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, str, bool]:
     """The words for the alternatives of one value, the name in them, and if somebody of ours chose it."""
     if UNKNOWN in inner:
-        return "comes from where nobody can tell", "", False
+        return "source unknown", "", False
     for label, (words, ours) in _PLAIN.items():
         if label in inner:
             return words, "", ours
@@ -131,7 +131,7 @@ def _told(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, s
                 of = label.removeprefix(begins)
                 writer = _writer(of, operations) if begins == FIELD else None
                 return _WRITERS[writer] if writer else words, of, begins == LOOKUP or writer is Writer.SYSTEM
-    return "comes from where nobody can tell", "", False
+    return "source unknown", "", False
 
 
 def _writer(of: str, operations: Mapping[str, Operation]) -> Writer | None:

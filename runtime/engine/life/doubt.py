@@ -113,7 +113,10 @@ def ask_people(
     terms = asked_about(transition, receipt, marks)
     call = call_of(operation, receipt)
     action = replace(rebuilt_action(operation, call.input, call.before), system=system_of(receipt))
+    answer = str((receipt.error or {}).get("message") or "")
+    sent = receipt.intended_at.isoformat(timespec="seconds")
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
+    card = replace(card, sent_at=sent, answer=answer)
     told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
     ask.put(transition, step, Question(*told), nonce())
 

@@ -90,11 +90,12 @@ class LeafNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationNode(LeafNode):
-    """A leaf that calls an operation. ``timeout`` bounds what a durable one may take."""
+    """A leaf that calls an operation. ``timeout`` bounds what a durable one may take. ``heads`` is the question of its cards."""
 
     operation: str
     inputs: Renderable
     timeout: timedelta | None = None
+    heads: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class GateNode(LeafNode):
 
     summary: Renderable
     terms: JsonObject
+    heads: str = ""
     operation: str = field(default="approve", init=False)
 
 

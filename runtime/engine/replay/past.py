@@ -191,6 +191,8 @@ def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
 
 
 _WORDS = dict.fromkeys(("target", "reverse", "reference", "evidence"), "")
+# What only later releases show: a kept card has it no more.
+_GONE = ("question", "asker", "link", "sent_at", "answer")
 _LISTS: Row = dict.fromkeys(("changes", "inputs", "sensitive"), ())
 
 
@@ -200,7 +202,13 @@ def questions(past: Past) -> Row:
         str(key): {
             **{name: getattr(row, name) for name in ("nonce", "terms", "requester")},
             "digest": row.action_digest,
-            "shown": {**row.card, **_WORDS, **_LISTS, "title": REMOVED, "summary": REMOVED},
+            "shown": {
+                **{name: told for name, told in row.card.items() if name not in _GONE},
+                **_WORDS,
+                **_LISTS,
+                "title": REMOVED,
+                "summary": REMOVED,
+            },
         }
         for key, row in past.run.approvals.items()
     }

@@ -1,8 +1,11 @@
 -- name: read_one
 -- An approval with its votes, and the append that asked the question; if retention has emptied the run, what it kept of
--- that.
+-- that. `preceded` is the last question of the same step before it that is over and has a card: that leads to this one.
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest,
+  (SELECT b.approval_id FROM approvals b WHERE b.run_id = a.run_id AND b.step_key = a.step_key
+    AND b.approval_id <> a.approval_id AND b.created_at <= a.created_at AND b.message_ts IS NOT NULL
+    AND b.status IN ('superseded', 'expired') ORDER BY b.created_at DESC LIMIT 1) AS preceded,
   to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id

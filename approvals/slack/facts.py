@@ -1,0 +1,191 @@
+"""What a card says in a line each: what would change, who asks, why, who decides. Pure.
+
+Each line has a short form, which says where the whole of it is. Text from the request is in monospace or one plain
+word; everything else is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from approvals.content import MASK, CardContent, Source
+from approvals.model import ApprovalKind, CardView, GroupProgress
+from approvals.slack.blocks import code, literal, shown, value_words, words
+from approvals.slack.details import moment
+from approvals.tally import current_votes
+from core.action import Change, Risk
+from core.canonical import Json
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A field that holds the words themselves needs no name beside them.
+_TEXTS = frozenset({"comments", "comment", "work_notes", "text", "message", "body", "note"})
+_NAMED_MAX = 3
+_SOURCE_MAX = 40
+
+
+class Fact(NamedTuple):
+    """A line of a card, whole and short. ``vital``: nobody approves from a card that tells it in short."""
+
+    whole: str
+    short: str
+    vital: bool = True
+
+
+class Line(NamedTuple):
+    """What a card says of one value; ``outside`` if nobody of ours chose it."""
+
+    text: str
+    outside: bool
+
+
+def field_words(field: str, label: str = "") -> str:
+    """The name of a field as people read it."""
+    if label:
+        return words(label)
+    return field.replace("_", " ").capitalize() if _NAME.fullmatch(field) else code(field)
+
+
+def value_lines(content: CardContent) -> list[Line]:
+    """A line for each field that would change, and for each input that people need to see, those from outside first."""
+    seen = [item for item in content.inputs if not technical(content, item.value)]
+    alone = len(content.changes) == 1 and not seen
+    told = {one.field: _change(one, alone=alone) for one in content.changes}
+    told |= {item.field: f"With {field_words(item.field).lower()} {value_words(item.value)}" for item in seen}
+    outside: dict[str, list[str]] = {}
+    for source in content.sources:
+        if not source.ours:
+            outside.setdefault(source.field, []).append(_outside(source))
+    for source in content.sources:
+        if not source.ours and source.field not in told:
+            told[source.field] = f"{field_words(source.field)} {value_words(source.value)}"
+    order = sorted(told, key=lambda name: name not in outside)
+    return [Line("\n".join(dict.fromkeys([told[name], *outside.get(name, [])])), name in outside) for name in order]
+
+
+def technical(content: CardContent, value: Json) -> bool:
+    """True if an input only names the record that the card names already, or is an id that says nothing to people."""
+    text = literal(value)[0]
+    return bool(_ID.fullmatch(text)) or (bool(text) and text in re.split(r"[/ ,:]", content.target))
+
+
+def _change(change: Change, *, alone: bool) -> str:
+    if MASK in (change.before, change.after):
+        return f"{field_words(change.field, change.label)} _hidden_"
+    after = value_words(change.after, change.after_label)
+    after = "_emptied_" if change.after in (None, "") else after
+    plain = "`" not in after and not after.startswith("_")
+    if change.unreadable:
+        return f"{field_words(change.field, change.label)} _not readable_ → {f'*{after}*' if plain else after}"
+    if change.before is None and alone and change.field in _TEXTS and isinstance(change.after, str) and change.after:
+        return code(change.after)
+    name = field_words(change.field, change.label)
+    if change.before in (None, ""):
+        return f"{name} {f'*{after}*' if plain else after}"
+    before = value_words(change.before, change.before_label)
+    before = f"~{before}~" if "`" not in before and not before.startswith("_") else before
+    return f"{name} {before} → {f'*{after}*' if plain else after}"
+
+
+def short_change(content: CardContent) -> str:
+    """The change in a few words, for a card that is decided: one field with its plain values, or how many there are."""
+    if len(content.changes) != 1:
+        return f"{len(content.changes)} fields" if content.changes else ""
+    [one] = content.changes
+    name = field_words(one.field, one.label)
+    name = name if name.startswith("`") else f"{name[:1].lower()}{name[1:]}"
+    values = [value_words(each) for each in (one.before, one.after)]
+    plain = not any(mark in value for value in values for mark in "`_") and MASK not in (one.before, one.after)
+    return f"{name} {values[0]} → {values[1]}" if plain and not one.unreadable else name
+
+
+def _outside(source: Source) -> str:
+    """Where a value comes from that nobody of ours chose: the last part of a long name says enough on a card."""
+    last = source.of.rpartition("/")[2] if "#" in source.of else source.of
+    of = f" {code(last)}" if last and len(shown(last)) <= _SOURCE_MAX else ""
+    told = source.words.replace("is the whole of a field", "is from a field")
+    return f"*{field_words(source.field)} {told if of else told.rstrip(':')}*{of}"
+
+
+def asked_facts(view: CardView) -> Iterator[Fact]:
+    """The lines below the change: who asks, who else shaped it, why people are asked, what was said before."""
+    content = view.content
+    yield _asked(content)
+    if why := "; ".join(words(rule.because) if rule.because else f"rule {words(rule.id)}" for rule in content.rules):
+        many = f"{len(content.rules)} rules say why" if len(content.rules) > 1 else "a rule says why"
+        yield Fact(f"*Why:* {why}", f"*Why:* {many}, in *Look and decide*")
+    if content.evidence and view.kind is not ApprovalKind.IN_DOUBT:
+        yield Fact(f"*Before:* {code(content.evidence)}", "*It was refused, or failed, before:* see *Look and decide*")
+    if view.paused:
+        whole = f"*Paused:* {code(view.paused)} Answers count; nothing goes out until it is resumed."
+        yield Fact(whole, "*Paused:* nothing goes out until it is resumed", vital=False)
+    if view.late:
+        yield Fact(f"*A late answer:* {code(view.late)}", "*A late answer* is in *Details*")
+    if content.sensitive:
+        yield Fact("*Hidden values* are shown to those who may decide", "*Hidden values* are in *Look and decide*")
+
+
+def _asked(content: CardContent) -> Fact:
+    who = words(content.asker) if content.asker else code(content.requester)
+    made = f"An agent asks, for {who}" if content.agent is not None else f"Asked by {who}"
+    if content.reference and content.reference not in content.question:
+        made = f"{made}, {reference_words(content.reference)}"
+    shapers = [one for one in content.shaped_by if one.did != "requested this" or one.note]
+    others = "; ".join(f"{words(one.name)} {one.did}{f' ({one.note})' if one.note else ''}" for one in shapers)
+    counted = f"{len(shapers)} people shaped it: *Look and decide*" if shapers else "Who asks: *Look and decide*"
+    return Fact(f"{made}; {others}" if others else made, counted)
+
+
+def reference_words(reference: str) -> str:
+    """A reference, plain if it is one word."""
+    return value_words(reference)
+
+
+def small_facts(view: CardView) -> list[str]:
+    """The small print: the risk if it is high, the way back, who decides, and until when."""
+    content = view.content
+    gate = view.kind is not ApprovalKind.ACTION
+    undone = "can be undone" if content.reversible else "cannot be undone"
+    told = [] if gate else ["high risk"] * (content.risk is Risk.HIGH) + [undone]
+    told += [decides(view)]
+    told += [f"until {moment(content.expires_at)}"] if content.expires_at else ["waits until it is decided"]
+    kept = [one for one in told if one]
+    return [f"{kept[0][:1].upper()}{kept[0][1:]}", *kept[1:]]
+
+
+def decides(view: CardView) -> str:
+    """Who has decided, who may, and who is still needed; people by name as far as they are known."""
+    said = [f"{words(name)} approved" for name in dict.fromkeys(n for one in view.progress for n in one.names)]
+    said += [_needed(one, begun=bool(said)) for one in view.progress if len(one.names) < one.group.of]
+    if view.two_person:
+        said.append("two different people")
+    return " · ".join(said)
+
+
+def _needed(one: GroupProgress, *, begun: bool) -> str:
+    left, group = one.group.of - len(one.names), words(one.group.group)
+    if left == 1 and not begun and len(one.may) == 1:
+        return f"{words(one.may[0])} decides"
+    more = len(one.may) - _NAMED_MAX
+    listed = ", ".join(map(words, one.may[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
+    verb = "decides" if left == 1 else "decide"
+    said = f"{left} more of {group} needed" if begun else f"{left} of {group} {verb}"
+    return f"{said} ({listed})" if listed else said
+
+
+def people_of(view: CardView) -> str:
+    """Those whose answers count, by name; "" for nobody."""
+    return " and ".join(words(name) for name in dict.fromkeys(vote.name for vote in current_votes(view.votes)))
+
+
+def clock(iso: str) -> str:
+    """The time of day that Slack shows in the reader's zone; "" for none."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return ""
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return f"<!date^{int(at.timestamp())}^{{time}}|{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC>"
