@@ -18,7 +18,7 @@ PIN = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes 
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check golden faults mutants covered bench dojo chaos docs requirements pin clean
+.PHONY: help demo up test check golden screenshots faults mutants covered bench dojo chaos docs requirements pin clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -35,6 +35,9 @@ test: $(DEV) ## Run all tests (ONLY=tests/kernel: these; DEEP=1: longer random a
 golden: $(DEV) ## Write the golden files of the public contracts anew; read their difference before you commit it
 	@COUNTERSEAL_WRITE_GOLDEN=1 $(BIN)/pytest -m golden
 	@git diff --stat -- tests/golden
+
+screenshots: $(DEV) ## Draw every state of a card, and every window, into docs/images
+	@$(BIN)/python -m tools.screenshots
 
 check: $(DEV) ## Check style, format, types, the direction of imports and the weight of the tests
 	@$(BIN)/ruff check .

@@ -161,7 +161,7 @@ class CardView(Struct, frozen=True):
     ``digest`` is the action's: windows that ask about it are bound to it. ``decided_at`` says when it was decided, ISO
     8601. Of a question that is void, ``moved`` tells what differs in the one that was put in its place, whose id is
     ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
-    asked may ask the same again. ``ended_by`` names who canceled it; then ``detail`` is their reason.
+    asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
     """
 
     approval_id: UUID
@@ -184,6 +184,7 @@ class CardView(Struct, frozen=True):
     anew_link: str = ""
     again: bool = False
     ended_by: str = ""
+    ended_why: str = ""
 
 
 class TaskState(StrEnum):

@@ -149,8 +149,9 @@ def _question(view: CardView) -> tuple[bool, list[Block]]:
     """The body of an open question, and if all that a person decides on stands in it."""
     content = view.content
     lines = facts.value_lines(content)
-    if (not content.question or not lines) and content.summary not in ("", content.question):
-        lines = [Line("\n".join(entry("", content.summary)), outside=False), *lines]
+    said = [] if content.question else [content.title]
+    said += [content.summary] if (said or not lines) and content.summary not in ("", content.question, *said) else []
+    lines = [*(Line("\n".join(entry("", each)), outside=False) for each in said), *lines]
     about, small = [*facts.asked_facts(view)], " · ".join(facts.small_facts(view))
     free = not content.sensitive and not any(line.outside for line in lines)
     return next((free and whole, body) for whole, body in _bodies(lines, about, small) if _fits(view, body))
@@ -181,6 +182,9 @@ def _left(lines: Sequence[Line], kept: int) -> list[str]:
     if not left:
         return []
     noun = "field" if len(left) == 1 else "fields"
+    rows = [line.text.count("\n") + 1 for line in left if not line.outside]
+    if rows and (most := max(rows)) > 2:
+        return [f"*{most} lines*, too long for a card"]
     said = [f"*{len(left)} more {noun}*" if kept else f"*{len(left)} {noun}*, too long for a card"]
     outside = sum(line.outside for line in left)
     return [*said, *([f"*Nobody of yours chose {outside} of its values*"] if outside else [])]

@@ -99,8 +99,9 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
             yield word, _row("Nothing was done", _anew(view) or more)
         case _:
             canceled = f"{word} by {words(view.ended_by)} {at}" if view.ended_by else f"{word} {at}"
+            why = code(view.ended_why) if view.ended_why else reason or "Nothing was done"
             for each in (reference, ""):
-                yield _row(canceled, each), _row(reason or "Nothing was done", more)
+                yield _row(canceled, each), _row(why, more)
 
 
 def _row(*parts: str) -> str:

@@ -153,7 +153,7 @@ def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
     if view.state is CardState.CANCELED and run.canceling is not None:
         entry = people.entry(str(run.canceling.get("by") or ""))
         by, why = entry.name if entry else str(run.canceling.get("by") or ""), str(run.canceling.get("reason") or "")
-        return replace(view, ended_by=by, detail=why)
+        return replace(view, ended_by=by, ended_why=why)
     ended = run.status in (RunState.SUCCEEDED, RunState.CANCELED)
     asks = approval.kind is not ApprovalKind.IN_DOUBT and not later and not ended
     return replace(view, again=asks and approval.status is ApprovalStatus.EXPIRED)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from app.access import Role
+from approvals.content import CardContent
+from approvals.slack.details import content_lines
 from evidence.chain import Actor
 from runtime.requests import enacting, publishing
 from tests.support.app_stage import PEOPLE
@@ -71,6 +73,7 @@ async def proposed(installation: Any, text: str) -> Any:
 def drawn(installation: Any, question: Any) -> str:
     (found,) = [one for one in installation.slack_world.state.messages(CHANNEL) if str(question.id) in str(one.blocks)]
     texts = [block["text"]["text"] for block in found.blocks if block["type"] == "section"]
+    texts += content_lines(CardContent.from_json(question.card))  # the window, to which the card leads
     return "\n".join(texts).replace("&lt;", "<").replace("&gt;", ">")
 
 
@@ -162,7 +165,7 @@ async def test_what_does_not_fit_the_card_is_counted_and_stands_in_the_review(sh
     text = SMALL.replace("version: 1", "version: 2") + rules
     question = await proposed(shown, text)
     words = drawn(shown, question)
-    (count,) = re.findall(r"\*(\d+) lines more\*", words)
+    (count,) = re.findall(r"\*(\d+) lines\*, too long for a card", words)
     summary = question.card["summary"].split("\n")
     assert int(count) == len(summary)
     assert sum(line.startswith('+    id: "more-') for line in summary) == 150

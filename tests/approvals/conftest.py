@@ -57,6 +57,7 @@ def content() -> CardContent:
         policy_name="it-operations",
         policy_version=7,
         policy_digest_short="9f86d081",
+        question="Raise the priority of INC0010023?",
     )
 
 

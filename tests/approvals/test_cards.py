@@ -63,11 +63,10 @@ def test_a_card_tells_what_is_decided_and_its_window_everything(view: CardView, 
     assert card.complete
     assert [block["type"] for block in card.blocks] == ["header", "section", "section", "context", "actions"]
     assert words_of(card.blocks).split("\n") == [
-        "`Mail is down for the whole floor.`",
         "Priority ~3~ → *1*",
         "Assigned to *ann*",
         "With work notes `raised by triage`",
-        "Asked by `triage-agent`, INC0010023",
+        "Asked by `triage-agent`",
         "*Why:* Priority changes wake people up.",
     ]
     until = "<!date^1785603600^{date_short_pretty} {time}|2026-08-01 17:00 UTC>"
@@ -225,6 +224,7 @@ def test_hostile_content_is_within_limits_and_forges_nothing(
 ) -> None:  # fmt: skip
     content = replace(
         view.content,
+        question="",
         title=title,
         target=target,
         rules=(RuleReason("r", because),),

@@ -26,6 +26,7 @@ a { color: var(--a) } code { font: 13px monospace; color: var(--c); background: 
   line-height: 20px; min-height: 36px; padding: 7px 11px; border: 1px solid var(--s); border-radius: 8px;
   background: var(--b); color: inherit; white-space: nowrap } .primary { background: #007a5a; color: #fff }
 .danger { background: #c01343; color: #fff } .field { border: 1px solid var(--s); border-radius: 8px; min-height: 64px }
+@media (min-width: 900px) { body { columns: 3; column-gap: 12px } .slack { break-inside: avoid; margin-bottom: 12px } }
 .bar { display: flex; justify-content: space-between; align-items: center; border-bottom: 1px solid var(--l);
   padding-bottom: 8px; margin-bottom: 8px; font-weight: 700 } label { display: block; font-weight: 600 }
 .option { font-weight: 400; padding: 6px 0 } .option::before { content: "○  " }

@@ -174,7 +174,7 @@ def scenes() -> dict[str, CardView]:
         ),
         "denied": replace(_DECIDED, state=CardState.SUPERSEDED, detail="A new policy decides otherwise."),
         "canceled": replace(
-            _DECIDED, state=CardState.CANCELED, ended_by="Cara Diaz", detail="The wrong host was named"
+            _DECIDED, state=CardState.CANCELED, ended_by="Cara Diaz", ended_why="The wrong host was named"
         ),
     }
 

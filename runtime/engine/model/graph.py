@@ -90,7 +90,7 @@ class LeafNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationNode(LeafNode):
-    """A leaf that calls an operation. ``timeout`` bounds what a durable one may take. ``heads`` is the question of its cards."""
+    """A leaf that calls an operation. ``timeout`` bounds a durable one. ``heads`` is the question of its cards."""
 
     operation: str
     inputs: Renderable
