@@ -151,7 +151,7 @@ def _question(view: CardView) -> tuple[bool, list[Block]]:
     lines = facts.value_lines(content)
     said = [] if content.question else [content.title]
     said += [content.summary] if (said or not lines) and content.summary not in ("", content.question, *said) else []
-    lines = [*(Line("\n".join(entry("", each)), outside=False) for each in said), *lines]
+    lines = [*(Line("\n".join(filter(None, entry("", each))), outside=False) for each in said), *lines]
     about, small = [*facts.asked_facts(view)], " · ".join(facts.small_facts(view))
     free = not content.sensitive and not any(line.outside for line in lines)
     return next((free and whole, body) for whole, body in _bodies(lines, about, small) if _fits(view, body))

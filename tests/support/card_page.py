@@ -33,9 +33,10 @@ a { color: var(--a) } code { font: 13px monospace; color: var(--c); background: 
 """
 
 
-def page(drawn: Iterable[str], *, dark: bool = False) -> str:
-    """A page with these."""
-    sheet = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><style>{STYLE}</style>"
+def page(drawn: Iterable[str], *, dark: bool = False, fold: int = 0) -> str:
+    """A page with these; windows end at the ``fold``, in pixels, if one is given."""
+    folded = f".window {{ max-height: {fold}px; overflow: hidden }}" if fold else ""
+    sheet = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><style>{STYLE}{folded}</style>"
     return f"<!doctype html><html class={'dark' if dark else 'light'}>{sheet}<body>{''.join(drawn)}</body></html>"
 
 
@@ -50,7 +51,7 @@ def window(name: str, view: Mapping[str, Any]) -> str:
     """A modal window."""
     submit = f"<span class='btn primary'>{escape(view['submit']['text'])}</span>" if "submit" in view else ""
     bar = f"<div class=bar><span>{escape(view['close']['text'])}</span>{escape(view['title']['text'])}{submit}</div>"
-    return f"<div class=slack id={name}>{bar}{''.join(map(_block, view['blocks']))}</div>"
+    return f"<div class='slack window' id={name}>{bar}{''.join(map(_block, view['blocks']))}</div>"
 
 
 def _text(item: Mapping[str, Any]) -> str:
