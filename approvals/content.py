@@ -191,7 +191,7 @@ def _problem(told: str) -> InputError:
 
 
 def moved_between(old: CardContent, new: CardContent) -> tuple[Change, ...]:
-    """What differs between a question and the one that was put in its place: of each field, from what to what.
+    """The differences between a question and the one that was put in its place: of each field, from what to what.
 
     A value that another person changed in the target differs before; one that is asked for now differs after.
     """

@@ -1,4 +1,4 @@
-"""What a card says in a line each: what would change, who asks, why, who decides. Pure.
+"""The lines of a card: what would change, who asks, why, who decides. Pure.
 
 Each line has a short form, which says where the whole of it is. Text from the request is in monospace or one plain
 word; everything else is ours.
@@ -36,7 +36,7 @@ class Fact(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a card says of one value; ``outside`` if nobody of ours chose it."""
+    """The words of a card about one value; ``outside`` if nobody of ours chose it."""
 
     text: str
     outside: bool
@@ -103,7 +103,7 @@ def short_change(content: CardContent) -> str:
 
 
 def _outside(source: Source) -> str:
-    """Where a value comes from that nobody of ours chose: the last part of a long name says enough on a card."""
+    """The source of a value that nobody of ours chose: the last part of a long name says enough on a card."""
     last = source.of.rpartition("/")[2] if "#" in source.of else source.of
     of = f" {code(last)}" if last and len(shown(last)) <= _SOURCE_MAX else ""
     told = source.words.replace("is the whole of a field", "is from a field")
@@ -157,7 +157,7 @@ def small_facts(view: CardView) -> list[str]:
 
 
 def decides(view: CardView) -> str:
-    """Who has decided, who may, and who is still needed; people by name as far as they are known."""
+    """The people who have decided, who may, and who are still needed; people by name as far as they are known."""
     said = [f"{words(name)} approved" for name in dict.fromkeys(n for one in view.progress for n in one.names)]
     said += [_needed(one, begun=bool(said)) for one in view.progress if len(one.names) < one.group.of]
     if view.two_person:

@@ -113,14 +113,14 @@ def _reasons(view: CardView) -> str:
 
 
 def _anew(view: CardView) -> str:
-    """That the question was put anew, with a link to it where one is known."""
+    """Words that the question was put anew, with a link to it where one is known."""
     if view.anew is None:
         return ""
     return link(view.anew_link, "Asked anew") or "asked anew below"
 
 
 def _moved(view: CardView) -> str:
-    """What differs in the new question: the first field that was changed meanwhile, from what to what."""
+    """The difference of the new question: the first field that was changed meanwhile, from what to what."""
     one = view.moved[0]
     more = f", and {len(view.moved) - 1} more" if len(view.moved) > 1 else ""
     name = facts.field_words(one.field, one.label)

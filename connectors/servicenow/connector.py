@@ -10,6 +10,7 @@ from connectors.port import SOMEBODY, Before, Call, Done, NotSent, Outcome, Prob
 from connectors.proposal import diff_fields, writes_of
 from connectors.readback import compare, same_text
 from connectors.servicenow.client import ServiceNowSettings, TableClient
+from connectors.servicenow.labels import LabelReader
 from connectors.servicenow.listing import Listing
 from core.canonical import Json, JsonObject
 from core.identity import Kind
@@ -28,6 +29,7 @@ class ServiceNowConnector:
     def __init__(self, settings: ServiceNowSettings) -> None:
         self._settings = settings
         self._client = TableClient(settings)
+        self._labels = LabelReader(self._client)
 
     @property
     def target(self) -> str:
@@ -42,7 +44,9 @@ class ServiceNowConnector:
             return record
         version = record.get(VERSION)
         values, facts = ({name: record[name] for name in names if name in record} for names in (fields, FACTS))
-        return Before(values, None if version is None else str(version), facts)
+        after = {name: value for name, value in writes_of(call.declaration, call.input).items() if name in fields}
+        labels = await self._labels.of(_table(call), values, after)
+        return Before(values, None if version is None else str(version), facts, labels)
 
     async def perform(self, call: Call) -> Outcome:
         """Get, query or update, as the operation's handler says."""

@@ -211,10 +211,16 @@ class LeafCompiler(ABC):
         if "${{" in title:
             remedy = "Write {name} for an input of the operation, or take the expression out."
             self.problem(place, "A title takes no expressions.", remedy)
-        elif operation is None and any(not isinstance(part, str) for part in text_parts(title)):
-            self.problem(place, "The title of a gate has no placeholders.", "Its `summary` may hold expressions.")
-        for words in unfilled(operation, title) if operation is not None else ():
-            self.problem(place, f"{words}.", f"It reads the input of {operation.name if operation else ''}.")
+        elif operation is None:
+            if any(not isinstance(part, str) for part in text_parts(title)):
+                self.problem(place, "The title of a gate has no placeholders.", "Its `summary` may hold expressions.")
+        else:
+            for words in unfilled(operation, title):
+                self.problem(place, f"{words}.", f"It reads the input of {operation.name}.")
+            for words in unfilled(operation, operation.title or ""):
+                self.problem(
+                    (*entry.scope.path, "do"), f"The title of {operation.name}: {words}.", "Mend its declaration."
+                )
         return title
 
     def authored(self, path: Path) -> bool:

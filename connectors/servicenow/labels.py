@@ -1,0 +1,101 @@
+"""The instance's words for fields, choices and references, for people alone: they are shown, and bind nothing.
+
+They are kept for an hour. A card never waits for them for long, and never fails for want of them: what the instance
+does not tell in time is shown as it is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+
+from connectors.exchange import deadline_in
+from connectors.servicenow.client import TableClient
+from core.action import Labels
+from core.canonical import Json, JsonObject
+
+KEPT_SECONDS = 3600.0
+# A lookup that failed is not repeated for so long.
+AGAIN_SECONDS = 60.0
+WITHIN_SECONDS = 2.0
+_ROWS_MAX = 1000
+_KEPT_MAX = 2000
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class LabelReader:
+    """Reads labels of one instance, and keeps them. Safe for concurrent use."""
+
+    def __init__(self, client: TableClient) -> None:
+        self._client = client
+        self._kept: dict[tuple[str, ...], tuple[float, Mapping[str, str]]] = {}
+
+    async def of(self, table: str, before: JsonObject, after: JsonObject) -> dict[str, Labels]:
+        """The labels of the fields that would be written; of those that are known in time."""
+        names = tuple(sorted(name for name in after if _NAME.fullmatch(name)))
+        found: dict[str, Labels] = {}
+        try:
+            async with asyncio.timeout(WITHIN_SECONDS):
+                for name in names:
+                    found[name] = await self._field(table, name, names, before.get(name), after[name])
+        except TimeoutError:
+            pass  # those that are known are enough
+        return found
+
+    async def _field(self, table: str, name: str, names: tuple[str, ...], before: Json, after: Json) -> Labels:
+        columns = await self._rows(table, "sys_dictionary", names, ("column_label", "reference"))
+        choices = await self._rows(table, "sys_choice", names, ("value", "label"))
+        kind = columns.get(f"{name}.reference", "")
+        words = [
+            choices.get(f"{name}.{value}") or await self._named(kind, value) if isinstance(value, str) else ""
+            for value in (before, after)
+        ]
+        return Labels(columns.get(f"{name}.column_label", ""), *words)
+
+    async def _rows(self, table: str, kind: str, names: tuple[str, ...], wanted: tuple[str, str]) -> Mapping[str, str]:
+        """The words that one of the instance's own tables has for these fields; the record's table counts most."""
+        key = (kind, table, *names)
+        if (known := self._known(key)) is not None:
+            return known
+        query = f"nameIN{table},task^elementIN{','.join(names)}"
+        query += "^inactive=false^language=en" if kind == "sys_choice" else ""
+        fields = ("name", "element", *wanted)
+        rows = await self._client.query(kind, query, fields, limit=_ROWS_MAX, timeout_seconds=WITHIN_SECONDS)
+        told = rows if isinstance(rows, list) else []
+        return self._keep(key, _read(sorted(told, key=lambda row: row.get("name") == table), kind), bool(told))
+
+    async def _named(self, table: str, sys_id: str) -> str:
+        """The name of a record that a field refers to; "" if it has none."""
+        if not _NAME.fullmatch(table) or not _ID.fullmatch(sys_id):
+            return ""
+        key = ("record", table, sys_id)
+        if (known := self._known(key)) is None:
+            record = await self._client.get(table, sys_id, ("name",), timeout_seconds=WITHIN_SECONDS)
+            name = record.get("name") if isinstance(record, dict) else None
+            known = self._keep(key, {"name": name} if isinstance(name, str) else {}, isinstance(record, dict))
+        return known.get("name", "")
+
+    def _known(self, key: tuple[str, ...]) -> Mapping[str, str] | None:
+        until, told = self._kept.get(key, (0.0, None))
+        return told if until > deadline_in(0) else None
+
+    def _keep(self, key: tuple[str, ...], told: Mapping[str, str], found: bool) -> Mapping[str, str]:
+        if len(self._kept) >= _KEPT_MAX:
+            self._kept.clear()
+        self._kept[key] = (deadline_in(KEPT_SECONDS if found else AGAIN_SECONDS), told)
+        return told
+
+
+def _read(rows: Iterable[JsonObject], kind: str) -> Mapping[str, str]:
+    """The rows by field: of choices each value's label, of columns the label and the table that is referred to."""
+    found = {}
+    for row in rows:
+        told = {name: value for name, value in row.items() if isinstance(value, str)}
+        element = told.get("element", "")
+        if kind == "sys_choice":
+            found[f"{element}.{told.get('value', '')}"] = told.get("label", "")
+        else:
+            found |= {f"{element}.{name}": told.get(name, "") for name in ("column_label", "reference")}
+    return found
