@@ -96,6 +96,8 @@ def short_change(content: CardContent) -> str:
         return f"{len(content.changes)} fields" if content.changes else ""
     [one] = content.changes
     name = field_words(one.field, one.label)
+    if len(name) > _SOURCE_MAX:
+        return "1 field"
     name = name if name.startswith("`") else f"{name[:1].lower()}{name[1:]}"
     values = [value_words(each) for each in (one.before, one.after)]
     plain = not any(mark in value for value in values for mark in "`_") and MASK not in (one.before, one.after)

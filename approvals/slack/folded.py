@@ -149,7 +149,7 @@ def _notice(view: CardView) -> list[Block]:
         blocks = [section("\n".join([*lines, *short])), small]
         if lines_of(blocks) + 1 <= OPEN_LINES_MAX:
             return blocks
-    return [section(f"{word}. What was asked, and why, is in *Details*"), small]
+    return [section(f"{word}. What was asked, and why, is in *Details*"), context(_row(facts.clock(view.decided_at)))]
 
 
 def _small(view: CardView) -> str:

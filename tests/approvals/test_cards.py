@@ -172,7 +172,7 @@ def test_what_does_not_fit_is_not_shown_in_part(view: CardView, check_blocks: An
     check_blocks(card.blocks, False)
     assert not card.complete
     assert buttons_of(card.blocks) == ["counterseal.review", "counterseal.reject"]
-    assert "more fields*" in words_of(card.blocks)
+    assert "*41 fields*, too long for a card" in words_of(card.blocks)
     assert "xxx" not in words_of(card.blocks)
     seen = ""
     for page in range(100):
