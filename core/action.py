@@ -49,7 +49,8 @@ class Action(Struct, frozen=True):
     can (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
     it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
-    the target did not show: absent is not null.
+    the target did not show: absent is not null. ``shown`` are the target's other values that its texts show to people,
+    by their paths (``facts.short_description``): an approval binds them like ``before``.
     """
 
     operation: str
@@ -67,6 +68,7 @@ class Action(Struct, frozen=True):
     shaped: tuple[str, ...] = ()
     connector: str = ""
     unreadable: tuple[str, ...] = ()
+    shown: JsonObject = {}
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -105,13 +105,20 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     return approval_id
 
 
-def supersede(transition: Transition, step: StepRow, approval_id: UUID, why: str | None = None) -> None:
+def supersede(
+    transition: Transition,
+    step: StepRow,
+    approval_id: UUID,
+    why: str | None = None,
+    changed: list[JsonObject] | None = None,
+) -> None:
     """Void a question that would no longer be asked, or an approval of it, and show that on its card.
 
     ``why`` is another reason why the approval is void. Then the event names the directory by which that was found.
+    ``changed`` are the values that are others by now (``binding.drift``).
     """
     people = transition.view.directory.digest if why is not None else None
-    transition.tell(ApprovalSuperseded(approval_id, why, people), step=step.key)
+    transition.tell(ApprovalSuperseded(approval_id, why, people, changed), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.SUPERSEDED)
 
 
