@@ -17,6 +17,7 @@ from connectors.tables import UPDATE
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError
+from core.identity import named_in
 
 SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
@@ -89,7 +90,17 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
         connector=operation.connector,
         unreadable=_unreadable(operation, values, before),
         shown=_shown(operation, words),
+        subjects=_subjects(operation, values),
     )
+
+
+def _subjects(operation: Operation, values: JsonObject) -> tuple[str, ...]:
+    """The people whom the action is about. A placeholder without a value stands for somebody unknown."""
+    if operation.subject is None:
+        return ()
+    parts = text_parts(operation.subject)
+    lacks = any(_first(part, values) is None for part in parts if not isinstance(part, str))
+    return named_in(None if lacks else fill(operation.subject, values))
 
 
 def _shown(operation: Operation, words: JsonObject) -> JsonObject:

@@ -50,7 +50,8 @@ class Action(Struct, frozen=True):
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
     it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
     the target did not show: absent is not null. ``shown`` are the target's other values that its texts show to people,
-    by their paths (``facts.short_description``): an approval binds them like ``before``.
+    by their paths (``facts.short_description``): an approval binds them like ``before``. ``subjects`` are the people
+    whom the declaration says the action is about, as texts.
     """
 
     operation: str
@@ -69,6 +70,7 @@ class Action(Struct, frozen=True):
     connector: str = ""
     unreadable: tuple[str, ...] = ()
     shown: JsonObject = {}
+    subjects: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -55,7 +55,7 @@ def matching(p: Proposal, bound: str) -> UUID | None:
 
 
 def bound_by(p: Proposal, action: Action, decision: Decision) -> Bound:
-    """The digest that binds the action: of what was approved, or intended before, if that still holds; else what is judged now."""
+    """The binding of the action: that of the approval or the earlier intent if it still holds, or else that of now."""
     given, receipt = p.known.given, p.known.receipt
     if given is not None and given.kind is ApprovalKind.ACTION:
         asked = p.transition.run.approvals[given.approval_id]

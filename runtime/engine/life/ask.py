@@ -189,7 +189,7 @@ def action_card(
         evidence=evidence,
         tier=str(terms.tier),
         system=action.system,
-        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
+        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step, action), terms, view.directory),
     )
 
 
@@ -210,9 +210,10 @@ def rejected_before(transition: Transition, step: StepRow) -> str:
     return words
 
 
-def marks_of(transition: Transition, step: StepRow) -> frozenset[str]:
-    """The marks of those who shaped what this step would do now."""
-    return contributors.marks_of(transition.run.state, transition.graph, step.key)
+def marks_of(transition: Transition, step: StepRow, action: Action | None = None) -> frozenset[str]:
+    """The marks of those who shaped what this step would do now, and of those whom its ``action`` is about."""
+    marks = contributors.marks_of(transition.run.state, transition.graph, step.key)
+    return marks if action is None else marks | contributors.about(action.subjects, step.key)
 
 
 def _reverse_words(action: Action) -> str:

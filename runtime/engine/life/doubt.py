@@ -110,10 +110,10 @@ def ask_people(
     transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, evidence: str, nonce: Nonce
 ) -> None:
     """Ask people what became of the action; ``operators.asked_about`` says whom."""
-    marks = ask.marks_of(transition, step)
-    terms = asked_about(transition, receipt, marks)
     call = call_of(operation, receipt)
     action = replace(rebuilt_action(operation, call.input, call.before), system=system_of(receipt))
+    marks = ask.marks_of(transition, step, action)
+    terms = asked_about(transition, receipt, marks)
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
     told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
     ask.put(transition, step, Question(*told), nonce())

@@ -93,7 +93,7 @@ def judge(
     terms = decision.approval
     if terms is None or terms.unresolved is Unresolved.ASK:
         return decision
-    people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step, action), view.directory)
     refusal = contributors.refusal(people, terms.tier)
     return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
 
@@ -265,13 +265,16 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         reverse=action.reverse,
         approved_version=authority.version,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
-        shaped=None
-        if not p.may_be_shared
-        else [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, step))],
+        shaped=_shapers(p) if p.may_be_shared else None,
     )
     p.transition.tell(intended, step=step.key)
     row = p.transition.run.receipts[receipt_id]
     return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _shapers(p: Proposal) -> list[str]:
+    """The marks of those who shaped a shared effect, for the steps that reuse its result."""
+    return [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, p.step))]
 
 
 def _read_anew(previous: ReceiptRow, stored: JsonObject) -> JsonObject | None:
