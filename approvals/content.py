@@ -47,6 +47,7 @@ PARTS = {
     Role.RETRIER: "went on with the failed run",
     Role.SOURCE_REQUESTER: "requested the run that this comes from",
     Role.OUTSIDE_WRITER: "edited outside what this reads",
+    Role.SUBJECT: "would be affected by this",
 }
 
 

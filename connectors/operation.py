@@ -74,10 +74,13 @@ class Operation(Part):
     """One operation, as declared. Its handler (``servicenow:update``) starts with the connector.
 
     Its name does too, unless ``connector`` is declared. ``params`` are fixed inputs that no workflow can change.
-    ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``).
+    ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``). ``subject`` is the
+    input that names whom the action is about (``{user}``): who that is does not decide on it (promise 12).
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"owner", "params", "on_timeout", "written_by", "title", "link"})
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"owner", "params", "on_timeout", "written_by", "title", "link", "subject"}
+    )
     name: str = Field(pattern=NAME_PATTERN)
     owner: str | None = Field(default=None, alias="connector", pattern=r"^[a-z][a-z0-9_]*$")
     description: str = ""
@@ -89,6 +92,7 @@ class Operation(Part):
     summary: str = Field(min_length=1)
     link: str | None = Field(default=None, pattern=r"^(\{system\}/|https://)", max_length=500)
     target: str = Field(min_length=1)
+    subject: str | None = Field(default=None, min_length=1, max_length=300)
     input_schema: JsonDocument
     output_schema: JsonDocument
     writes: str | tuple[str, ...] | None = None
@@ -199,7 +203,9 @@ class Operation(Part):
             raise ValueError(f"writes names {self.writes!r}, which is not an object property of input_schema")
         properties |= dict.fromkeys(self.params)
         names = [*self.idempotency.key, *(self.writes if isinstance(self.writes, tuple) else ())]
-        names += [path[0] for path in _placeholders(self.target)]
+        names += [path[0] for path in (*_placeholders(self.target), *_placeholders(self.subject or ""))]
+        if self.subject is not None and not _placeholders(self.subject):
+            raise ValueError("subject names nobody: write an input in braces, such as {user}")
         unknown = sorted({name for name in names if name not in properties})
         if unknown:
             raise ValueError(f"names input fields that input_schema does not declare: {', '.join(unknown)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from connectors import display
@@ -11,14 +13,18 @@ from connectors.operation import Operation, Paths, text_parts
 from connectors.parts import KeyScope
 from connectors.port import Before
 from connectors.schema import misfit
+from connectors.tables import UPDATE
 from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError
+from core.identity import named_in
 
 SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
 # In a stored action: the key of the system that it is sent to, if it is known.
 SYSTEM = "system"
+# The facts of a record that the output of a write tells.
+_OF_OUTPUT = ("sys_id", "number", "sys_mod_count")
 
 
 def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
@@ -85,7 +91,31 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
         unreadable=_unreadable(operation, values, before),
         facts=before.facts if before else None,
         labels=before.labels if before else None,
+        shown=_shown(operation, words),
+        subjects=_subjects(operation, values),
     )
+
+
+def _subjects(operation: Operation, values: JsonObject) -> tuple[str, ...]:
+    """The people whom the action is about. A placeholder without a value stands for somebody unknown."""
+    if operation.subject is None:
+        return ()
+    parts = text_parts(operation.subject)
+    lacks = any(_first(part, values) is None for part in parts if not isinstance(part, str))
+    return named_in(None if lacks else fill(operation.subject, values))
+
+
+def _shown(operation: Operation, words: JsonObject) -> JsonObject:
+    """The values that the texts of an operation show of its target besides the fields that are written, by path."""
+    found: JsonObject = {}
+    texts = (operation.summary, operation.title or "", operation.link or "")
+    for part in (part for text in texts for part in text_parts(text)):
+        for path in () if isinstance(part, str) else part:
+            value = _first((path,), words)
+            if value is not None:
+                found |= {".".join(path): value} if path[0] in ("before", "facts") else {}
+                break  # the text shows the first that has a value
+    return found
 
 
 def _unreadable(operation: Operation, values: JsonObject, before: Before | None) -> tuple[str, ...]:
@@ -124,16 +154,50 @@ def masked(operation: Operation, action: Action) -> Action:
     return replace(action, input=told, fields=writes_of(operation, told))
 
 
-def action_digest(action: Action, asked: Json = None) -> str:
-    """SHA-256 over operation, input, system, target, its version as read, who shaped it, and the approval's terms.
+def action_digest(action: Action, asked: Json = None, read: Iterable[str] = ()) -> str:
+    """SHA-256 over operation, input, system, target, who shaped it, the approval's terms, and what was seen.
 
-    Approvals bind to it (promise 3).
+    Approvals bind to it (promise 3). Seen of the target is what the card shows, and the fields that rules ``read``: not
+    its version, so that a note of somebody else voids nothing.
     """
-    judged: JsonObject = {"before": action.before, "input": action.input, "operation": action.operation}
-    bound: JsonObject = {"asked": asked, **judged}
+    if action.before is None:
+        return versioned_digest(action, asked)
+    seen = {name: action.before[name] for name in {*action.fields, *read} if name in action.before}
+    return digest({**_judged(action, asked), "before": seen, "shown": action.shown})
+
+
+def versioned_digest(action: Action, asked: Json = None) -> str:
+    """The digest that approvals of earlier releases bind to: with all that was read, and the target's version."""
+    return digest({**_judged(action, asked), "before": action.before, "target_version": action.target_version})
+
+
+def _judged(action: Action, asked: Json) -> JsonObject:
+    bound: JsonObject = {"asked": asked, "input": action.input, "operation": action.operation, "target": action.target}
     if action.system or action.shaped:
         bound |= {"system": action.system, "shaped": [*action.shaped]}
-    return digest({**bound, "target": action.target, "target_version": action.target_version})
+    return bound
+
+
+def unchanged(operation: Operation, action: Action, before: Before | None) -> JsonObject | None:
+    """The output of a write whose target holds every value already; None if it would change something.
+
+    Only a handler that sets just the fields of ``writes`` is known to change nothing else. What is appended, and what
+    cannot be read, would change.
+    """
+    if before is None or operation.function != "update" or operation.writes is None or not action.fields:
+        return None
+    if not all(name in before.values and _equal(before.values[name], value) for name, value in action.fields.items()):
+        return None
+    told: JsonObject = {"fields": {**action.fields}, "altered": []}
+    key = action.input.get("key")
+    if operation.handler == UPDATE and isinstance(key, list):
+        return {"key": {str(name): action.input.get(str(name)) for name in key}, "version": before.version, **told}
+    return {**{name: before.facts[name] for name in _OF_OUTPUT if name in before.facts}, **told}
+
+
+def _equal(one: Json, other: Json) -> bool:
+    """True if two values are the same JSON: 1 is not true."""
+    return canonical_bytes(one) == canonical_bytes(other)
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:

@@ -128,11 +128,12 @@ def sentence(altered: JsonObject, hidden: Iterable[str] = (), said: str = "It wa
     for name, each in altered.items():
         both: Any = each
         values = (
-            "its values are hidden" if name in secret else f"asked {_quote(both[ASKED])}, found {_quote(both[FOUND])}"
+            "its values are hidden" if name in secret else f"asked {quoted(both[ASKED])}, found {quoted(both[FOUND])}"
         )
         told.append(f"{name}: {values}")
     return f"{said}. {'; '.join(told)}."
 
 
-def _quote(value: Json) -> str:
+def quoted(value: Json) -> str:
+    """A value within a sentence."""
     return "nothing" if value in (None, "") else repr(value) if isinstance(value, str) else str(value)

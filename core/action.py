@@ -65,8 +65,10 @@ class Action(Struct, frozen=True):
     can (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
     it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
-    the target did not show: absent is not null. ``facts`` and ``labels`` are what the pre-read tells for people: they
-    are shown, and bind nothing.
+    the target did not show: absent is not null. ``shown`` are the target's other values that its texts show to people,
+    by their paths (``facts.short_description``): an approval binds them like ``before``. ``subjects`` are the people
+    whom the declaration says the action is about, as texts. ``facts`` and ``labels`` are what the pre-read tells for
+    people: what of them no text shows binds nothing.
     """
 
     operation: str
@@ -86,6 +88,8 @@ class Action(Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
     facts: JsonObject | None = None
     labels: Mapping[str, Labels] | None = None
+    shown: JsonObject = {}
+    subjects: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from core.cel_functions import ZONED
 from core.errors import ExpressionError
 
 # The field numbers of Expr, one for each kind of node.
@@ -29,7 +30,8 @@ class Limits:
 class Syntax:
     """Counts and names of an expression's parts.
 
-    ``loops`` is the deepest chain or nesting of comprehensions. ``patterns`` are the literal patterns of ``matches``.
+    ``loops`` is the deepest chain or nesting of comprehensions. ``patterns`` are the literal patterns of ``matches``,
+    ``zones`` the literal time zones.
     ``calls`` are functions and operators; macros are expanded before and do not appear.
     """
 
@@ -40,6 +42,7 @@ class Syntax:
     presence_tests: int = 0
     adds_in_loop: bool = False
     patterns: list[str] = field(default_factory=list)
+    zones: list[str] = field(default_factory=list)
     calls: set[str] = field(default_factory=set)
 
 
@@ -170,6 +173,8 @@ def _call(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
     if function == "matches" and arguments:
         constants = messages_of(arguments[-1], CONSTANT)
         syntax.patterns.extend(text for constant in constants for text in texts_of(constant, 6))
+    if function in ZONED and arguments:
+        syntax.zones.extend(text for constant in messages_of(arguments[-1], CONSTANT) for text in texts_of(constant, 6))
     parts = [*messages_of(body, 1), *arguments]
     return max((_walk(part, syntax, in_loop=in_loop) for part in parts), default=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zoneinfo import available_timezones
 
 from cel_expr_python import cel
 from cel_expr_python.ext.ext_bindings import ExtBindings
@@ -12,7 +13,7 @@ from cel_expr_python.ext.ext_strings import ExtStrings
 
 from core import cel_network
 from core.cel_values import runtime_text
-from core.errors import ExpressionError
+from core.errors import ExpressionError, nearest
 
 _EXTENSIONS = (ExtStrings(), ExtMath(), ExtBindings(), ExtOptional(), cel_network.extension())
 _OPTIONAL = "optional"
@@ -56,6 +57,23 @@ def check_pattern(pattern: str) -> None:
             raise ExpressionError(str(found.value()))
     except Exception as error:
         raise ExpressionError(f"matches({pattern!r}): {runtime_text(str(error))}") from None
+
+
+_EPOCH = "timestamp('1970-01-01T00:00:00Z').getHours(zone)"
+
+
+def check_zone(zone: str) -> None:
+    """Refuse a time zone that the engine does not know at load; it would look it up only at evaluation."""
+    probe = cel.NewEnv(variables={"zone": cel.Type.STRING}).compile(_EPOCH)
+    try:
+        found = probe.eval(data={"zone": zone})
+        known = zone != "" and found.type() not in NO_VALUE
+    except Exception:  # the engine promises nothing about what it raises
+        known = False
+    if not known:
+        near = nearest(zone, available_timezones())
+        remedy = near if near.startswith("Did") else "Name one as the IANA does, such as 'Europe/Berlin'."
+        raise ExpressionError(f"there is no time zone {zone!r}", remedy=remedy)
 
 
 def check_type(name: str, want: str | None) -> None:

@@ -23,10 +23,12 @@ MATH = frozenset(
         "isFinite", "sqrt", "bitOr", "bitAnd", "bitXor", "bitNot", "bitShiftLeft", "bitShiftRight",
     )
 )  # fmt: skip
-TIMES = frozenset({
+ZONED = frozenset({
     "getFullYear", "getMonth", "getDayOfMonth", "getDate", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes",
-    "getSeconds", "getMilliseconds", "timestamp", "duration",
+    "getSeconds", "getMilliseconds",
 })  # fmt: skip
+"""Functions of a time that may be given a time zone."""
+TIMES = ZONED | {"timestamp", "duration"}
 NETWORK = frozenset({
     "ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "containsIP", "containsCIDR", "masked", "prefixLength", "family",
     "isUnspecified", "isLoopback", "isGlobalUnicast", "isLinkLocalUnicast", "isLinkLocalMulticast",

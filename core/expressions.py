@@ -23,7 +23,7 @@ from cel_expr_python import cel
 
 from core.canonical import DEPTH_MAX, Json
 from core.cel_ast import Limits, lint, read_syntax, reads_of, root_of
-from core.cel_engine import NO_VALUE, check_pattern, check_type, extensions, result_type
+from core.cel_engine import NO_VALUE, check_pattern, check_type, check_zone, extensions, result_type
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
@@ -120,6 +120,8 @@ class Environment:
         check_growth(root_of(serialized))
         for pattern in syntax.patterns:
             check_pattern(pattern)
+        for zone in syntax.zones:
+            check_zone(zone)
         check_type(result_type(program), want)
         expression = Expression(self, source, want, frozenset(syntax.names & self.variables.keys()), program)
         expression.calls = written(source, syntax.calls)

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject, clean
 
 
 class Kind(StrEnum):
@@ -176,6 +176,17 @@ class Role(StrEnum):
     RETRIER = "retrier"
     SOURCE_REQUESTER = "source_requester"
     OUTSIDE_WRITER = "outside_writer"
+    SUBJECT = "subject"
+
+
+PRINCIPAL_CHARACTERS_MAX = 200
+
+
+def named_in(value: Json) -> tuple[str, ...]:
+    """The people whom a value names: a text, or a list of texts. Whatever names nobody is somebody unknown."""
+    every = value if isinstance(value, list) and value else [value]
+    texts = (clean(one, PRINCIPAL_CHARACTERS_MAX).strip() if isinstance(one, str) else "" for one in every)
+    return tuple(dict.fromkeys(text or UNKNOWN for text in texts))
 
 
 # The principal of somebody outside of whom nothing is known but that they are. No directory has an entry for them.

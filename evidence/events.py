@@ -68,6 +68,7 @@ class EventType(StrEnum):
     ACTION_DOUBT_RESOLVED = "action.doubt_resolved"
     ACTION_RECALLED = "action.recalled"
     ACTION_LATE = "action.late"
+    ACTION_UNNEEDED = "action.unneeded"
     CHECKPOINT_COMMITTED = "checkpoint.committed"
     REQUEST_REFUSED = "request.refused"
     EVIDENCE_EXPORTED = "evidence.exported"
@@ -146,6 +147,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
     # decision: the id of the decision that permits it; approval: the id of the approval it consumed, or null
     EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
+    # decision: the id of the decision that did not deny it; nothing was sent, because the target held every value
+    EventType.ACTION_UNNEEDED: frozenset({"receipt", "action", "operation", "decision"}),
     # resolution: applied|not_applied|failed (evidence.receipts.Resolution)
     EventType.ACTION_DOUBT_RESOLVED: frozenset({"receipt", "resolution"}),
     # known: unanswered|succeeded|failed|in_doubt (evidence.receipts.LateAnswer); run: only in the tenant's stream

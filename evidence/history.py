@@ -25,7 +25,10 @@ _OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
 _ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED: "expired"}
 _OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
 _OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED)
-_OF_ACTIONS = (EventType.DECISION_MADE, EventType.ACTION_INTENDED, *_SETTLES, *_OF_DOUBT, EventType.ACTION_LATE)
+_OF_ACTIONS = (
+    EventType.DECISION_MADE, EventType.ACTION_INTENDED, EventType.ACTION_UNNEEDED, *_SETTLES, *_OF_DOUBT,
+    EventType.ACTION_LATE,
+)  # fmt: skip
 # Plain strings: most events of a run are of other types, and hashing an enum is slow.
 _FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
 
@@ -123,6 +126,8 @@ class History(Struct):
             self._approval(kind, event)
         elif kind is EventType.ACTION_INTENDED:
             self._intend(event)
+        elif kind is EventType.ACTION_UNNEEDED:
+            self._unneeded(event)
         elif kind in _SETTLES or kind in _OF_DOUBT or kind is EventType.ACTION_LATE:
             self._settle(kind, event)
 
@@ -198,6 +203,21 @@ class History(Struct):
             self.irregular.append(f"{where}: the receipt {data['receipt']} is of another action")
         self._move(receipt, ReceiptEvent.RETRY, where)
         receipt.attempt, receipt.digest = data["attempt"], None
+
+    def _unneeded(self, event: dict[str, Any]) -> None:
+        """A write that had nothing to do: nothing was let out, and policy must not have denied it."""
+        data, where = event["data"], f"event {event['seq']}"
+        decision = self.decisions.get(data["decision"])
+        if decision is None or decision["action"] != data["action"] or decision["operation"] != data["operation"]:
+            self.unauthorised.append(f"{where}: {data['operation']} had nothing to do by no decision about it")
+        elif decision["outcome"] == "deny":
+            self.unauthorised.append(f"{where}: {data['operation']} counts as done although it was denied")
+        if data["receipt"] in self.receipts:
+            self.irregular.append(f"{where}: the receipt {data['receipt']} was of an attempt")
+            return
+        receipt = ReceiptHistory(data["action"], data["operation"], ReceiptStatus.SUCCEEDED, 0)
+        receipt.digest = data.get("receipt_digest")
+        self.receipts[data["receipt"]] = receipt
 
     def _why_not(self, intent: dict[str, Any]) -> str | None:
         """The reason why an intent had no authority; None if it had."""

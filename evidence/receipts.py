@@ -20,6 +20,8 @@ from evidence.commitments import blind, commit_fields, commit_paths
 
 # The code of the error of an effect that happened otherwise than asked; its ``fields`` are the names that differ.
 ALTERED = "altered"
+# The resolution of a receipt of which nothing was sent, because the target held every value already.
+NOTHING_TO_DO = "nothing to do"
 
 
 class ReceiptStatus(StrEnum):
@@ -97,7 +99,8 @@ class Receipt(Struct, frozen=True):
     effect: an ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.
     ``resolution`` says in words how a doubt was resolved; ``error`` has the error under ``message``. ``settled_at``
     is None while the receipt is intended. ``late`` are the late answers about its attempts: the facts of each event
-    with its values.
+    with its values. ``approved_version`` and ``version`` are the target's versions that people approved and that was
+    acted on, if people approved it and it has versions. A receipt of ``NOTHING_TO_DO`` has attempt 0.
     """
 
     receipt_id: UUID
@@ -118,6 +121,8 @@ class Receipt(Struct, frozen=True):
     resolution: str | None = None
     error: JsonObject | None = None
     late: tuple[JsonObject, ...] = ()
+    approved_version: str | None = None
+    version: str | None = None
 
     def to_evidence(self, run_key: bytes) -> JsonObject:
         """The receipt as a bundle shows it: metadata, and commitments in place of every value.
@@ -165,9 +170,11 @@ class Receipt(Struct, frozen=True):
         }
         named |= {
             f"{place}/error": None if self.error is None else str(self.error["message"]),
+            f"{place}/approved_version": self.approved_version,
             f"{place}/external_id": self.external_id,
             f"{place}/idempotency_key": self.idempotency_key,
             f"{place}/resolution": self.resolution,
             f"{place}/target": self.target,
+            f"{place}/version": self.version,
         }
         return {path: value for path, value in named.items() if value is not None}

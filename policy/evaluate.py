@@ -19,7 +19,7 @@ from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.identity import Role
 from core.terms import REJECTION_SECONDS, Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
-from policy.facts import AGENT, EXTENSION, PUBLISHED, FactContext
+from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
@@ -132,6 +132,7 @@ def build_facts(
         "tenant.id": context.tenant_id,
         "tenant.workspace": context.tenant_workspace,
     }
+    facts |= {NOW: context.now} if context.now else {}
     facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
     facts.update((f"action.before.{name}", value) for name, value in (before or {}).items())
     facts.update(traced)

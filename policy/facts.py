@@ -1,4 +1,4 @@
-"""The facts that a rule may read about an action: declared, typed, flattened. Time is not among them."""
+"""The facts that a rule may read about an action: declared, typed, flattened."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ BASE_FACTS: Mapping[str, str] = {
     "agent.read": "list<string>",
     "tenant.id": "string",
     "tenant.workspace": "string",
+    "now": "timestamp",
 }
 """The facts that every action has. An operation adds ``action.fields.<name>``, ``action.before.<name>`` and, for each
 argument, ``origin.<name>`` and ``carries.<name>``."""
@@ -52,6 +53,9 @@ COUNTER, SAME = "counters.writes_in_run", "counters.same_in_run"
 """The facts that change if other steps of the run perform actions."""
 REFUSED, ASKED = "counters.refused_in_run", "counters.asked_in_run"
 """The facts that change if actions of the run are denied or rejected, or people are asked about them."""
+
+NOW = "now"
+"""The recorded time of the judgement."""
 
 ORIGIN, CARRIES = "origin.", "carries."
 """The prefixes of facts about origins. These facts are computed only if a rule reads one of them."""
@@ -96,7 +100,8 @@ class FactContext(Struct, frozen=True):
     ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
     started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is
     ``unresolved:<text>``, which is no id. The texts as they were sent are facts of their own (``…_text``).
-    ``contributors`` are all who shaped the action, the requester first; () if only the texts are known.
+    ``contributors`` are all who shaped the action, the requester first; () if only the texts are known. ``now`` is the
+    time of the judgement in RFC 3339; if it is "", a rule that reads it cannot be evaluated.
     """
 
     run_workflow: str = ""
@@ -122,6 +127,7 @@ class FactContext(Struct, frozen=True):
     agent_read: tuple[str, ...] = ()
     tenant_id: str = ""
     tenant_workspace: str = ""
+    now: str = ""
 
 
 def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:

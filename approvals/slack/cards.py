@@ -159,6 +159,7 @@ def _question(view: CardView) -> tuple[bool, list[Block]]:
 
 def _bodies(lines: Sequence[Line], about: Sequence[Fact], small: str) -> Iterator[tuple[bool, list[Block]]]:
     """Yield the bodies, the fullest first, and if each is whole. What is left out of one is counted in it."""
+    lines = sorted(lines, key=lambda line: line.text.count("\n") > 1)  # what is long leaves first
     for short in _shortened(about):
         texts = [fact.short if at in short else fact.whole for at, fact in enumerate(about)]
         whole = not any(about[at].vital for at in short)

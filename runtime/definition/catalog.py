@@ -58,7 +58,8 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     found = {}
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
-        before = frozenset(fields if operation.diff else ())
+        read = operation.diff.fields if operation.diff is not None and operation.diff.fields != "written" else ()
+        before = frozenset({*fields, *read} if operation.diff else ())
         generics = generics_of(operation, catalog)
         found[name] = OperationFacts(fields, before, generics, operation.connector, operation.arguments)
     return found

@@ -286,6 +286,7 @@ class WorkflowDocument(DocumentPart):
     title: Annotated[str, Field(max_length=200)] = ""
     description: Annotated[str, Field(max_length=4000)] = ""
     reference: Expression = "${{ run.id }}"
+    subject: Expression | None = None
     triggers: Triggers = Triggers()
     channels: dict[Identifier, ChannelDocument] = {}
     caps: Caps = Caps()

@@ -75,6 +75,7 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
+    subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
     start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
     channels = remembering(compiler, content, declared)
@@ -108,6 +109,7 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
         max_concurrency=content.caps.max_concurrency,
         max_runs_per_min=content.caps.max_runs_per_min,
         functions=tuple(sorted(compiler.functions)),
+        subject=subject,
     )
 
 

@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from core.canonical import JsonObject
 from core.db import Connection, Database, DatabaseClock, within
 from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
-from core.identity import Directory, Kind, principal
+from core.identity import Directory, Kind, named_in, principal
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.definition.reserved import refuse_start
+from runtime.engine.book import contributors
 from runtime.engine.book.channels import Inherited, first_values
 from runtime.engine.life.transition import Transition, checked_reference
 from runtime.engine.model.events import RunOpened, RunStarted
@@ -206,7 +207,7 @@ def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for:
         inputs=request.trigger,
         reference=view.run.reference,
         requested_by=request.requested_by,
-        shaped=[*request.shaped] or None,
+        shaped=[*request.shaped, *sorted(_subject(workflow, view) - {*request.shaped})] or None,
         inherited=[*sorted(request.inherited)] or None,
         open=None if open_for is None else math.ceil(open_for.total_seconds()),
         channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
@@ -347,6 +348,19 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: 
         parent=request.parent,
         depth=request.depth,
     )
+
+
+def _subject(workflow: Workflow, view: RunView) -> frozenset[str]:
+    """The marks of the people whom the run is about. ``InputError`` if the trigger lacks what names them."""
+    if workflow.subject is None:
+        return frozenset()
+    try:
+        return contributors.about(named_in(workflow.subject.render(view.constants)))
+    except ExpressionError as error:
+        words = f"the workflow's subject cannot be made from this trigger: {error.message}"
+        raise InputError(
+            words, where="trigger", remedy="Send the fields that the workflow's `subject` reads."
+        ) from None
 
 
 def _reference(workflow: Workflow, constants: dict[str, object]) -> str:

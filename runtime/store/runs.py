@@ -39,7 +39,7 @@ async def shapers_of(connection: Connection, ending: asyncpg.Record, graphs: Gra
         return ()
     view = await load(connection, UUID(int=ending["run_id"].int), graphs)
     words = contributors.wrote_failures(view.run.state) if view.run.error is not None else ()
-    return tuple(sorted({*contributors.everybody(view.run.state), *words}))
+    return tuple(sorted(contributors.shapers({*contributors.everybody(view.run.state), *words})))
 
 
 async def run_of_trigger(

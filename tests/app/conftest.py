@@ -81,6 +81,19 @@ operations:
       properties: {name: {type: string}, pin: {type: string, x-secret: true}}
       additionalProperties: false
     output_schema: {type: object}
+  - name: probe.danger.person
+    handler: probe:apply
+    side_effects: external_call
+    risk: high
+    summary: "Endanger {who}"
+    target: "person/{who}"
+    subject: "{who}"
+    in_doubt: probe
+    input_schema:
+      type: object
+      properties: {name: {type: string}, who: {type: string}}
+      additionalProperties: false
+    output_schema: {type: object}
   - name: probe.ticket.file
     handler: probe:file
     side_effects: external_call

@@ -71,6 +71,14 @@ OTHERS = (
     f"workflow: looks\n{HEAD}  - {{id: got, do: probe.value.read, with: {{name: '${{{{ trigger.tier }}}}'}}}}\n"
     + DANGER.join(("  - ", "\n")).replace("trigger.tier", "steps.got.output.name"),
 )
+# Runs about somebody: by the workflow, by the run above, by the operation.
+ABOUT, GIVEN = "subject: ${{ trigger.whom }}\n", "number: '${{ trigger.number }}', tier: '${{ trigger.tier }}'"
+PERSON = "{id: danger, do: probe.danger.person, with: {name: '${{ trigger.tier }}', who: '${{ trigger.whom }}'}}"
+ABOUTS = (
+    f"workflow: about\n{ABOUT}{HEAD}  - {DANGER}\n",
+    f"workflow: above\n{ABOUT}{HEAD}  - {{id: within, run: asking, with: {{{GIVEN}}}}}\n",
+    f"workflow: person\n{HEAD}  - {PERSON}\n",
+)
 ALLOWED = "".join(
     f"\n  - {{id: {name}, match: {{{match}}}, outcome: allow}}"
     for name, match in (
@@ -84,7 +92,7 @@ TIERS = ("low", "medium", "high")
 DOORS = ("slack", "http", "cli")
 RULE = """
   - id: {tier}
-    match: {{operation: probe.danger.apply}}
+    match: {{operation: probe.danger.*}}
     when: action.fields.name == '{tier}'
     outcome: needs_approval
     tier: {tier}
@@ -114,7 +122,7 @@ class Table:
         async with faces.database.transaction("default") as connection:
             policy = f"policy: tests\nversion: 2\nrules:{ALLOWED}{rules}"
             await policies.publish_policy(connection, faces.definitions, "default", policy, "policy", tester)
-            for text in (WORKFLOW, *OTHERS):
+            for text in (WORKFLOW, *OTHERS, *ABOUTS):
                 await publishing.publish_workflow(connection, faces.definitions, "default", text, "w", tester)
         await self.people()
         for person in ("ann", "bob", "tess"):
@@ -145,7 +153,13 @@ class Table:
             said = await then(self, UUID(run), number)
             assert said.is_success, said.text
             await self.installation.work()
-        self.asked = await self.installation.books.approval(run=UUID(run), open=True)
+        self.asked = await self.question(UUID(run))
+
+    async def question(self, run: UUID) -> Any:
+        """The open question of this run, or of the one within it."""
+        every = await self.installation.books.approvals(open=True)
+        own = [one for one in every if one.run == run]
+        return own[0] if own else every[-1]
 
     async def vote(self, door: str, row: Row) -> str:
         """Vote at a door; the code of the answer, which did not count."""
@@ -246,6 +260,18 @@ def edited_outside(name: str) -> Opens:
     async def opens(table: Table, tier: str) -> None:
         table.installation.outside.reshape = lambda done: Done(done.output, writers=(f"servicenow:{name}",))
         await table.open(tier, lambda about: table.http("tess", "/v1/runs", {"workflow": "looks", "input": about}))
+
+    return opens
+
+
+def about(workflow: str, whom: str) -> Opens:
+    """A run of somebody else about this person."""
+
+    async def opens(table: Table, tier: str) -> None:
+        start = {"workflow": workflow}
+        await table.open(
+            tier, lambda given: table.http("tess", "/v1/runs", {**start, "input": {**given, "whom": whom}})
+        )
 
     return opens
 
@@ -382,6 +408,16 @@ ROWS = {
         )
         for name in ("ann", "Ann ", "ANN.Lee", "ann@example.COM", SYS_ID, "svc.robot")
     },
+    **{
+        f"whom it is about, by the {workflow}, as {name!r}": Row(SEPARATED, about(workflow, name))
+        for workflow, name in (
+            ("about", "ann"),
+            ("about", "Ann@Example.com"),
+            ("above", SYS_ID),
+            ("person", "ANN.Lee"),
+            ("person", "us"),
+        )
+    },
     "who changed the record, with a second Slack account": Row(
         {"slack": "separation_of_duties"},
         from_servicenow(opened_by_user_name="tess", sys_updated_by="ann.lee"),
@@ -464,7 +500,7 @@ async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
                     assert len(await installation.tenant_events("approval.vote_refused")) == told + 1
             assert (await installation.books.approval(id=question.id)).status == before
         await installation.work()
-        assert [one for one in installation.outside.effects if one.operation == "probe.danger.apply"] == []
+        assert [one for one in installation.outside.effects if one.operation.startswith("probe.danger.")] == []
     finally:
         slack_world.state.users.clear()
         slack_world.state.users.update(users)

@@ -8,6 +8,8 @@ import pytest
 
 from app.access import Role
 from app.cli.outcome import Exit
+from approvals.content import CardContent
+from approvals.slack.details import content_lines
 from core.errors import AuthorizationError, DefinitionError
 from evidence.chain import Actor
 from runtime.definition.reserved import POLICY_CHANGE, POLICY_CHANGE_SOURCE
@@ -45,6 +47,11 @@ def card(installation: Any, question: Any) -> Any:
     return found
 
 
+def all_words(installation: Any, question: Any) -> str:
+    """The words of the card, and of the window to which it leads."""
+    return f"{card(installation, question).blocks} {content_lines(CardContent.from_json(question.card))}"
+
+
 async def told(installation: Any, question: Any) -> str:
     """Read what stands below the question's card."""
     row = await installation.books.approval(id=question.id)
@@ -55,14 +62,15 @@ async def told(installation: Any, question: Any) -> str:
 @pytest.mark.req("U-5")
 async def test_a_proposal_asks_the_others_in_slack_and_says_what_changes(shown: Any) -> None:
     question = await proposed(shown)
-    words = str(card(shown, question).blocks)
+    assert "policy tests version 2 (digest " in str(card(shown, question).blocks)
+    words = all_words(shown, question)
     for part in (
         "policy tests version 2 (digest ",
         "in place of tests version 1 (digest ",
         "Rules added: perils, cases-again.",
         "Rules removed: dangers.",
         "Rules changed: effects, cases.",
-        "counterseal.approve",
+        "counterseal.review",
         "counterseal.reject",
     ):
         assert part in words, words
@@ -180,8 +188,9 @@ async def test_taking_a_policy_out_of_force_is_a_question_too(shown: Any) -> Non
         assert (await ann.post("/v1/policies/tests/retire")).json()["waits"] is True
     await shown.work()
     (question,) = await shown.books.approvals(open=True)
-    words = str(card(shown, question).blocks)
-    for part in ("Take policy tests version 1 (digest ", "out of force? Rules removed: effects, cases, dangers."):
+    assert "Take policy tests version 1 (digest " in str(card(shown, question).blocks)
+    words = all_words(shown, question)
+    for part in ("Take policy tests version 1 (digest ", "out of force?", "Rules removed: effects, cases, dangers."):
         assert part in words, words
     assert "steps of published workflows, 0 open questions" in words
     assert await active(shown) == "tests@1"

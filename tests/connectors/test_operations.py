@@ -217,10 +217,10 @@ def test_what_touches_nothing_is_reversible(catalog: Catalog) -> None:
 
 
 BOUND: dict[str, Any] = {
-    "operation": "crm.ticket.put", "input": {"id": "2"}, "target": "ticket/2", "target_version": "5",
+    "operation": "crm.ticket.put", "input": {"id": "2"}, "target": "ticket/2", "shown": {"facts.name": "x"},
     "before": {"value": "y"}, "system": "https://b.example", "shaped": ("updater:person:ben",),
 }  # fmt: skip
-FREE: dict[str, Any] = {"summary": "Another summary", "risk": Risk.HIGH, "reversible": True}
+FREE: dict[str, Any] = {"summary": "Another summary", "risk": Risk.HIGH, "reversible": True, "target_version": "5"}
 
 
 @pytest.mark.req("Q-3")

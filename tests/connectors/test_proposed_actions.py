@@ -17,6 +17,7 @@ from connectors.proposal import (
     idempotency_key,
     rebuilt_action,
     render,
+    versioned_digest,
     writes_of,
 )
 from core.action import Action, Change, Risk, SideEffects
@@ -59,6 +60,7 @@ def test_an_action_is_built_whole() -> None:
         connector="crm",
         facts=READ.facts,
         labels={},
+        shown={"facts.name": "Acme"},
     )
     unread = build_action(declared(), VALUES)
     assert (unread.target_version, unread.before, unread.reverse, unread.reversible) == (None, None, None, False)
@@ -220,8 +222,8 @@ def test_what_an_approval_binds_is_exactly_this() -> None:
         "before": {"level": "iron", "note": "y"},
         "input": {"id": "7", "fields": {"level": "gold", "note": "x"}, "table": "tickets"},
         "operation": "crm.ticket.set",
+        "shown": {"facts.name": "Acme"},
         "target": "ticket/7",
-        "target_version": "4",
     }
     assert action_digest(action, {"tier": "high"}) == digest(bound)
     assert action_digest(action) == digest(bound | {"asked": None})
@@ -229,6 +231,8 @@ def test_what_an_approval_binds_is_exactly_this() -> None:
     assert action_digest(system) == digest(bound | {"asked": None, "system": "https://a.example", "shaped": []})
     shaped = replace(action, shaped=("editor:person:ann",))
     assert action_digest(shaped) == digest(bound | {"asked": None, "system": "", "shaped": ["editor:person:ann"]})
+    del bound["shown"]
+    assert versioned_digest(action, {"tier": "high"}) == digest(bound | {"target_version": "4"})
 
 
 @pytest.mark.req("Q-14")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import orjson
@@ -123,7 +123,7 @@ class Governed(Simulation):
         run = past_of(unopened(RUN_ID, KEY, self.workflow.graph), told, [*self.before, self.workflow.graph]).run
         return replace(self.view(), run=replace(run, checkpoints=[], ledger=[], mutations=[], votes=[]))
 
-    def rule_by(self, text: str | None) -> Governed:
+    def rule_by(self, text: str | None) -> Self:
         self.policy = ruled(text)
         return self
 
@@ -137,7 +137,7 @@ class Governed(Simulation):
         self.attempt(key, moved)
         return made[0]
 
-    def drive(self, key: str = "a", *, dies: bool = False) -> Governed:
+    def drive(self, key: str = "a", *, dies: bool = False) -> Self:
         """Claim the step and go on until it is over; ``dies`` ends its worker before the outcome is told."""
         self.claim(key)
         known = known_of(self.view().run, key)
@@ -182,18 +182,18 @@ class Governed(Simulation):
     def held_by(self, transition: Transition, step: Any, known: Known) -> Leased:
         return Leased(transition, step, self.workflow, self.policy, self.nonce, known)
 
-    def dead(self, key: str = "a") -> Governed:
+    def dead(self, key: str = "a") -> Self:
         """Its worker is gone, and nothing that it sent can arrive any more."""
         self.attempt(key, lambda transition, step: transition.expire_lease(step))
         self.later += timedelta(hours=1)
         return self
 
-    def due(self, key: str = "a") -> Governed:
+    def due(self, key: str = "a") -> Self:
         """The retry, or the look, is due."""
         self.later += timedelta(minutes=1)
         return self.over(key, lambda t, step, wait: t.resume(step, wait))
 
-    def over(self, key: str, end: Callable[[Transition, Any, Any], object]) -> Governed:
+    def over(self, key: str, end: Callable[[Transition, Any, Any], object]) -> Self:
         def ended(transition: Transition, step: Any) -> None:
             wait = open_wait(transition.run, key)
             assert wait is not None
@@ -202,7 +202,7 @@ class Governed(Simulation):
         self.attempt(key, ended)
         return self
 
-    def answer(self, *people: str, choice: str = "approve", key: str = "a") -> Governed:
+    def answer(self, *people: str, choice: str = "approve", key: str = "a") -> Self:
         """People vote, and the question is decided."""
 
         def decide(transition: Transition, step: Any, wait: Any) -> None:
@@ -218,7 +218,7 @@ class Governed(Simulation):
 
         return self.over(key, decide)
 
-    def reject(self, key: str = "a", person: str = "ana", reason: str = "Not now.") -> Governed:
+    def reject(self, key: str = "a", person: str = "ana", reason: str = "Not now.") -> Self:
         """A person rejects the open question of a step, and their vote decides it."""
         error = StepError(ErrorClass.AUTHORIZATION, REJECTED, reason, {"by": person}).to_json()
 
@@ -231,7 +231,7 @@ class Governed(Simulation):
 
         return self.over(key, ended)
 
-    def expire(self, key: str = "a") -> Governed:
+    def expire(self, key: str = "a") -> Self:
         """Let the open question of a step come to its end without an answer."""
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.").to_json()
 

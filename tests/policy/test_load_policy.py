@@ -47,7 +47,7 @@ UPDATE = "match: {operation: servicenow.incident.update}"
         (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: '${{{{ true }}}}'", 7, "an expression already"),
         (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: has(action.fields.state)", 7, "action.present"),
         (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: true\n  when: false", 8, "'when' is here twice"),
-        (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: now > timestamp('2026-01-01T00:00:00Z')", 7, "'now'"),
+        (f"- id: a\n  {UPDATE}\n  outcome: allow\n  when: noww > timestamp('2026-01-01T00:00:00Z')", 7, "'now'"),
     ],
 )
 def test_mistakes(load: Callable[[str], Policy], rules: str, line: int, message: str) -> None:

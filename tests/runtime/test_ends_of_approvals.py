@@ -181,7 +181,7 @@ ROWS = {
         PROBED, denied, "superseded", "Emergency.", "failed_terminal", None, "superseded", "policy_denied"
     ),
     "the record has changed": Row(
-        UPDATED, drifted, "superseded", "", "waiting_approval", None, "superseded", "asked_anew"
+        UPDATED, drifted, "superseded", "and is 'low' now", "waiting_approval", None, "superseded", "changed"
     ),
     "its voters have left": Row(
         PROBED, left, "superseded", "may not decide", "waiting_approval", None, "superseded", "votes_lost"

@@ -104,7 +104,17 @@ def adder_of(state: State, key: str) -> str | None:
 
 def kept_by(run: Run, marks: Iterable[str]) -> tuple[str, ...]:
     """The marks to keep with what leaves this run: those who shaped it there, and the run's requester."""
-    return tuple(sorted({mark(Role.SOURCE_REQUESTER, requester_of(run)), *marks}))
+    return tuple(sorted({mark(Role.SOURCE_REQUESTER, requester_of(run)), *shapers(marks)}))
+
+
+def shapers(marks: Iterable[str]) -> frozenset[str]:
+    """The marks of those who shaped something: whom it is about is no matter of what is made of it elsewhere."""
+    return frozenset(one for one in marks if parted(one)[0] is not Role.SUBJECT)
+
+
+def about(subjects: Iterable[str], key: str = "") -> frozenset[str]:
+    """The marks of the people whom an action of this step, or a whole run, is about."""
+    return frozenset(mark(Role.SUBJECT, who, _node(key) if key else "") for who in subjects)
 
 
 def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
@@ -257,7 +267,7 @@ def named(marks: Iterable[str]) -> tuple[str, ...]:
 
 def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:
     """The action with the system that it is sent to, and those who shaped it besides the requester."""
-    marks = marks_of(state, graph, key)
+    marks = marks_of(state, graph, key) | about(action.subjects, key)
     return replace(action, system=system, shaped=named(marks)) if marks or system else action
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeAlias
@@ -126,7 +126,10 @@ _place = attrgetter("status", "superstep", "canceling", "extensions", "reference
 ENGINE = Actor("engine", "counterseal")
 
 # The events whose lines bind the receipt. The intent need not: its outcome or doubt is told before the run closes.
-_BINDING = (e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate)
+_BINDING = (
+    e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate,
+    e.ActionUnneeded,
+)  # fmt: skip
 
 
 # An outcome is known before its append is built, so the upper bound of the database's time is never before it.
@@ -219,11 +222,14 @@ class Draft:
         """
         view = self.view
         at = view.now + view.error if event.TYPE in _OUTCOMES and not view.behind else view.at
-        if step is not None and at < self.run.times.get(step, at):
-            at = self.run.times[step]
+        at = self.not_before(at, step)
         told = Told(event, actor, at, step)
         fold(self.run, told, self.graph, crossing)
         self._told.append(told)
+
+    def not_before(self, at: datetime, step: str | None) -> datetime:
+        """The time of a line about a step that is told at this time: never before the step's last one."""
+        return at if step is None else max(at, self.run.times.get(step, at))
 
     # -- commands ----------------------------------------------------------------------------------------------------
 

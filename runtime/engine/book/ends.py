@@ -18,6 +18,7 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.disclosure import secret_names
 from connectors.operation import Operation
 from connectors.port import Call, Done
+from connectors.readback import quoted
 from core.canonical import JsonObject
 from evidence.receipts import ALTERED, ReceiptStatus
 from runtime.engine.model.errors import DENIED, StepError
@@ -28,6 +29,8 @@ from runtime.engine.model.states import STEP, RunState, StepState, WaitKind, Wai
 
 # The codes of ends that no error names.
 CANCELED, SHARED, BEGUN, REPLACED = "canceled", "shared", "begun_outside", "asked_anew"
+# The code of a void because a value that was on the card, or that a rule had read, is another one by now.
+CHANGED = "changed"
 
 _SAID: Mapping[str, str] = {
     "stale": "Too much time had passed since it was approved.",
@@ -38,11 +41,15 @@ _SAID: Mapping[str, str] = {
 
 
 class End(Struct, frozen=True):
-    """The end so far: the ``state`` that the card shows, a ``code`` that holds no value, and words, which may."""
+    """The end so far: the ``state`` that the card shows, a ``code`` that holds no value, and words, which may.
+
+    ``changed`` are the values because of which it is void (``life.binding.drift``).
+    """
 
     state: CardState
     code: str = ""
     detail: str = ""
+    changed: tuple[JsonObject, ...] = ()
 
 
 _DECIDED = {
@@ -95,7 +102,23 @@ def _void(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow | No
     if step is not None and step.status is StepState.FAILED_TERMINAL and not _asked_later(run, asked):
         return End(CardState.SUPERSEDED, str(error.get("code") or DENIED), str(error.get("message") or ""))
     said = _SAID.get(answer.why or "", "")
+    if answer.changed and answer.why is None:
+        words = " ".join(map(_change, answer.changed))
+        if step is not None and step.status is StepState.SUCCEEDED:
+            words += " There was nothing left to do."
+        return End(CardState.SUPERSEDED, CHANGED, words, tuple(answer.changed))
     return End(CardState.SUPERSEDED, answer.why or REPLACED, said or answer.reason or "")
+
+
+def _change(change: JsonObject) -> str:
+    """One value that is another one by now, in words."""
+    name = str(change["field"]).removeprefix("facts.")
+    if "was" not in change and "now" not in change:
+        return f"{name} has changed; its values are hidden."
+    was, now = (quoted(change[one]) if one in change else "not readable" for one in ("was", "now"))
+    if change["of"] == "target":
+        return f"{name} was {was} when people were asked, and is {now} now."
+    return f"{name} was to be {was} when people were asked, and would be {now} now."
 
 
 def _asked_later(run: Run, asked: ApprovalRow) -> bool:

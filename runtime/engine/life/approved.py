@@ -7,9 +7,12 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind
+from core.action import Action
 from evidence.receipts import ReceiptStatus
+from policy.evaluate import Decision
 from runtime.engine.book.instructions import Given, still_approved
-from runtime.engine.life import ask
+from runtime.engine.life import ask, binding
+from runtime.engine.life.binding import Bound
 from runtime.engine.life.proposal import Leased, Proposal
 from runtime.engine.model.errors import ErrorClass, StepError
 
@@ -51,8 +54,32 @@ def matching(p: Proposal, bound: str) -> UUID | None:
     return None
 
 
-def void(p: Proposal) -> None:
-    """Void the approval given for the step's action, and show that on its card. Answers of other kinds stay."""
-    given = p.known.given
+def bound_by(p: Proposal, action: Action, decision: Decision) -> Bound:
+    """The binding of the action: that of the approval or the earlier intent if it still holds, or else that of now."""
+    given, receipt = p.known.given, p.known.receipt
     if given is not None and given.kind is ApprovalKind.ACTION:
-        ask.supersede(p.transition, p.step, given.approval_id)
+        asked = p.transition.run.approvals[given.approval_id]
+        if (bound := binding.held(action, decision, asked.action, asked.action_digest)) is not None:
+            return bound
+    own = receipt is not None and p.owns(receipt)
+    bound = binding.held(action, decision, receipt.action, receipt.action_digest) if own and receipt else None
+    return bound or binding.bind(action, decision)
+
+
+def version_of(p: Proposal, approval: UUID | None) -> str | None:
+    """The version of the target that people were asked about; None if nothing was read, or the run holds it no more."""
+    asked = None if approval is None else p.transition.run.approvals.get(approval)
+    return None if asked is None else binding.version_of(asked.action)
+
+
+def void(p: Proposal, action: Action | None = None) -> None:
+    """Void the approval given for the step's action, and show that on its card. Answers of other kinds stay.
+
+    ``action`` is what would be performed now: the card says which of its values are others than those approved.
+    """
+    given = p.known.given
+    if given is None or given.kind is not ApprovalKind.ACTION:
+        return
+    asked = p.transition.run.approvals[given.approval_id].action
+    changed = None if action is None or asked is None else binding.drift(p.operation, asked, action)
+    ask.supersede(p.transition, p.step, given.approval_id, changed=changed)

@@ -106,13 +106,20 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
     return approval_id
 
 
-def supersede(transition: Transition, step: StepRow, approval_id: UUID, why: str | None = None) -> None:
+def supersede(
+    transition: Transition,
+    step: StepRow,
+    approval_id: UUID,
+    why: str | None = None,
+    changed: list[JsonObject] | None = None,
+) -> None:
     """Void a question that would no longer be asked, or an approval of it, and show that on its card.
 
     ``why`` is another reason why the approval is void. Then the event names the directory by which that was found.
+    ``changed`` are the values that are others by now (``binding.drift``).
     """
     people = transition.view.directory.digest if why is not None else None
-    transition.tell(ApprovalSuperseded(approval_id, why, people), step=step.key)
+    transition.tell(ApprovalSuperseded(approval_id, why, people, changed), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.SUPERSEDED)
 
 
@@ -184,10 +191,10 @@ def action_card(
         evidence=evidence,
         tier=str(terms.tier),
         system=action.system,
-        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step), terms, view.directory),
         question=question_of(operation, action, leaf.heads if isinstance(leaf, OperationNode) else ""),
         asker=_asker(transition),
         link=link_of(operation, action),
+        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step, action), terms, view.directory),
     )
 
 
@@ -214,9 +221,10 @@ def rejected_before(transition: Transition, step: StepRow) -> str:
     return words
 
 
-def marks_of(transition: Transition, step: StepRow) -> frozenset[str]:
-    """The marks of those who shaped what this step would do now."""
-    return contributors.marks_of(transition.run.state, transition.graph, step.key)
+def marks_of(transition: Transition, step: StepRow, action: Action | None = None) -> frozenset[str]:
+    """The marks of those who shaped what this step would do now, and of those whom its ``action`` is about."""
+    marks = contributors.marks_of(transition.run.state, transition.graph, step.key)
+    return marks if action is None else marks | contributors.about(action.subjects, step.key)
 
 
 def _reverse_words(action: Action) -> str:
@@ -231,8 +239,9 @@ def _gate_card(
 ) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
-    # Our own question about a policy goes on with the difference, line by line, which is no title.
-    title, _, more = summary.partition("\n") if view.trigger_type == preflight.OWN_TRIGGER else (summary, "", "")
+    # Our own question about a policy goes on with what would change, and the difference line by line: that is no title.
+    title, asked, more = summary.partition("? ") if view.trigger_type == preflight.OWN_TRIGGER else (summary, "", "")
+    title += asked.rstrip()
     return CardContent(
         title=title,
         summary=more or title,

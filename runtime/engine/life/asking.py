@@ -22,6 +22,7 @@ from runtime.engine.book.instructions import Next, Over
 from runtime.engine.life import ask
 from runtime.engine.life.ask import Question
 from runtime.engine.life.attention import admitted
+from runtime.engine.life.binding import Bound
 from runtime.engine.life.preflight import answerable, callable_now
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.agent_node import AgentNode
@@ -31,10 +32,10 @@ from runtime.engine.origins.agent import facts_of_agent
 from runtime.engine.origins.follow import FIELD, LOOKUP, TOOL
 
 
-def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, evidence: str = "") -> Next:
+def ask_approval(p: Proposal, action: Action, decision: Decision, bound: Bound, evidence: str = "") -> Next:
     """Ask the people whom policy names if exactly this may be done. The card shows ``evidence`` in addition."""
     assert decision.approval is not None
-    terms, marks = decision.approval, ask.marks_of(p.transition, p.step)
+    terms, marks = decision.approval, ask.marks_of(p.transition, p.step, action)
     if not callable_now(p.transition, p.step, p.operation, action.input):
         return Over()
     if (first := answerable(p.transition, p.step, terms, marks, p.known)) is not None:
@@ -48,8 +49,9 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: str, ev
     trace = p.transition.traces.get(p.step.key)
     card = ask.action_card(*told, decision=decision, evidence=said)
     card = replace(card, sources=sources_of(trace, p, action, decision), agent=agent_of_card(p))
-    kept = action_json(action, p.known.before) | (trace.kept() if trace is not None and trace.of_agent else {})
-    question = Question(ApprovalKind.ACTION, bound, heed.terms, card, kept, marks, heed)
+    kept = action_json(action, p.known.before) | bound.kept(action)
+    kept |= trace.kept() if trace is not None and trace.of_agent else {}
+    question = Question(ApprovalKind.ACTION, bound.digest, heed.terms, card, kept, marks, heed)
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()
 

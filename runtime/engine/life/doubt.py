@@ -30,6 +30,7 @@ from runtime.engine.life import ask
 from runtime.engine.life.approved import void
 from runtime.engine.life.ask import Question
 from runtime.engine.life.asking import ask_approval
+from runtime.engine.life.binding import again_bound
 from runtime.engine.life.intend import denied, intend_again, judge, record_decision
 from runtime.engine.life.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.life.pausing import asked_about, stopped
@@ -109,12 +110,12 @@ def ask_people(
     transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, evidence: str, nonce: Nonce
 ) -> None:
     """Ask people what became of the action; ``operators.asked_about`` says whom."""
-    marks = ask.marks_of(transition, step)
-    terms = asked_about(transition, receipt, marks)
     call = call_of(operation, receipt)
     action = replace(rebuilt_action(operation, call.input, call.before), system=system_of(receipt))
     answer = str((receipt.error or {}).get("message") or "")
     sent = receipt.intended_at.isoformat(timespec="seconds")
+    marks = ask.marks_of(transition, step, action)
+    terms = asked_about(transition, receipt, marks)
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
     card = replace(card, sent_at=sent, answer=answer)
     told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
@@ -278,7 +279,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         p = replace(p, known=replace(p.known, before=call.before))
         held = f"{how}; policy asks for an approval before it is sent"
         tell_of(transition, receipt, ActionHeld(receipt.receipt_id, held))
-        return ask_approval(p, action, decision, bound, f"It was sent before, and is in doubt. {how}")
+        return ask_approval(p, action, decision, again_bound(receipt), f"It was sent before, and is in doubt. {how}")
     # From now on this approval lets the action out, and its people are asked if the action is in doubt.
     authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
     return _intend_again(p, receipt, how, decision_id, authority)

@@ -13,13 +13,12 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from connectors.operation import Kind
-from connectors.parts import KeyScope
 from connectors.port import Call
-from connectors.proposal import action_digest, action_json
+from connectors.proposal import action_json, unchanged
 from core.action import Action
 from core.canonical import Json, JsonObject, derived_id, digest
 from core.terms import GroupQuorum, Terms, Unresolved
-from evidence.chain import Actor
+from evidence.chain import Actor, timestamp
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
@@ -28,35 +27,40 @@ from policy.sets import PolicySet
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
-from runtime.engine.life import ask, records
+from runtime.engine.life import approved, ask, records
+from runtime.engine.life.binding import Bound
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.life.pausing import IN_DOUBT
 from runtime.engine.life.proposal import Proposal
-from runtime.engine.life.transition import Transition
+from runtime.engine.life.transition import Transition, finish
 from runtime.engine.model.errors import DENIED, ErrorClass, StepError
 from runtime.engine.model.events import (
     ActionIntended,
+    ActionUnneeded,
     DecisionMade,
 )
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
 
 UNRESOLVED = "contributors:unresolved"
 
 
 class Authority(Struct, frozen=True):
-    """The authority to let an action out: the digest that was judged, the decision, and the approval that it needed.
+    """The authority to let an action out: what was judged, the decision, and the approval that it needed.
 
-    ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt.
+    ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt. ``version`` is that of the
+    target when people approved; None if nobody did, or nothing was read.
     """
 
-    bound: str
+    bound: Bound
     decision: UUID
     approval: UUID | None
     terms: Terms | None
     in_doubt: tuple[GroupQuorum, ...] = ()
+    version: str | None = None
 
 
 def judge(
@@ -89,7 +93,7 @@ def judge(
     terms = decision.approval
     if terms is None or terms.unresolved is Unresolved.ASK:
         return decision
-    people = contributors.people_of(transition.run, ask.marks_of(transition, step), view.directory)
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step, action), view.directory)
     refusal = contributors.refusal(people, terms.tier)
     return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
 
@@ -117,6 +121,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
         asked_in_run=transition.run.asked + view.others("asked"),
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
+        now=timestamp(transition.not_before(view.at, step.key)),
     )
 
 
@@ -140,18 +145,6 @@ def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -
     if within is not None and own >= within:
         return f"This run has made {own} writes; at most {within} are allowed."
     return ""
-
-
-def bound_digest(action: Action, decision: Decision) -> str:
-    """The digest that an approval binds to: the action, and the terms and rules by which policy asks for it.
-
-    Without an approval it is that of the action. The policies' own digests are left out: a new policy that decides the
-    same voids nothing.
-    """
-    if decision.approval is None:
-        return action_digest(action)
-    rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
-    return action_digest(action, {"rules": rules, "terms": decision.approval.to_json()})
 
 
 def denied(decision: Decision) -> StepError:
@@ -198,6 +191,35 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
     return decision_id
 
 
+def unneeded(p: Proposal, action: Action, key: str, bound: Bound, decision: UUID) -> Next | None:
+    """Record that there is nothing to do, because the target holds every value already. None if there is something.
+
+    Policy has judged it: what it denies never comes here. Nothing is sent, nobody is asked, and no write is counted.
+    Receipt and end of the step are one append, so a crash leaves all of it or nothing.
+    """
+    output, shared = unchanged(p.operation, action, p.known.before), p.known.shared
+    if output is None or (shared is not None and shared.life is not EffectState.FAILED):
+        return None  # an effect that somebody else performs is joined or reused
+    if p.known.given is not None and p.known.given.digest == bound.digest:
+        approved.void(p)  # any other is void already
+    view = p.transition.view
+    receipt = derived_id(view.run_id, f"receipt:{key}:{view.version}")
+    event = ActionUnneeded(
+        receipt=receipt,
+        action=blind(view.run.run_key, bound.digest),
+        operation=action.operation,
+        decision=str(decision),
+        key=key,
+        digest=bound.digest,
+        target=action.target,
+        proposed=action_json(action, p.known.before) | bound.kept(action) | {"decision": str(decision)},
+        output=output,
+    )
+    p.transition.tell(event, step=p.step.key)
+    finish(p.transition, p.step, output)
+    return Over()
+
+
 def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     """Record the intent. A crash after its commit leaves doubt, which the next lease resolves (promise 2)."""
     step, previous, view = p.step, p.known.receipt, p.transition.view
@@ -216,38 +238,49 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
     own = previous is not None and p.owns(previous)
-    if previous is not None and own and not ended and previous.action_digest == authority.bound:
-        again = intend_again(p.transition, previous, authority.decision, authority=_other(previous, authority))
-        return _out(p, call, again)
+    stored = action_json(action, p.known.before) | authority.bound.kept(action)
+    if previous is not None and own and not ended and previous.action_digest == authority.bound.digest:
+        other, read = _other(previous, authority), _read_anew(previous, stored)
+        return _out(p, call, intend_again(p.transition, previous, authority.decision, authority=other, read=read))
     # A first attempt, or an attempt at another action than the failed one that held the key.
-    stored = action_json(action, p.known.before)
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
         stored |= _noted(key, call, step, authority)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
-    shared = p.operation.idempotency.scope is not KeyScope.STEP
     intended = ActionIntended(
         receipt=receipt_id,
-        action=blind(view.run.run_key, authority.bound),
+        action=blind(view.run.run_key, authority.bound.digest),
         operation=action.operation,
         attempt=1,
         decision=str(authority.decision),
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
-        shared=shared,
+        shared=p.may_be_shared,
         directory=view.directory.digest if authority.approval is not None else None,
         key=key,
-        digest=authority.bound,
+        digest=authority.bound.digest,
         target=action.target,
         proposed=stored,
         reversible=action.reversible,
         reverse=action.reverse,
+        approved_version=authority.version,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
-        shaped=None if not shared else [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, step))],
+        shaped=_shapers(p) if p.may_be_shared else None,
     )
     p.transition.tell(intended, step=step.key)
     row = p.transition.run.receipts[receipt_id]
     return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _shapers(p: Proposal) -> list[str]:
+    """The marks of those who shaped a shared effect, for the steps that reuse its result."""
+    return [*contributors.kept_by(p.transition.run, ask.marks_of(p.transition, p.step))]
+
+
+def _read_anew(previous: ReceiptRow, stored: JsonObject) -> JsonObject | None:
+    """The target as it was read for a retry; None if that is what the attempt before had read."""
+    read = stored["before"]
+    return read if isinstance(read, dict) and read != previous.action.get("before") else None
 
 
 def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObject:
@@ -287,10 +320,12 @@ def intend_again(
     decision: UUID,
     how: str | None = None,
     authority: JsonObject | None = None,
+    read: JsonObject | None = None,
 ) -> ReceiptRow:
     """Tell that this decision lets the receipt's action out once more. Returns the receipt as it is then.
 
     ``how`` says what became of the attempt before. ``authority`` is the approval, if it is not that of the first.
+    ``read`` is the target as it was read anew, if it has another version by now.
     """
     approval = {**receipt.action, **(authority or {})}.get("approval")
     event = ActionIntended(
@@ -303,6 +338,7 @@ def intend_again(
         directory=transition.view.directory.digest if approval is not None else None,
         resolution=how,
         authority=authority,
+        read=read,
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]

@@ -91,7 +91,7 @@ class Proposal(Leased, frozen=True, kw_only=True):
             raise ExpressionError(problem)
         action = build_action(self.operation, inputs, self.known.before)
         system = self.transition.systems.get(self.operation.connector, "")
-        if system or run.state.shaped:
+        if system or run.state.shaped or action.subjects:
             action = whole(run.state, graph, self.step.key, action, system)
         key, given = self._key(action), as_given(self.operation, inputs, action)
         earlier = key if given is action else self._key(given)

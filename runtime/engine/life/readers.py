@@ -27,7 +27,8 @@ from runtime.engine.book import refusals
 from runtime.engine.book.contributors import barred_from, whole
 from runtime.engine.book.instructions import last_receipt, open_wait
 from runtime.engine.life import ask
-from runtime.engine.life.intend import bound_digest, judge
+from runtime.engine.life.binding import held
+from runtime.engine.life.intend import judge
 from runtime.engine.life.preflight import NOBODY
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalEscalated
@@ -112,7 +113,7 @@ def otherwise(
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
         return decision.outcome
-    same = bound_digest(action, decision) == asked.action_digest
+    same = held(action, decision, kept, asked.action_digest) is not None
     if again:
         same = refusals.fits(Terms.from_json(asked.terms), decision.approval)
     return None if same else decision.outcome

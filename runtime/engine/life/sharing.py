@@ -13,6 +13,7 @@ from connectors.operation import Kind
 from connectors.proposal import SYSTEM, same_call
 from core.action import Action
 from core.canonical import Json, JsonObject
+from evidence.receipts import NOTHING_TO_DO
 from runtime.engine.book import contributors
 from runtime.engine.book.instructions import Next, Over, Shared
 from runtime.engine.book.shared_effects import KEY, RECEIPT, UNDER_WAY, name_of
@@ -62,6 +63,8 @@ def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
     """True if this step's own effect happened. False for a durable one that ended before the step began anew."""
     waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
     ended = any(wait.left and wait.kind is WaitKind.EXTERNAL and wait.parked for wait in waits)
+    if receipt.resolution == NOTHING_TO_DO and receipt.attempt == 0:
+        return False  # nothing was sent: if the step begins anew, the target is read anew
     return receipt.status == EffectState.SUCCEEDED and not (ended and p.operation.kind is Kind.DURABLE)
 
 

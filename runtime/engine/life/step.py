@@ -17,7 +17,7 @@ from runtime.engine.book.instructions import LookUp, Next, Nonce, Over, Perform,
 from runtime.engine.life import agent_turns, approved, ask, facts, outcome, waits
 from runtime.engine.life.asking import ask_approval
 from runtime.engine.life.doubt import resolve
-from runtime.engine.life.intend import Authority, bound_digest, denied, intend, judge, record_decision
+from runtime.engine.life.intend import Authority, denied, intend, judge, record_decision, unneeded
 from runtime.engine.life.outside import expect_no_more
 from runtime.engine.life.pausing import stopped
 from runtime.engine.life.proposal import Leased, Proposal
@@ -99,23 +99,25 @@ def _propose(p: Proposal) -> Next:
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
     decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
-    bound = bound_digest(action, decision)
-    decision_id = record_decision(p.transition, p.step, decision, action, bound)
+    bound = approved.bound_by(p, action, decision)
+    decision_id = record_decision(p.transition, p.step, decision, action, bound.digest)
     given = p.known.given
-    approval = None if given is None and p.known.receipt is None else approved.matching(p, bound)
+    approval = None if given is None and p.known.receipt is None else approved.matching(p, bound.digest)
     if decision.outcome is Ruling.DENY:
         approved.void(p)
         p.transition.fail(p.step, denied(decision).to_json())
         return Over()
     asks = decision.outcome is Ruling.NEEDS_APPROVAL
-    if given is not None and given.digest != bound and not (asks and approval is not None):
-        approved.void(p)  # it approves another action than the one that would be performed now (promise 3)
+    if given is not None and given.digest != bound.digest and not (asks and approval is not None):
+        approved.void(p, action)  # it approves another action than the one that would be performed now (promise 3)
+    if (over := unneeded(p, action, key, bound, decision_id)) is not None:
+        return over
     if asks and approval is None:
         return ask_approval(p, action, decision, bound)
     if p.known.shared is not None and (over := share(p, action)) is not None:
         return over
-    terms = decision.approval if asks else None
-    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt))
+    terms, version = (decision.approval, approved.version_of(p, approval)) if asks else (None, None)
+    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt, version))
 
 
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------

@@ -14,6 +14,7 @@ from uuid import UUID
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
+from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory
@@ -211,11 +212,8 @@ class Run(Struct):
         waits = ((key, row) for key, row in self.waits.items() if row.step_key in steps)
         self.waits = {key: row if row.due_in is None else replace(row, due_in=None) for key, row in waits}
         self.receipts = {key: row for key, row in self.receipts.items() if row.step_key in steps}
-        self.approvals = {
-            key: row if not row.card and row.action is None else replace(row, card={}, action=None)
-            for key, row in self.approvals.items()
-            if row.step_key in steps
-        }
+        rows = ((key, row) for key, row in self.approvals.items() if row.step_key in steps)
+        self.approvals = {key: self._rested(row) for key, row in rows}
         self.answers = {key: row for key, row in self.answers.items() if key in self.approvals}
         for key, row in steps.items():
             if row.eligible_in is not None:
@@ -223,6 +221,14 @@ class Run(Struct):
         self.votes = [vote for vote in self.votes if vote.approval_id in self.approvals]
         self.checkpoints, self.ledger, self.mutations = [], [], []
         return self
+
+    def _rested(self, row: ApprovalRow) -> ApprovalRow:
+        """A question without its card; its action is needed for as long as the answer may still let that out."""
+        answer = self.answers.get(row.approval_id)
+        open_ = (ApprovalStatus.REQUESTED, ApprovalStatus.APPROVED)
+        binds = answer is not None and answer.status in open_ and not answer.consumed
+        action = row.action if binds else None
+        return row if not row.card and row.action is action else replace(row, card={}, action=action)
 
 
 _OF_RUN = (

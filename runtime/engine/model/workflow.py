@@ -35,7 +35,7 @@ class Workflow:
     both. ``retention`` is how long the payloads of a run are kept once it is over (X-20); None is for ever.
     ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
     of these start (Q-12); None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
-    sorted.
+    sorted. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12).
     """
 
     name: str
@@ -53,6 +53,7 @@ class Workflow:
     max_concurrency: int | None = None
     max_runs_per_min: int | None = None
     functions: tuple[str, ...] = ()
+    subject: Template | None = None
 
     @property
     def connectors(self) -> tuple[str, ...]:

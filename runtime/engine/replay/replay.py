@@ -14,6 +14,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, canonical_bytes
+from evidence.chain import timestamp
+from policy.facts import NOW
 from runtime.engine.book.agent_plan import ahead
 from runtime.engine.book.barrier import begin, cross, initial_values
 from runtime.engine.book.channels import first_values
@@ -136,6 +138,8 @@ def _follow(
         case e.DecisionMade() as event:
             if book.origins is not None and (difference := book.origins.of_decision(run, told, event)) is not None:
                 raise _Differs(difference)
+            if (event.facts or {}).get(NOW, timestamp(told.at)) != timestamp(told.at):
+                raise _Differs("was judged by another time than its line has")
             judged = book.judge(event)
             if judged is not None and judged != (event.outcome, event.rules):
                 raise _Differs(f"was judged {event.outcome}; by its policy and facts it is {judged[0]}")

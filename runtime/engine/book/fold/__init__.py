@@ -230,4 +230,5 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.ActionDoubtResolved: of_steps.doubt_resolved,
     e.ActionRecalled: of_steps.recalled,
     e.ActionLate: of_steps.late,
+    e.ActionUnneeded: of_steps.unneeded,
 }

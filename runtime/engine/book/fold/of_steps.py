@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
+from evidence.receipts import NOTHING_TO_DO, RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine.book import contributors
 from runtime.engine.book.fold import of_agents
 from runtime.engine.book.fold.of_waits import answer, end_wait
@@ -161,7 +161,12 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
         changes: dict[str, Any] = {} if event.resolution is None else {"resolution": event.resolution}
         changes |= {"attempt": event.attempt, "lease_epoch": step.lease_epoch, "error": None, "intended_at": told.at}
         receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RETRY, **changes)
-        run.receipts[event.receipt] = replace(receipt, action={**receipt.action, **(event.authority or {})})
+        action: JsonObject = {**receipt.action, **(event.authority or {})}
+        version = receipt.version
+        if event.read is not None:  # the probe of a doubt compares with what was read last
+            action["before"] = event.read
+            version = None if receipt.approved_version is None else _version(action)
+        run.receipts[event.receipt] = replace(receipt, action=action, version=version)
     else:
         run.receipts[event.receipt] = ReceiptRow(
             receipt_id=event.receipt,
@@ -181,6 +186,8 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
             shared=event.shared,
             replaces=event.replaces,
             shaped=None if event.shaped is None else tuple(event.shaped),
+            approved_version=event.approved_version,
+            version=None if event.approved_version is None else _version(event.proposed),
         )
         run.steps[step.key] = replace(step, idempotency_key=event.key)
         run.writes += 1
@@ -188,6 +195,34 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
             run.same[event.same] = sorted({*run.same.get(event.same, ()), step.key})
     if event.approval is not None and event.approval in run.answers:
         answer(run, event.approval, None, consumed=True)
+
+
+def _version(proposed: JsonObject | None) -> str | None:
+    before: Any = (proposed or {}).get("before")
+    return None if before is None else before["version"]
+
+
+def unneeded(run: Run, told: Told, event: e.ActionUnneeded) -> None:
+    """Keep the receipt of a write that had nothing to do. It is no write, and counts as none."""
+    run.receipts[event.receipt] = ReceiptRow(
+        receipt_id=event.receipt,
+        run_id=run.run_id,
+        step_key=told.step or "",
+        operation=event.operation,
+        target=event.target,
+        idempotency_key=event.key,
+        action_digest=event.digest,
+        action=event.proposed or {},
+        status=ReceiptStatus.SUCCEEDED,
+        attempt=0,
+        lease_epoch=step_of(run, told).lease_epoch,
+        reversible=False,
+        reverse=None,
+        intended_at=told.at,
+        settled_at=told.at,
+        output=event.output,
+        resolution=NOTHING_TO_DO,
+    )
 
 
 def _move_receipt(

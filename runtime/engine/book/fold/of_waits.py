@@ -116,7 +116,7 @@ def consumed(run: Run, told: Told, event: e.ApprovalConsumed) -> None:
 
 
 def superseded(run: Run, told: Told, event: e.ApprovalSuperseded) -> None:
-    answer(run, event.approval, ApprovalEvent.SUPERSEDE, why=event.why)
+    answer(run, event.approval, ApprovalEvent.SUPERSEDE, why=event.why, changed=event.changed)
 
 
 def expired(run: Run, told: Told, event: e.ApprovalExpired) -> None:

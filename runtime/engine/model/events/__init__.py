@@ -20,6 +20,7 @@ from runtime.engine.model.events.of_actions import (
     ActionLate,
     ActionRecalled,
     ActionSucceeded,
+    ActionUnneeded,
     DecisionMade,
 )
 from runtime.engine.model.events.of_approvals import (
@@ -78,7 +79,7 @@ Event: TypeAlias = (
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
     | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
-    | ActionRecalled | ActionLate
+    | ActionRecalled | ActionLate | ActionUnneeded
     | CheckpointCommitted
 )  # fmt: skip
 

@@ -47,6 +47,8 @@ class ActionIntended(Struct, frozen=True):
     ``authority`` is the approval of a retry and its terms, if they are not the receipt's. ``directory`` is the digest
     of the people by whom the approval's votes were counted again. ``same`` is the digest of the call, if a rule counts
     equal calls. ``shaped`` are the marks of those who shaped a shared effect, for the steps that reuse its result.
+    ``approved_version`` is the target's version that people saw; the one that is acted on stands in ``proposed``, or
+    for a retry that has read another one, in ``read``.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -69,6 +71,26 @@ class ActionIntended(Struct, frozen=True):
     authority: Private[JsonObject | None] = None
     same: Private[str] = ""
     shaped: Private[list[str] | None] = None
+    approved_version: Private[str | None] = None
+    read: Private[JsonObject | None] = None
+
+
+class ActionUnneeded(Struct, frozen=True):
+    """There is nothing to do: the target holds every value already, so nothing is sent and nobody is asked.
+
+    ``decision`` did not deny it. ``proposed`` has what was read; ``output`` is what the write would have given.
+    """
+
+    TYPE: ClassVar = EventType.ACTION_UNNEEDED
+    receipt: UUID
+    action: str
+    operation: str
+    decision: str
+    key: Private[str] = ""
+    digest: Private[str] = ""
+    target: Private[str] = ""
+    proposed: Private[JsonObject | None] = None
+    output: Private[Json] = None
 
 
 class ActionSucceeded(Struct, frozen=True):

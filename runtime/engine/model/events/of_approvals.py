@@ -104,13 +104,16 @@ class ApprovalConsumed(Struct, frozen=True):
 class ApprovalSuperseded(Struct, frozen=True):
     """The question is void: what would be done now is not what was asked about (promise 3), or ``why`` says why.
 
-    ``directory`` as in ``ApprovalConsumed``.
+    ``directory`` as in ``ApprovalConsumed``. ``changed`` are the values that are others by now: each names its
+    ``field``, and whose it is (``of``: the ``target``'s, or the ``action``'s), and has ``was`` and ``now``, except for
+    secret ones.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_SUPERSEDED
     approval: UUID
     why: str | None = None
     directory: str | None = None
+    changed: Private[list[JsonObject] | None] = None
 
 
 class ApprovalExpired(Struct, frozen=True):
