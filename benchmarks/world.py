@@ -17,6 +17,7 @@ import asyncpg
 from app import storage
 from app.embedded_postgres import EmbeddedPostgres
 from approvals.model import CardView, Choice, TaskView, VoteChannel
+from approvals.notices import Notice
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostOutcome
 from benchmarks import documents as texts
 from benchmarks.counting import Counter, CountingDatabase
@@ -107,6 +108,15 @@ class Silent:
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         return Posted(ref)
+
+    async def post_notice(self, to: str, notice: Notice, key: str) -> PostOutcome:
+        return Posted(MessageRef(to, "1.0"))
+
+    async def update_notice(self, ref: MessageRef, notice: Notice) -> PostOutcome:
+        return Posted(ref)
+
+    async def find_notice(self, to: str, key: str, *, since: float) -> FindOutcome:
+        return Absent()
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         return Posted(MessageRef(channel, "1.0"))

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import CardView, TaskView
+from approvals.notices import Notice
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from approvals.slack.blocks import plain_sections, shown
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render, render_short
+from approvals.slack.notices import render as render_notice
 from approvals.slack.tasks import render as render_task
 from core.errors import ConfigurationError
 from core.legible import embedded, visible
@@ -71,6 +73,21 @@ class SlackMessenger:
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         """Post text in a card's thread."""
         return await self._post(ref.channel, _words(text), key, thread_ts=ref.ts)
+
+    async def post_notice(self, to: str, notice: Notice, key: str) -> PostOutcome:
+        """Send a direct message. Slack takes the account for its channel, and answers with the channel's id."""
+        return await self._post(to, render_notice(notice), key)
+
+    async def update_notice(self, ref: MessageRef, notice: Notice) -> PostOutcome:
+        """Redraw a direct message."""
+        return await self._update(ref, render_notice(notice))
+
+    async def find_notice(self, to: str, key: str, *, since: float) -> FindOutcome:
+        """Search the direct messages between us and this account."""
+        opened = await call(self._client.conversations_open(users=to), timeout_seconds=self._timeout_seconds)
+        if not isinstance(opened, dict):
+            return NotPosted(opened.message) if isinstance(opened, PostInDoubt) else opened
+        return await self.find_card(str((opened.get("channel") or {}).get("id")), key, since=since)
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         """Answer one person, who must be in the channel."""

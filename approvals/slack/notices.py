@@ -1,0 +1,99 @@
+"""Notices as Block Kit: direct messages about what became of a run. Pure. Text from outside is in monospace."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from approvals.notices import Line, Notice
+from approvals.slack.blocks import Block, code, plain, section, shown
+from approvals.slack.cards import Rendered, link_line, moment
+from core.legible import isolated, visible
+
+RETRY = "counterseal.run.retry"
+SEND_AGAIN = "counterseal.messages.send_again"
+# Longer texts are left out, never cut; the message says where all of it is.
+_LONG = 600
+_ELSEWHERE = "_too long for a message_"
+# What Slack would format. Words that hold any of it are quoted, like text from outside.
+_FORMATS = re.compile(r"[*~`\n]|(?<!\w)_|_(?!\w)|:[a-z0-9_+'-]+:|^\s*(?:>|[-•]\s|\d+[.)]\s)")
+
+
+def render(notice: Notice) -> Rendered:
+    """Draw the notice: what became of it, why, by which rule, when; and the button to go on, if there is one."""
+    lines = [_headline(notice), *_reason(notice.whole)]
+    blocks = [section("\n".join(part)) for part in (lines[:1], lines[1:]) if part]
+    if notice.lines:
+        listed = [_part(line) for line in notice.lines]
+        more = [f"_and {notice.more} more_"] if notice.more else []
+        blocks.append(section("\n".join([*listed, *more])))
+    blocks.append({"type": "context", "elements": [_small(" · ".join(_small_print(notice)))]})
+    buttons = _buttons(notice)
+    return Rendered(notification(notice), [*blocks, *buttons, *link_line(notice.link)], complete=True)
+
+
+def notification(notice: Notice) -> str:
+    """The line in a notification: a short sentence in which Slack interprets nothing."""
+    subject = shown(notice.whole.subject, edges=False)
+    subject = subject if len(subject) <= _LONG else shown(notice.workflow)
+    return f"{_counted(notice)}{notice.whole.word}: {subject}"
+
+
+def words(text: str) -> str:
+    """Words as they stand if they are plain text; as a quotation if Slack could read anything else into them."""
+    told = visible(text, edges=False)
+    safe = told == text and not _FORMATS.search(text) and not set("<>&") & set(text)
+    return isolated(told) if safe and text else code(text)
+
+
+def _headline(notice: Notice) -> str:
+    whole = notice.whole
+    asked = ", which you asked for" if notice.asked else ""
+    return f"*{_counted(notice)}{whole.word}:* {_fitting(whole.subject)}{asked}."
+
+
+def _counted(notice: Notice) -> str:
+    return f"{notice.count} times " if notice.count > 1 else ""
+
+
+def _reason(line: Line) -> list[str]:
+    told = [_fitting(line.because)] if line.because else []
+    if line.quote:
+        by = f"{words(line.by)}: " if line.by else ""
+        told.append(f"{by}{code(line.quote) if len(line.quote) <= _LONG else _ELSEWHERE}")
+    return told
+
+
+def _part(line: Line) -> str:
+    reason = " ".join(_reason(line))
+    return f"• *{line.word}:* {_fitting(line.subject)}{f'. {reason}' if reason else ''}"
+
+
+def _fitting(text: str) -> str:
+    return words(text) if len(text) <= _LONG else _ELSEWHERE
+
+
+def _small_print(notice: Notice) -> list[str]:
+    rule, since = notice.rule, []
+    if notice.count > 1 and notice.since:
+        since = [f"since {moment(notice.since)}, the last one {moment(notice.at)}"]
+    by = []
+    if rule is not None:
+        version = f" {rule.version}" if rule.version else ""
+        by = [f"Rule {words(rule.rule)} of {words(rule.policy)}{version}"] if rule.policy else [f"{words(rule.rule)}"]
+    run = f"{words(notice.workflow)}{f' for {words(notice.reference)}' if notice.reference else ''}"
+    return [*by, run, *(since or [moment(notice.at)]), f"run `{notice.run_id}`"]
+
+
+def _small(text: str) -> Block:
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _buttons(notice: Notice) -> list[Block]:
+    again = notice.again
+    if again is None:
+        return []
+    action, label = (SEND_AGAIN, "Send again") if again.kind else (RETRY, "Try again…")
+    value = json.dumps({"r": str(again.run_id), "k": again.kind}, separators=(",", ":"))
+    pressed = {"type": "button", "text": plain(label), "action_id": action, "value": value}
+    return [{"type": "actions", "elements": [pressed]}]
