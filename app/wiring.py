@@ -84,7 +84,8 @@ class App:
         messages: dict[str, Handler] = dict.fromkeys((*_SHOWN, "note", "task", TOLD, ALARM, ALARMED), _shown_nowhere)
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
-            messages = Messages(self.messenger, channel, self.definitions).handlers()
+            mentions = self.settings.slack_mentions
+            messages = Messages(self.messenger, channel, self.definitions, mentions).handlers()
         if self.messenger is not None:
             messages |= Telling(self.messenger, self.definitions).handlers()
         return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)

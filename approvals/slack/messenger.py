@@ -13,6 +13,7 @@ from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, 
 from approvals.slack.blocks import plain_sections, shown
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render, render_short
+from approvals.slack.mentions import called
 from approvals.slack.notices import render as render_notice
 from approvals.slack.tasks import render as render_task
 from core.errors import ConfigurationError
@@ -46,20 +47,20 @@ class SlackMessenger:
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
-        posted = await self._post(channel, render(view), key)
+        posted = await self._post(channel, called(render(view), view), key)
         if not _too_much(posted):
             return posted
-        posted = await self._post(channel, render_short(view), key)
+        posted = await self._post(channel, called(render_short(view), view), key)
         return replace(posted, short=True) if isinstance(posted, Posted) else posted
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Always sends blocks: without them Slack would keep the old ones with their buttons."""
         if view.anew_place is not None:
             view = replace(view, anew_link=await self._link(*view.anew_place))
-        drawn = await self._update(ref, render(view))
+        drawn = await self._update(ref, called(render(view), view))
         if not _too_much(drawn):
             return drawn
-        drawn = await self._update(ref, render_short(view))
+        drawn = await self._update(ref, called(render_short(view), view))
         return replace(drawn, short=True) if isinstance(drawn, Posted) else drawn
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:

@@ -32,7 +32,7 @@ from runtime.engine.book.instructions import last_receipt, open_wait
 from runtime.engine.life import doubt, waits
 from runtime.engine.life.preflight import PROPOSAL
 from runtime.engine.life.transition import Transition
-from runtime.engine.model.errors import SENT, ErrorClass, StepError
+from runtime.engine.model.errors import SENT, UNDELIVERED, ErrorClass, StepError
 from runtime.engine.model.events import (
     ApprovalEscalated,
     ApprovalExpired,
@@ -312,12 +312,14 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> 
 
 
 def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID) -> None:
-    transition.tell(ApprovalExpired(approval_id), step=step.key)
+    unseen = not transition.run.answers[approval_id].delivered
+    transition.tell(ApprovalExpired(approval_id, undelivered=unseen), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.EXPIRED)
     if transition.view.workflow == POLICY_CHANGE:
         transition.message(PROPOSAL, approval_id, ApprovalStatus.EXPIRED)
     receipt, kind = last_receipt(transition.run, step.key), transition.run.approvals[approval_id].kind
-    error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.")
+    said = f"{UNDELIVERED} It was not done." if unseen else "Nobody decided in time, so it was not done."
+    error = StepError(ErrorClass.TIMEOUT, "expired", said)
     if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)

@@ -11,6 +11,7 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.slack.messenger import SlackMessenger
+from approvals.slack.workspace import SlackUserGroups
 from runtime.keep.dispatcher import Delivered, Dispatcher, saying
 from runtime.keep.messages import Messages
 from runtime.keep.telling import Telling
@@ -28,6 +29,7 @@ class Chat:
     runtime: Any
     slack: Slack
     dispatcher: Dispatcher
+    groups: SlackUserGroups
 
     async def begin(self, policy: str, *texts: str) -> None:
         await self.runtime.tenant()
@@ -44,7 +46,7 @@ class Chat:
 
     async def go(self, name: str, ref: str = "1") -> Any:
         started = await self.runtime.start(name, ref=ref)
-        await self.runtime.worker().work_off()
+        await self.runtime.worker(slack=self.groups).work_off()
         return started.run_id
 
     async def deliver(self) -> None:
@@ -71,5 +73,5 @@ async def chatting(runtime: Any) -> AsyncIterator[Chat]:
         messenger = SlackMessenger(client)
         cards, telling = Messages(messenger, CHANNEL, runtime.definitions), Telling(messenger, runtime.definitions)
         kinds = {**cards.handlers(), **telling.handlers(), "bundle": _stored}
-        yield Chat(runtime, slack, Dispatcher(runtime.database, kinds, "d1"))
+        yield Chat(runtime, slack, Dispatcher(runtime.database, kinds, "d1"), SlackUserGroups(client))
         await slack.close()

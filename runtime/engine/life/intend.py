@@ -152,7 +152,7 @@ def bound_digest(action: Action, decision: Decision) -> str:
     if decision.approval is None:
         return action_digest(action)
     rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
-    return action_digest(action, {"rules": rules, "terms": decision.approval.to_json()})
+    return action_digest(action, {"rules": rules, "terms": decision.approval.bound()})
 
 
 def denied(decision: Decision) -> StepError:

@@ -189,7 +189,7 @@ class ApprovalMove(Struct, frozen=True):
     """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided.
 
     ``why`` says why it is void. ``outcome`` is what has become of an approved action (``book.ends``), and
-    ``why`` its code; both stand in the approval's row, for lists.
+    ``why`` its code; both stand in the approval's row, for lists. ``delivered``: its card has reached a channel.
     """
 
     approval_id: UUID
@@ -201,6 +201,7 @@ class ApprovalMove(Struct, frozen=True):
     at: datetime | None = None
     why: str | None = None
     outcome: str | None = None
+    delivered: bool = False
 
 
 class VoteRow(Struct, frozen=True):
