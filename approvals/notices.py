@@ -43,19 +43,12 @@ class Rule(Struct, frozen=True):
     version: int
 
 
-class Try(Struct, frozen=True):
-    """A button by which an operator goes on: the run to retry, or the kind of messages to send again."""
-
-    run_id: UUID
-    kind: str = ""
-
-
 class Notice(Struct, frozen=True):
     """One notice. ``whole`` says what became of it all, ``lines`` what became of its parts, if there are several.
 
     ``asked`` says that it is told to the person who asked for it. ``more`` counts parts that are not listed.
     ``count`` is how many of the same kind it stands for, since ``since`` (ISO 8601). ``at`` is when it happened, and
-    ``link`` leads to the run, "" for none.
+    ``link`` leads to the run, "" for none. With ``retry``, whoever reads it may go on with the failed run.
     """
 
     whole: Line
@@ -69,5 +62,5 @@ class Notice(Struct, frozen=True):
     rule: Rule | None = None
     count: int = 1
     since: str = ""
-    again: Try | None = None
+    retry: bool = False
     link: str = ""

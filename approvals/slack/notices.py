@@ -11,7 +11,6 @@ from approvals.slack.cards import Rendered, link_line, moment
 from core.legible import isolated, visible
 
 RETRY = "counterseal.run.retry"
-SEND_AGAIN = "counterseal.messages.send_again"
 # Longer texts are left out, never cut; the message says where all of it is.
 _LONG = 600
 _ELSEWHERE = "_too long for a message_"
@@ -49,7 +48,7 @@ def words(text: str) -> str:
 def _headline(notice: Notice) -> str:
     whole = notice.whole
     asked = ", which you asked for" if notice.asked else ""
-    return f"*{_counted(notice)}{whole.word}:* {_fitting(whole.subject)}{asked}."
+    return f"*{_counted(notice)}{whole.word}:* {_quoted(whole.subject)}{asked}."
 
 
 def _counted(notice: Notice) -> str:
@@ -57,20 +56,21 @@ def _counted(notice: Notice) -> str:
 
 
 def _reason(line: Line) -> list[str]:
-    told = [_fitting(line.because)] if line.because else []
+    told = [words(line.because) if len(line.because) <= _LONG else _ELSEWHERE] if line.because else []
     if line.quote:
         by = f"{words(line.by)}: " if line.by else ""
-        told.append(f"{by}{code(line.quote) if len(line.quote) <= _LONG else _ELSEWHERE}")
+        told.append(f"{by}{_quoted(line.quote)}")
     return told
 
 
 def _part(line: Line) -> str:
     reason = " ".join(_reason(line))
-    return f"• *{line.word}:* {_fitting(line.subject)}{f'. {reason}' if reason else ''}"
+    return f"• *{line.word}:* {_quoted(line.subject)}{f'. {reason}' if reason else ''}"
 
 
-def _fitting(text: str) -> str:
-    return words(text) if len(text) <= _LONG else _ELSEWHERE
+def _quoted(text: str) -> str:
+    """Text that may hold words from outside: always a quotation, so that it is never read as ours."""
+    return code(text) if len(text) <= _LONG else _ELSEWHERE
 
 
 def _small_print(notice: Notice) -> list[str]:
@@ -90,10 +90,8 @@ def _small(text: str) -> Block:
 
 
 def _buttons(notice: Notice) -> list[Block]:
-    again = notice.again
-    if again is None:
+    if not notice.retry:
         return []
-    action, label = (SEND_AGAIN, "Send again") if again.kind else (RETRY, "Try again…")
-    value = json.dumps({"r": str(again.run_id), "k": again.kind}, separators=(",", ":"))
-    pressed = {"type": "button", "text": plain(label), "action_id": action, "value": value}
+    value = json.dumps({"r": str(notice.run_id)}, separators=(",", ":"))
+    pressed = {"type": "button", "text": plain("Try again…"), "action_id": RETRY, "value": value}
     return [{"type": "actions", "elements": [pressed]}]

@@ -19,7 +19,7 @@ from runtime.engine.replay.past import Past
 
 LISTED_MAX = 5
 _DENY = "deny"
-_WORDS = {DENIED: Word.NOT_DONE, REJECTED: Word.REJECTED, "expired": Word.EXPIRED, ALTERED: Word.ALTERED}
+WORDS = {DENIED: Word.NOT_DONE, REJECTED: Word.REJECTED, "expired": Word.EXPIRED, ALTERED: Word.ALTERED}
 _IN_DOUBT = "It was sent, and nobody knows yet whether it was done. People are asked to look; you will hear of it."
 
 
@@ -83,7 +83,7 @@ class Outcome:
         known = self._past.run.steps.get(str(step)) or self._past.run.past.get(str(step))
         if known is not None and known.status is StepState.FAILED_TERMINAL:
             return self._failed(known)
-        word = _WORDS.get(str(error.get("code")), Word.FAILED)
+        word = WORDS.get(str(error.get("code")), Word.FAILED)
         return Line(word, self._about(), quote=str(error.get("message") or ""))
 
     def _lines(self) -> list[Line]:
@@ -99,7 +99,7 @@ class Outcome:
 
     def _failed(self, step: StepRow) -> Line:
         error: Mapping[str, Any] = step.last_error or {}
-        word, said = _WORDS.get(str(error.get("code")), Word.FAILED), str(error.get("message") or "")
+        word, said = WORDS.get(str(error.get("code")), Word.FAILED), str(error.get("message") or "")
         subject = self._subject(step.key)
         if word is Word.NOT_DONE:
             fired = self._denial(step.key)

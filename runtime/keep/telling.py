@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals import ports
-from approvals.notices import Line, Notice, Try, Word
+from approvals.notices import Line, Notice, Word
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from core.canonical import JsonObject, derived_id
 from core.db import Connection
@@ -122,12 +122,13 @@ class Telling(Struct, frozen=True):
         outcome = await self._outcome(connection, book, people)
         if topic.startswith(_MESSAGE):
             kind = topic.removeprefix(_MESSAGE)
-            line = Line(Word.UNDELIVERED, f"a message ({kind})", quote=str(told.get("reason") or ""))
-            return replace(outcome.notice(line), again=Try(run_id, kind), link=self._link(run_id))
+            remedy = f"Mend the cause, then send it again: counterseal queue again --kind {kind}"
+            line = Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(told.get("reason") or ""))
+            return replace(outcome.notice(line), asked=False, link=self._link(run_id))
         if topic.startswith(_DOUBT):
             notice = outcome.doubted(UUID(str(told["approval"])))
         else:
-            notice = replace(outcome.ended(), again=Try(run_id))
+            notice = replace(outcome.ended(), retry=True)
         return replace(notice, asked=False, link=self._link(run_id))
 
     async def _outcome(self, connection: Connection, book: Book, people: Directory) -> Outcome:

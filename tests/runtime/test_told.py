@@ -82,13 +82,13 @@ async def in_doubt(chat: Chat) -> None:
 
 # The policy, what is played, and what the one message says.
 ENDS: dict[str, tuple[str, Callable[[Chat], Awaitable[None]], list[str]]] = {
-    "done": (ALLOW_ALL, over, ["*Done:* Set door to open, which you asked for."]),
-    "denied": (DENIES, over, ["*Not done:* Set door to open", "Doors are opened by people", "Rule shut of doors 4"]),
-    "rejected": (ASKS, rejected, ["*Rejected:* Set door to open", "Lea: `because`"]),
-    "expired": (ASKS, expired, ["*Expired:* Set door to open", "Nobody decided in time"]),
-    "canceled": (ASKS, canceled, ["*Canceled:* w for INC1", "Olga: `The door is gone.`"]),
-    "failed": (ALLOW_ALL, failed, ["*Failed:* Set door to open", "`there is *no* such door &lt;!channel&gt;`"]),
-    "in doubt": (ALLOW_ALL, in_doubt, ["*In doubt:* Send hello", "nobody knows yet"]),
+    "done": (ALLOW_ALL, over, ["*Done:* `Set door to open`, which you asked for."]),
+    "denied": (DENIES, over, ["*Not done:* `Set door to open`", "Doors are opened by people", "Rule shut of doors 4"]),
+    "rejected": (ASKS, rejected, ["*Rejected:* `Set door to open`", "Lea: `because`"]),
+    "expired": (ASKS, expired, ["*Expired:* `Set door to open`", "Nobody decided in time"]),
+    "canceled": (ASKS, canceled, ["*Canceled:* `w for INC1`", "Olga: `The door is gone.`"]),
+    "failed": (ALLOW_ALL, failed, ["*Failed:* `Set door to open`", "`there is *no* such door &lt;!channel&gt;`"]),
+    "in doubt": (ALLOW_ALL, in_doubt, ["*In doubt:* `Send hello`", "nobody knows yet"]),
 }
 # Of these the operators hear, too.
 ALARMS = {"denied", "rejected", "expired", "failed", "in doubt"}
@@ -185,5 +185,5 @@ async def test_a_message_that_failed_for_good_is_told_to_operators(chat: Chat) -
     await chat.go("w")
     await chat.deliver()
     (message,) = chat.told("olga")
-    assert "*Not delivered:* a message (card)" in _texts(message)[0]
+    assert "*Not delivered:* `a message (card)`." in _texts(message)[0]
     assert "channel_not_found" in str(message.blocks)
