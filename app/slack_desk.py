@@ -1,4 +1,4 @@
-"""What Slack's Home shows, and what operators do there. Every right is read anew from the directory."""
+"""The service behind Slack's Home and the operators' button. Every right is read anew from the directory."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Desk:
         return [_request(row) for row in own[:REQUESTS_MAX]]
 
     async def may_retry(self, clicker: Clicker) -> str:
-        """Why this account may not go on with failed runs; "" for an operator."""
+        """The reason why this account may not go on with failed runs; "" for an operator."""
         found = await self._entry(clicker)
         if isinstance(found, str):
             return found

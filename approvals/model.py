@@ -155,7 +155,7 @@ class GroupProgress(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """Who is called to a question, and by whom: the name of ``asker``, and those who may still vote.
+    """A call to a question: the name of ``asker``, and those who may still vote.
 
     ``accounts`` are their accounts in the messenger, up to its limit; then ``groups`` are called instead, by name, and
     ``slack_groups`` by their ids.

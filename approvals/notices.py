@@ -23,7 +23,7 @@ class Word(StrEnum):
 
 
 class Line(Struct, frozen=True):
-    """What became of one thing. ``subject`` may hold text from outside; so may ``quote``, with the name of its author.
+    """The outcome of one thing. ``subject`` may hold text from outside; so may ``quote``, with the name of its author.
 
     ``because`` is in our own words, or in those of a policy.
     """

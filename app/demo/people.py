@@ -115,7 +115,7 @@ class People:
         return list(answer["messages"])
 
     async def heard(self, runs: list[str]) -> list[list[str]]:
-        """What Raj was told in private of each of these runs; waits a little for each to be told."""
+        """The messages that Raj got in private about each of these runs; waits a little for each to come."""
         found: list[list[str]] = []
         for _ in range(HEARD_LOOKS):
             messages = await self.messages(REQUESTER)

@@ -32,7 +32,7 @@ class DeskService(Protocol):
         """The Home of the person behind the account, or a sentence that says why there is none."""
 
     async def may_retry(self, clicker: Clicker) -> str:
-        """Why this account may not go on with failed runs; "" if it may."""
+        """The reason why this account may not go on with failed runs; "" if it may."""
 
     async def retry(self, clicker: Clicker, run_id: UUID, reason: str) -> str:
         """Go on with a failed run; the sentence says what became of that."""

@@ -1,4 +1,4 @@
-"""What became of a run, in words for the person who asked for it. It follows from the run's book alone. Pure."""
+"""Outcomes of runs, in words for those who asked for them. They follow from the run's book alone. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from runtime.engine.replay.past import Past
 
 LISTED_MAX = 5
 _DENY = "deny"
-WORDS = {DENIED: Word.NOT_DONE, REJECTED: Word.REJECTED, "expired": Word.EXPIRED, ALTERED: Word.ALTERED}
+WORDS = {
+    DENIED: Word.NOT_DONE,
+    REJECTED: Word.REJECTED,
+    str(ApprovalStatus.EXPIRED): Word.EXPIRED,
+    ALTERED: Word.ALTERED,
+}
 _IN_DOUBT = "It was sent, and nobody knows yet whether it was done. People are asked to look; you will hear of it."
 
 
@@ -37,6 +42,11 @@ class Outcome:
     def over(self) -> bool:
         """True if the run has ended."""
         return self._run.finished
+
+    def asks(self, approval: UUID) -> bool:
+        """True if this question is still open."""
+        answer = self._run.answers.get(approval)
+        return answer is not None and answer.status == ApprovalStatus.REQUESTED
 
     @property
     def requested_by(self) -> str:
@@ -87,7 +97,7 @@ class Outcome:
         return Line(word, self._about(), quote=str(error.get("message") or ""))
 
     def _lines(self) -> list[Line]:
-        """What became of each step that acted, or was to act."""
+        """The outcome of each step that acted, or was to act."""
         found = []
         done = {row.step_key for row in self._past.receipts() if row.status == ReceiptStatus.SUCCEEDED}
         for step in self._past.steps():
@@ -125,7 +135,7 @@ class Outcome:
         return row is not None and row.step_key == key
 
     def _subject(self, key: str) -> str:
-        """What a step does, in the words of its operation, or of its question."""
+        """The action of a step, in the words of its operation, or of its question."""
         receipts = [row for row in self._past.receipts() if row.step_key == key]
         if receipts and receipts[-1].action.get("summary"):
             return str(receipts[-1].action["summary"])

@@ -25,8 +25,10 @@ from core.canonical import JsonObject, derived_id
 from core.db import Connection
 from core.identity import Directory, Entry, Kind, Standing
 from runtime.definition.catalog import Definitions
+from runtime.engine.book.recorded import Diverged
 from runtime.engine.life.closing import ALARM, TOLD
 from runtime.engine.life.preflight import OWN_TRIGGER
+from runtime.engine.replay.past import Row
 from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Held, Later, Result, Undeliverable, saying
 from runtime.keep.outcomes import Outcome
 from runtime.requests.views import folded
@@ -66,8 +68,8 @@ class Telling(Struct, frozen=True):
         if entry is None or account is None:
             return _nothing()
         approval = message.payload.get("approval")
-        if approval is None and not outcome.over:
-            return _nothing()  # somebody has retried the run meanwhile: its next end is told
+        if not (outcome.over if approval is None else outcome.asks(UUID(approval))):
+            return _nothing()  # the run was retried meanwhile, or the doubt is resolved: what came of that is told
         if held := await _held(connection, message.tenant_id, entry):
             return partial(saying, held)
         notice = outcome.ended() if approval is None else outcome.doubted(UUID(approval))
@@ -102,7 +104,8 @@ class Telling(Struct, frozen=True):
         count = 1 + len(message.behind) + (shown.count if shown is not None else 0)
         notice = await self._failure(connection, message.tenant_id, newest, people)
         began = shown.began_at if shown is not None else datetime.fromtimestamp(message.created_at, UTC)
-        notice = replace(notice, count=count, since=began.isoformat(timespec="seconds"))
+        newest_at = notice.at or began.isoformat(timespec="seconds")
+        notice = replace(notice, count=count, since=began.isoformat(timespec="seconds"), at=newest_at)
 
         async def noticed(at: MessageRef, connection: Connection) -> None:
             told = Shown(at.channel, at.ts, began, count)
@@ -113,22 +116,29 @@ class Telling(Struct, frozen=True):
         return partial(self._update, MessageRef(shown.channel, shown.message_ts), notice, noticed)
 
     async def _failure(self, connection: Connection, tenant: str, told: JsonObject, people: Directory) -> Notice:
+        """What failed, from the run's book. If that cannot be read, the operators hear of just that."""
         run_id, topic = UUID(str(told["run"])), str(told["topic"])
-        book = await books.read(connection, tenant, run_id)
-        row = book.row
-        if book.purged:
-            place = (run_id, str(row["workflow"]), str(row["reference"]), datetime.now(UTC).isoformat())
-            return Notice(Line(Word.FAILED, "a run whose values retention has removed"), *place)
-        outcome = await self._outcome(connection, book, people)
+        found = await books.fetch(connection, tenant, run_id)
+        row = dict(found)
         if topic.startswith(_MESSAGE):
             kind = topic.removeprefix(_MESSAGE)
             remedy = f"Mend the cause, then send it again: counterseal queue again --kind {kind}"
-            line = Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(told.get("reason") or ""))
-            return replace(outcome.notice(line), asked=False, link=self._link(run_id))
+            return _plain(
+                row, Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(told.get("reason") or ""))
+            )
+        if row["purged_at"] is not None:
+            return _plain(row, Line(Word.FAILED, str(row["workflow"]), "Retention has removed what it held."))
+        try:
+            outcome = await self._outcome(connection, await books.checked(found), people)
+        except Diverged as problem:
+            line = Line(Word.FAILED, str(row["workflow"]), "Its book is not what was told.", quote=str(problem))
+            return _plain(row, line)
         if topic.startswith(_DOUBT):
             notice = outcome.doubted(UUID(str(told["approval"])))
-        else:
+        elif outcome.over:
             notice = replace(outcome.ended(), retry=True)
+        else:
+            notice = outcome.notice(Line(Word.FAILED, str(row["workflow"]), "Somebody has tried it again since."))
         return replace(notice, asked=False, link=self._link(run_id))
 
     async def _outcome(self, connection: Connection, book: Book, people: Directory) -> Outcome:
@@ -176,6 +186,11 @@ def _result(
             return Undeliverable(f"{code}: {text}")
         case _:
             return Later(outcome.message if isinstance(outcome, ports.PostInDoubt) else "It is not posted yet.")
+
+
+def _plain(row: Row, line: Line) -> Notice:
+    """A notice of a run by its row alone."""
+    return Notice(line, UUID(int=row["run_id"].int), str(row["workflow"]), str(row["reference"] or ""), "")
 
 
 def _nothing() -> Deliver:

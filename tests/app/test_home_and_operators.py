@@ -10,7 +10,6 @@ import pytest
 from connectors.port import Refused
 from sandbox.slack_interact import Interactivity
 from sandbox.slack_state import User
-from tests.app.conftest import SIGNING_SECRET
 from tests.support.app_stage import PEOPLE
 
 pytestmark = pytest.mark.req("Q-20")
@@ -26,7 +25,7 @@ async def people(serve: Any, settings: Any, slack_world: Any) -> Any:
     await made.people(DIRECTORY)
     for channel in slack_world.state.channels.values():
         channel.messages.clear()
-    where = {"url": f"{made.url}/slack/events", "signing_secret": SIGNING_SECRET}
+    where = {"url": f"{made.url}/slack/events", "signing_secret": settings.slack_signing_secret.get_secret_value()}
     clicks = Interactivity(slack_world.state, base_url=lambda: f"{slack_world.url}/", **where)
     yield made, clicks
     await clicks.close()

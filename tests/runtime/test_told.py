@@ -1,4 +1,4 @@
-"""Whoever asked for a run hears of each outcome once, with the reason; operators hear once of what failed."""
+"""Outcomes are told once, with the reason: to whoever asked for the run, and what failed to the operators."""
 
 from __future__ import annotations
 
