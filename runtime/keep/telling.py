@@ -116,7 +116,7 @@ class Telling(Struct, frozen=True):
         return partial(self._update, MessageRef(shown.channel, shown.message_ts), notice, noticed)
 
     async def _failure(self, connection: Connection, tenant: str, told: JsonObject, people: Directory) -> Notice:
-        """What failed, from the run's book. If that cannot be read, the operators hear of just that."""
+        """The failure, from the run's book. If that cannot be read, the operators hear of just that."""
         run_id, topic = UUID(str(told["run"])), str(told["topic"])
         found = await books.fetch(connection, tenant, run_id)
         row = dict(found)
