@@ -34,6 +34,7 @@ from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
+from runtime.keep.telling import Telling
 from runtime.queue.port import WorkQueue
 from runtime.requests.policies import publish_policy
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
@@ -148,7 +149,11 @@ class World:
         signer = FileSigner.load_or_create(self.folder / "key.pem")
         bundling = Bundling(FileBlobStore(self.folder / "evidence"), signer, "benchmark", self.definitions)
         cards = Messages(Silent(), "C0BENCH", self.definitions)
-        return Dispatcher(self.engine, {**cards.handlers(), **bundling.handlers()}, "bench")
+        return Dispatcher(
+            self.engine,
+            {**cards.handlers(), **Telling(Silent(), self.definitions).handlers(), **bundling.handlers()},
+            "bench",
+        )
 
     def sweeper(self) -> Sweeper:
         return Sweeper(self.engine, self.definitions)

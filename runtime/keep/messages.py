@@ -112,16 +112,20 @@ class Messages(Struct, frozen=True):
         A crash before its end leaves the card unknown: it is found by its key, and this is done then. A question that
         is decided already, or whose run has ended, needs no such fact.
         """
-        view = await load(connection, stored.approval.run_id, self.definitions.graphs, lock=True)
-        answer = view.run.answers.get(approval_id)
-        open_ = answer is not None and answer.status == ApprovalStatus.REQUESTED and not answer.delivered
-        if open_ and not view.run.finished:
-            transition = Transition(view, NO_GRAPH)
-            told = ApprovalDelivered(approval_id, posted.ref.channel, posted.ref.ts)
-            transition.tell(told, step=stored.approval.step_key)
-            if await apply(connection, transition.commit()) is None:
-                raise ConsistencyError("The run has just moved on.", remedy="The card is found, and this is told then.")
+        if stored.approval.status is ApprovalStatus.REQUESTED:
+            await self._tell(stored, connection, posted)
         await approvals.shown(connection, approval_id, posted)
+
+    async def _tell(self, stored: StoredApproval, connection: Connection, posted: Posted) -> None:
+        approval = stored.approval
+        view = await load(connection, approval.run_id, self.definitions.graphs, lock=True)
+        answer = view.run.answers.get(approval.id)
+        if answer is None or answer.status != ApprovalStatus.REQUESTED or answer.delivered or view.run.finished:
+            return
+        transition = Transition(view, NO_GRAPH)
+        transition.tell(ApprovalDelivered(approval.id, posted.ref.channel, posted.ref.ts), step=approval.step_key)
+        if await apply(connection, transition.commit()) is None:
+            raise ConsistencyError("The run has just moved on.", remedy="The card is found, and this is told then.")
 
     async def task(self, connection: Connection, message: Message) -> Deliver:
         """Post the task's message, or redraw it."""

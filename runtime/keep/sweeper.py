@@ -48,7 +48,7 @@ from runtime.keep.reviewing import follow
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
 from runtime.requests.views import folded
-from runtime.store import audit, books, retention, sweeps
+from runtime.store import approvals, audit, books, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
@@ -265,7 +265,8 @@ class Sweeper(Struct):
                 return False
             match wait.kind:
                 case WaitKind.APPROVAL:
-                    _climb(transition, step, wait, age)
+                    seen = await approvals.posted(connection, UUID(str((wait.context or {})["approval"])))
+                    _climb(transition, step, wait, age, seen)
                 case WaitKind.RETRY | WaitKind.PAUSE:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
@@ -291,7 +292,7 @@ class Sweeper(Struct):
         return Transition(view, workflow.graph)
 
 
-def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> None:
+def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float, seen: bool) -> None:
     """Take the next rung of an unanswered question: remind, escalate, or expire. Time alone approves nothing.
 
     The rungs are counted from the question's start, ``age`` seconds ago. So an outage of the keepers postpones none,
@@ -301,7 +302,7 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> 
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
     stage, at = ladder[index]
     if stage == "expire" or age >= ladder[-1][1]:
-        _expire(transition, step, wait, approval_id)
+        _expire(transition, step, wait, approval_id, seen)
         return
     event = ApprovalReminded if stage == "remind" else ApprovalEscalated
     due = math.ceil(max(ladder[index + 1][1] - max(at, age), 0))
@@ -311,8 +312,8 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> 
         transition.message("card", approval_id, f"escalated:{index}")
 
 
-def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID) -> None:
-    unseen = not transition.run.answers[approval_id].delivered
+def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID, seen: bool) -> None:
+    unseen = not seen and not transition.run.answers[approval_id].delivered
     transition.tell(ApprovalExpired(approval_id, undelivered=unseen), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.EXPIRED)
     if transition.view.workflow == POLICY_CHANGE:

@@ -12,7 +12,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups
-from runtime.keep.dispatcher import Delivered, Dispatcher, saying
+from runtime.engine.life.closing import ALARM, TOLD
+from runtime.keep.dispatcher import ALARMED, Delivered, Dispatcher, saying
 from runtime.keep.messages import Messages
 from runtime.keep.telling import Telling
 from sandbox.server import LoopbackServer
@@ -60,8 +61,12 @@ class Chat:
         return [one for one in self.slack.state.messages(channel) if not one.thread_ts]
 
 
-async def _stored(connection: Any, message: Any) -> Any:
+async def heard(connection: Any, message: Any) -> Any:
     return partial(saying, Delivered())
+
+
+# For a dispatcher of a test in which nobody listens in private.
+UNTOLD = {TOLD: heard, ALARM: heard, ALARMED: heard}
 
 
 @asynccontextmanager
@@ -72,6 +77,6 @@ async def chatting(runtime: Any) -> AsyncIterator[Chat]:
         client = AsyncWebClient(slack.config.bot_token, base_url=f"{server.url}/api/", retry_handlers=[])
         messenger = SlackMessenger(client)
         cards, telling = Messages(messenger, CHANNEL, runtime.definitions), Telling(messenger, runtime.definitions)
-        kinds = {**cards.handlers(), **telling.handlers(), "bundle": _stored}
+        kinds = {**cards.handlers(), **telling.handlers(), "bundle": heard}
         yield Chat(runtime, slack, Dispatcher(runtime.database, kinds, "d1"), SlackUserGroups(client))
         await slack.close()
