@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from approvals.slack.blocks import Block, header, plain, section
-from approvals.slack.cards import link_line, moment
-from approvals.slack.notices import words
+from approvals.slack.blocks import Block, header, link_line, plain, section, words
+from approvals.slack.details import moment
 
 LOOK = "counterseal.home"
 QUESTIONS_MAX = 20

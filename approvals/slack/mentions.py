@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from approvals.content import CardState
 from approvals.model import ApprovalKind, Call, CardView
-from approvals.slack.blocks import Block
-from approvals.slack.cards import Rendered, moment
-from approvals.slack.notices import words
+from approvals.slack.blocks import Block, words
+from approvals.slack.cards import Rendered
+from approvals.slack.details import moment
 
 _LONG = 300
 _ASKED = {

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 
 from approvals.notices import Line, Notice
-from approvals.slack.blocks import Block, code, plain, section, shown
-from approvals.slack.cards import Rendered, link_line, moment
-from core.legible import isolated, visible
+from approvals.slack.blocks import Block, code, link_line, plain, section, shown, words
+from approvals.slack.cards import Rendered
+from approvals.slack.details import moment
 
 RETRY = "counterseal.run.retry"
 # Longer texts are left out, never cut; the message says where all of it is.
 _LONG = 600
 _ELSEWHERE = "_too long for a message_"
-# What Slack would format. Words that hold any of it are quoted, like text from outside.
-_FORMATS = re.compile(r"[*~`\n]|(?<!\w)_|_(?!\w)|:[a-z0-9_+'-]+:|^\s*(?:>|[-•]\s|\d+[.)]\s)")
 
 
 def render(notice: Notice) -> Rendered:
@@ -36,13 +33,6 @@ def notification(notice: Notice) -> str:
     subject = shown(notice.whole.subject, edges=False)
     subject = subject if len(subject) <= _LONG else shown(notice.workflow)
     return f"{_counted(notice)}{notice.whole.word}: {subject}"
-
-
-def words(text: str) -> str:
-    """Words as they stand if they are plain text; as a quotation if Slack could read anything else into them."""
-    told = visible(text, edges=False)
-    safe = told == text and not _FORMATS.search(text) and not set("<>&") & set(text)
-    return isolated(told) if safe and text else code(text)
 
 
 def _headline(notice: Notice) -> str:

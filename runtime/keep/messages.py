@@ -67,9 +67,7 @@ class Messages(Struct, frozen=True):
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        view = replace(
-            await drawn(connection, self.definitions, stored), call=await self._call(connection, stored)
-        )
+        view = replace(await drawn(connection, self.definitions, stored), call=await self._call(connection, stored))
         channel = stored.approval.terms.channel or self.channel
         post = partial(self._posted, channel, view, await self._preceding(connection, stored))
         update = partial(self.messenger.update_card, view=view)
