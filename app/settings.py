@@ -158,6 +158,7 @@ class Settings(BaseSettings):
     slack_signing_secret: SecretStr | None = None
     slack_api_url: Address = "https://slack.com/api/"
     slack_channel: str | None = None
+    slack_mentions: Annotated[int, Field(ge=0, le=50)] = 8
 
     servicenow_url: Address | None = None
     servicenow_username: str | None = None

@@ -50,14 +50,28 @@ class Interactions:
         person = await self._faces.directory(self._tenant).person_of_slack_user(home.id, clicker.user)
         return person or StrangerCode.UNLINKED
 
+    async def person(self, clicker: Clicker) -> Person | StrangerCode:
+        """The person behind a Slack account, or the reason why there is none."""
+        return await self._person(clicker)
+
+    @staticmethod
+    def sentence(code: StrangerCode, clicker: Clicker) -> str:
+        """The reason in words for the person who sits there."""
+        if code is StrangerCode.UNLINKED:
+            # Slack shows a backtick in plain text as a code.
+            who = f"Ask an administrator to add 'slack: {clicker.user}' to your entry in it."
+            return f"You are not in the directory, so nothing was counted. {who}"
+        return SENTENCES[code]
+
+    async def workspace_url(self) -> str:
+        """The web address of the workspace; "" if Slack does not say."""
+        home = await self._faces.workspace.home() if self._faces.workspace is not None else None
+        return home.url if home is not None else ""
+
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:
         """Record a refused attempt; return the sentence for the person. If Slack did not answer, record nothing."""
         await self._record(code, asked, told=code is not StrangerCode.UNAVAILABLE)
-        if code is StrangerCode.UNLINKED:
-            # Slack shows a backtick in plain text as a code.
-            who = f"Ask an administrator to add 'slack: {asked.clicker.user}' to your entry in it."
-            return f"You are not in the directory, so nothing was counted. {who}"
-        return SENTENCES[code]
+        return self.sentence(code, asked.clicker)
 
     async def _record(self, code: str, asked: Asked, *, told: bool = True) -> None:
         """Count a refused attempt, and record it if it is to be ``told``."""

@@ -29,12 +29,14 @@ from core.limits import Limits
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.definition.catalog import Definitions
+from runtime.engine.life.closing import ALARM, TOLD
 from runtime.keep.bundling import Bundling
-from runtime.keep.dispatcher import Deliver, Delivered, Dispatcher, Handler, saying
+from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Dispatcher, Handler, saying
 from runtime.keep.errands import Completing, Errands
 from runtime.keep.messages import Messages
 from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.keep.sweeper import Sweeper
+from runtime.keep.telling import Telling
 from runtime.queue.port import DeadLetters, WorkQueue
 from runtime.store import records
 from runtime.store.outbox import Message
@@ -79,10 +81,13 @@ class App:
         bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
         errands = Errands(self.database, self.definitions, self.connectors)
         # Without a channel no card or task can be posted. People can still answer over HTTP and on the command line.
-        messages: dict[str, Handler] = dict.fromkeys((*_SHOWN, "note", "task"), _shown_nowhere)
+        messages: dict[str, Handler] = dict.fromkeys((*_SHOWN, "note", "task", TOLD, ALARM, ALARMED), _shown_nowhere)
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
-            messages = Messages(self.messenger, channel, self.definitions).handlers()
+            mentions = self.settings.slack_mentions
+            messages = Messages(self.messenger, channel, self.definitions, mentions).handlers()
+        if self.messenger is not None:
+            messages |= Telling(self.messenger, self.definitions).handlers()
         return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)
 
     def completing(self) -> Completing:

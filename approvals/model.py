@@ -154,6 +154,19 @@ class GroupProgress(Struct, frozen=True):
     may: tuple[str, ...] = ()
 
 
+class Call(Struct, frozen=True):
+    """A call to a question: the name of ``asker``, and those who may still vote.
+
+    ``accounts`` are their accounts in the messenger, up to its limit; then ``groups`` are called instead, by name, and
+    ``slack_groups`` by their ids.
+    """
+
+    asker: str
+    accounts: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    slack_groups: tuple[str, ...] = ()
+
+
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
@@ -162,6 +175,7 @@ class CardView(Struct, frozen=True):
     8601. Of a question that is void, ``moved`` tells what differs in the one that was put in its place, whose id is
     ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
     asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
+    ``call`` is told to a messenger only.
     """
 
     approval_id: UUID
@@ -185,6 +199,7 @@ class CardView(Struct, frozen=True):
     again: bool = False
     ended_by: str = ""
     ended_why: str = ""
+    call: Call | None = None
 
 
 class TaskState(StrEnum):

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from approvals.model import CardView, TaskView
+from approvals.notices import Notice
 from core.terms import GroupQuorum
 
 
@@ -79,6 +80,15 @@ class Messenger(Protocol):
 
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         """Post plain text in a card's thread: reminders, escalations."""
+
+    async def post_notice(self, to: str, notice: Notice, key: str) -> PostOutcome:
+        """Tell one person in private: ``to`` is their account. ``find_notice`` finds it by ``key``."""
+
+    async def update_notice(self, ref: MessageRef, notice: Notice) -> PostOutcome:
+        """Redraw a notice. Idempotent."""
+
+    async def find_notice(self, to: str, key: str, *, since: float) -> FindOutcome:
+        """Search what we told this person in private, like ``find_card``."""
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         """Post an answer that only one person sees and that the messenger does not keep."""

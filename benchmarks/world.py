@@ -17,6 +17,7 @@ import asyncpg
 from app import storage
 from app.embedded_postgres import EmbeddedPostgres
 from approvals.model import CardView, Choice, TaskView, VoteChannel
+from approvals.notices import Notice
 from approvals.ports import Absent, FindOutcome, MessageRef, Posted, PostOutcome
 from benchmarks import documents as texts
 from benchmarks.counting import Counter, CountingDatabase
@@ -33,6 +34,7 @@ from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
+from runtime.keep.telling import Telling
 from runtime.queue.port import WorkQueue
 from runtime.requests.policies import publish_policy
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
@@ -108,6 +110,15 @@ class Silent:
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         return Posted(ref)
 
+    async def post_notice(self, to: str, notice: Notice, key: str) -> PostOutcome:
+        return Posted(MessageRef(to, "1.0"))
+
+    async def update_notice(self, ref: MessageRef, notice: Notice) -> PostOutcome:
+        return Posted(ref)
+
+    async def find_notice(self, to: str, key: str, *, since: float) -> FindOutcome:
+        return Absent()
+
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         return Posted(MessageRef(channel, "1.0"))
 
@@ -138,7 +149,11 @@ class World:
         signer = FileSigner.load_or_create(self.folder / "key.pem")
         bundling = Bundling(FileBlobStore(self.folder / "evidence"), signer, "benchmark", self.definitions)
         cards = Messages(Silent(), "C0BENCH", self.definitions)
-        return Dispatcher(self.engine, {**cards.handlers(), **bundling.handlers()}, "bench")
+        return Dispatcher(
+            self.engine,
+            {**cards.handlers(), **Telling(Silent(), self.definitions).handlers(), **bundling.handlers()},
+            "bench",
+        )
 
     def sweeper(self) -> Sweeper:
         return Sweeper(self.engine, self.definitions)

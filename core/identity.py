@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from core.canonical import Json, JsonObject, clean
+from core.quiet import Quiet
 
 
 class Kind(StrEnum):
@@ -83,6 +84,7 @@ class Entry(Struct, frozen=True):
     """A person of a directory, or a service account, which has an ``owner`` (the id of a person). ``groups`` are names.
 
     ``principals`` are those that the entry claims, besides its own id. An entry that is not ``active`` never votes.
+    ``quiet`` are the hours in which a person hears nothing in private.
     """
 
     id: str
@@ -91,6 +93,7 @@ class Entry(Struct, frozen=True):
     groups: frozenset[str] = frozenset()
     principals: tuple[str, ...] = ()
     owner: str | None = None
+    quiet: Quiet | None = None
 
     @property
     def person(self) -> str:

@@ -90,7 +90,8 @@ class Terms(Struct, frozen=True):
     decided or canceled. ``remind_seconds`` count from the request. An approval that is not used within
     ``fresh_seconds`` is void. A rejection binds for ``rejection_seconds``; ``questions`` bounds what is asked:
     open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
-    have ``failed`` before nobody is asked about it any more.
+    have ``failed`` before nobody is asked about it any more. ``channel`` is where the card goes, None for the usual
+    place: it decides nothing, so no approval is void because of it.
     """
 
     tier: Tier
@@ -104,6 +105,7 @@ class Terms(Struct, frozen=True):
     fresh_seconds: int = FRESH_SECONDS
     rejection_seconds: int | None = None
     questions: dict[str, int] | None = None
+    channel: str | None = None
 
     def most(self, what: str) -> int:
         """The bound of this name."""
@@ -115,6 +117,10 @@ class Terms(Struct, frozen=True):
         # Terms from before there were these have the same digest as ever.
         return {name: value for name, value in stored.items() if value is not None or name not in _LATER}
 
+    def bound(self) -> JsonObject:
+        """The terms that an approval binds to."""
+        return {name: value for name, value in self.to_json().items() if name != "channel"}
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Terms:
         """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
@@ -122,4 +128,4 @@ class Terms(Struct, frozen=True):
 
 
 # Left out of the stored form while nobody has set them.
-_LATER = frozenset({"rejection_seconds", "questions"})
+_LATER = frozenset({"rejection_seconds", "questions", "channel"})

@@ -52,6 +52,7 @@ class EventType(StrEnum):
     DECISION_MADE = "decision.made"
     PREFLIGHT_FAILED = "preflight.failed"
     APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_DELIVERED = "approval.delivered"
     APPROVAL_VOTED = "approval.voted"
     APPROVAL_VOTE_REFUSED = "approval.vote_refused"
     APPROVAL_DECIDED = "approval.decided"
@@ -140,6 +141,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # card: the commitment to the card as shown; action is null for a gate; committed: kind, requester and terms
     # under /approval/<id>/asked
     EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
+    # channel and message: the place of the card in the messenger
+    EventType.APPROVAL_DELIVERED: frozenset({"approval", "channel", "message"}),
     # committed: the reason under /approval/<id>/vote/<actor's id>/<ts of this line>/reason, if one was given
     EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
     EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),

@@ -242,7 +242,14 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
         fresh_seconds=int(min(document.fresh_for for document in documents).total_seconds()),
         rejection_seconds=_held(documents),
         questions=_bounds(documents),
+        channel=_channel(documents),
     )
+
+
+def _channel(documents: Sequence[RuleDocument]) -> str | None:
+    """The channel that the rule of the highest tier names; None if no rule names one."""
+    named = [document for document in documents if document.channel is not None]
+    return max(named, key=lambda document: [*Tier].index(document.tier)).channel if named else None
 
 
 def _held(documents: Sequence[RuleDocument]) -> int | None:

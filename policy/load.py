@@ -112,7 +112,9 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
-            for branch in rule.branches:
+            # A rule that names no channel takes that of its tier.
+            where = rule.channel or content.channels.get(rule.tier)
+            for branch in rule.model_copy(update={"channel": where}).branches:
                 condition = compiled(branch.when or "true", matched)
                 siblings = _siblings(branch, matched, operations)
                 restrains = {name: compiled(source, {*matched, name}) for name, source in siblings.items()}

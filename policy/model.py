@@ -30,6 +30,8 @@ STRENGTH = tuple(Ruling)
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[a-z0-9_.*-]+$")]
+# Slack's own id of a channel: a name may be given to another channel, and the card would go there.
+Channel = Annotated[str, Field(pattern=r"^[CG][A-Z0-9]{2,20}$")]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 GroupName = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -100,14 +102,15 @@ class Questions(_Part):
 
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
-    "rejection", "questions",
+    "rejection", "questions", "channel",
 )  # fmt: skip
 
 
 class RuleDocument(_Part):
     """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for every match.
 
-    ``otherwise`` is the outcome if ``when`` is false.
+    ``otherwise`` is the outcome if ``when`` is false. ``channel`` is the Slack channel, by its id, to which the card
+    goes.
     """
 
     id: Name
@@ -127,6 +130,7 @@ class RuleDocument(_Part):
     rejection: Rejection | None = None
     questions: Questions | None = None
     in_doubt: InDoubt | None = None
+    channel: Channel | None = None
     because: Text | None = None
 
     @property
@@ -179,10 +183,11 @@ class ExtensionsDocument(_Part):
 
 
 class PolicyDocument(_Part):
-    """A whole policy."""
+    """A whole policy. ``channels`` names by tier where cards go of rules that name no channel of their own."""
 
     policy: Name
     version: Annotated[int, Field(ge=1, le=1_000_000)]
     applies: AppliesDocument | None = None
     extensions: ExtensionsDocument | None = None
+    channels: dict[Tier, Channel] = Field(default_factory=dict)
     rules: tuple[RuleDocument, ...]

@@ -41,6 +41,7 @@ class SlackApi:
             "views.open": self.views_open,
             "views.push": self.views_push,
             "views.update": self.views_update,
+            "views.publish": self.views_publish,
             "conversations.history": self.history,
             "conversations.replies": self.replies,
             "conversations.open": self.open_direct,
@@ -117,12 +118,12 @@ class SlackApi:
     # -- modals
 
     def views_open(self, given: Arguments) -> JsonObject:
-        body = view_of(given)
+        body = _modal(given)
         view = self.state.show_view(self._trigger(given), body)
         return {"ok": True, "view": view.body}
 
     def views_push(self, given: Arguments) -> JsonObject:
-        body = view_of(given)
+        body = _modal(given)
         user = self._trigger(given)
         if len(self.state.stacks.get(user, [])) >= VIEW_STACK:
             raise ApiError("push_limit_reached")
@@ -135,6 +136,16 @@ class SlackApi:
             raise ApiError("hash_conflict")
         self.state.change_view(view, body)
         return {"ok": True, "view": view.body}
+
+    def views_publish(self, given: Arguments) -> JsonObject:
+        body, user = view_of(given), str(given.get("user_id") or "")
+        if body.get("type") != "home":
+            raise ApiError("invalid_arguments", ["[ERROR] must be home [json-pointer:/type]"])
+        if user not in self.state.users:
+            raise ApiError("user_not_found")
+        if given.get("hash") and given["hash"] != self.state.homes.get(user, {}).get("hash"):
+            raise ApiError("hash_conflict")
+        return {"ok": True, "view": self.state.show_home(user, body)}
 
     def _trigger(self, given: Arguments) -> str:
         user, error = self.state.spend_trigger(str(given.get("trigger_id") or ""))
@@ -223,3 +234,10 @@ class SlackApi:
         if BOT_USER not in channel.members:
             raise ApiError("not_in_channel")
         return channel
+
+
+def _modal(given: Arguments) -> JsonObject:
+    body = view_of(given)
+    if body.get("type") != "modal":
+        raise ApiError("invalid_arguments", ["[ERROR] must be modal [json-pointer:/type]"])
+    return body

@@ -40,8 +40,10 @@ def view_problems(view: object) -> Problems:
     checker = _Checker("modal")
     if not isinstance(view, Mapping):
         return ["view must be an object [json-pointer:/view]"]
+    if view.get("type") == "home":
+        return home_problems(view)
     if view.get("type") != "modal":
-        checker.say("/type", "must be modal (the sandbox has no home tab)")
+        checker.say("/type", "must be modal or home")
     checker.text(view.get("title"), "/title", 24, plain=True)
     for name in ("submit", "close"):
         if name in view and view[name] is not None:
@@ -55,6 +57,15 @@ def view_problems(view: object) -> Problems:
     ):
         checker.say("/submit", "is required when a block is an input block")
     return checker.problems
+
+
+def home_problems(view: Mapping[str, object]) -> Problems:
+    """Slack's errors about a Home: it has blocks, and no title and no buttons of its own."""
+    checker = _Checker("home")
+    for name in ("title", "submit", "close"):
+        if name in view:
+            checker.say(f"/{name}", "is not a member of a home view")
+    return checker.blocks(view.get("blocks"), MODAL_BLOCKS)
 
 
 def _kind(block: object) -> str:

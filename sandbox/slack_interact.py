@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import httpx
 from sandbox.slack_blocks import elements, view_problems
 from sandbox.slack_entry import option_of, state_values
 from sandbox.slack_json import message_json
-from sandbox.slack_state import APP_ID, TEAM_ID, JsonObject, SlackState, View
+from sandbox.slack_state import APP_ID, BOT_USER, TEAM_ID, JsonObject, SlackState, View
 from sandbox.web import BadRequest, http_client
 
 NOT_RESPONDING: Final = "This app is not responding."
@@ -93,6 +94,25 @@ class Interactivity:
         payload = self._payload("block_actions", user)
         payload |= {"container": {"type": "view", "view_id": view_id}, "view": view.body, "actions": [action]}
         return (await self._send(payload))[0]
+
+    async def open_home(self, user: str) -> Outcome:
+        """Open the app's Home: Slack tells the app by an event, and shows what the app publishes."""
+        self._known(user)
+        who = self.state.users[user]
+        event = {"type": "app_home_opened", "user": user, "channel": self.state.direct(user).channel_id, "tab": "home"}
+        body = {
+            "type": "event_callback",
+            "token": "sandbox-verification-token",
+            "team_id": who.team_id,
+            "api_app_id": APP_ID,
+            "event": event | {"event_ts": self.state.next_ts()},
+            "event_id": f"Ev{secrets.token_hex(5).upper()}",
+            "event_time": int(time.time()),
+            "authorizations": [{"team_id": TEAM_ID, "user_id": BOT_USER, "is_bot": True}],
+        }
+        if self.state.enterprise_id:
+            body["enterprise_id"] = self.state.enterprise_id
+        return (await self._post(json.dumps(body).encode(), "application/json"))[0]
 
     async def submit_view(self, view_id: str, user: str, values: Mapping[str, object]) -> Outcome:
         """Submit a modal. ``values``: block_id or action_id -> text or chosen value. Entries that Slack's own client
@@ -172,12 +192,16 @@ class Interactivity:
         return team | ({"enterprise_id": self.state.enterprise_id} if self.state.enterprise_id else {})
 
     async def _send(self, payload: JsonObject) -> tuple[Outcome, bytes]:
+        return await self._post(
+            urlencode({"payload": json.dumps(payload)}).encode(), "application/x-www-form-urlencoded"
+        )
+
+    async def _post(self, body: bytes, kind: str) -> tuple[Outcome, bytes]:
         if not self.url:
             raise BadRequest("no interactivity URL is configured; POST /_sandbox/interactivity sets it")
-        body = urlencode({"payload": json.dumps(payload)}).encode()
         timestamp = int(time.time())
         headers = {
-            "Content-Type": "application/x-www-form-urlencoded",
+            "Content-Type": kind,
             "X-Slack-Request-Timestamp": str(timestamp),
             "X-Slack-Signature": sign(self.signing_secret, timestamp, body),
             "User-Agent": "Slackbot 1.0 (+https://api.slack.com/robots)",

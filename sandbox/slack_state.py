@@ -108,6 +108,7 @@ class SlackState(Watched):
         self.channels: dict[str, Channel] = {}
         self.usergroups: dict[str, tuple[str, list[str]]] = {}  # id -> (handle, members)
         self.stacks: dict[str, list[View]] = {}
+        self.homes: dict[str, JsonObject] = {}  # user -> the app's Home as this person sees it
         self.triggers: dict[str, Trigger] = {}
         self.response_urls: dict[str, ResponseUrl] = {}
         self._last_ts = 0
@@ -200,6 +201,13 @@ class SlackState(Watched):
         stack.append(view)
         self.changed()
         return view
+
+    def show_home(self, user: str, given: JsonObject) -> JsonObject:
+        view_id = self.homes.get(user, {}).get("id") or "V" + secrets.token_hex(5).upper()
+        mark = f"{int(self.clock())}.{secrets.token_hex(4)}"
+        self.homes[user] = {**given, "id": view_id, "blocks": with_ids(given["blocks"]), "hash": mark}
+        self.changed()
+        return self.homes[user]
 
     def change_view(self, view: View, given: JsonObject) -> None:
         kept = {name: view.body[name] for name in ("root_view_id", "previous_view_id")}

@@ -15,6 +15,9 @@ from runtime.engine.model.errors import REJECTED
 from runtime.engine.model.states import RunState
 
 LOOK_SECONDS = 0.2
+HEARD_LOOKS = 50
+# Raj's account in Slack: his direct messages.
+REQUESTER = "U0REQ"
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,18 @@ class People:
         """The messages of a channel."""
         answer = await self._ask("GET", f"{self.world.slack}/_sandbox/messages?channel={channel}")
         return list(answer["messages"])
+
+    async def heard(self, runs: list[str]) -> list[list[str]]:
+        """The messages that Raj got in private about each of these runs; waits a little for each to come."""
+        found: list[list[str]] = []
+        for _ in range(HEARD_LOOKS):
+            messages = await self.messages(REQUESTER)
+            texts = [f"{message['text']} {message.get('blocks')}" for message in messages]
+            found = [[text for text in texts if run in text] for run in runs]
+            if all(found):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        return found
 
     async def decide(self, incident: Incident) -> None:
         """Wait for the incident's card and click on it as its story says; a rejection also submits a reason."""

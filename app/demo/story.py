@@ -65,7 +65,9 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
                     sys.stdout.flush()
                     return 0
                 as_told = all(item.ended_as_told for item in told) and await _outside_agrees(people, told)
-                sys.stdout.write(f"{json.dumps(_report(told, time.monotonic() - began))}\n")  # the promised last line
+                heard = await people.heard([str((item.run or {}).get("run_id")) for item in told])
+                report = _report(told, heard, time.monotonic() - began)
+                sys.stdout.write(f"{json.dumps(report)}\n")  # the promised last line
                 return 0 if as_told else 1
 
 
@@ -141,7 +143,7 @@ async def _outside_agrees(people: People, told: list[IncidentRun]) -> bool:
     )
 
 
-def _report(told: list[IncidentRun], seconds: float) -> dict[str, Any]:
+def _report(told: list[IncidentRun], heard: list[list[str]], seconds: float) -> dict[str, Any]:
     runs = [
         {
             "run_id": str(item.run["run_id"]) if item.run else None,
@@ -150,7 +152,8 @@ def _report(told: list[IncidentRun], seconds: float) -> dict[str, Any]:
             "bundle": str(item.bundle) if item.bundle else None,
             "sha256": item.sha256,
             "verified": item.verified,
+            "told": said,
         }
-        for item in told
+        for item, said in zip(told, heard, strict=True)
     ]
     return {"runs": runs, "seconds": round(seconds, 1)}

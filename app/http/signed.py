@@ -20,6 +20,7 @@ from app.http import problems
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
 from app.slack import Interactions
+from app.slack_desk import Desk
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
 from core import bounded_json
@@ -128,7 +129,12 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
 
     interactions = Interactions(faces)
     bolt = build_bolt(
-        signing_secret=secret, authorize=authorize, client=faces.slack, service=interactions, tasks=interactions
+        signing_secret=secret,
+        authorize=authorize,
+        client=faces.slack,
+        service=interactions,
+        tasks=interactions,
+        desk=Desk(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 

@@ -97,13 +97,17 @@ def _check_shape(payload: JsonObject) -> None:
     """Check the members that Bolt reads before it calls our handlers."""
     if not isinstance(payload.get("type"), str):
         raise InputError("is not a text", where="payload.type")
-    for name in ("user", "team", "enterprise", "channel", "container", "message", "view"):
+    for name in ("user", "team", "enterprise", "channel", "container", "message", "view", "event"):
         if not isinstance(payload.get(name), dict | None):
             raise InputError("is not an object", where=f"payload.{name}")
     for name in ("actions", "authorizations"):
         items = payload.get(name, [])
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise InputError("is not a list of objects", where=f"payload.{name}")
+    if payload["type"] == "event_callback":
+        event = payload.get("event")
+        if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+            raise InputError("is not a text", where="payload.event.type")
     if payload["type"] == "block_actions" and not payload.get("actions"):
         raise InputError("is empty", where="payload.actions")
 

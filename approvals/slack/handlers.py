@@ -25,6 +25,7 @@ from approvals.model import CardView, Choice, TaskAnswer, TaskState, TaskView
 from approvals.slack import modals
 from approvals.slack.calls import call
 from approvals.slack.cards import ASK_AGAIN
+from approvals.slack.desk import DeskService, listen
 from approvals.slack.forms import errors_of, values_of
 from approvals.slack.payloads import (
     Click,
@@ -100,6 +101,7 @@ def build_bolt(
     client: AsyncWebClient,
     service: InteractionService,
     tasks: TaskService,
+    desk: DeskService | None = None,
 ) -> AsyncApp:
     """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
     # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
@@ -118,7 +120,10 @@ def build_bolt(
         ssl_check_enabled=False,
     )
 
-    _listen(bolt, Windows(signing_secret), service, tasks)
+    windows = Windows(signing_secret)
+    if desk is not None:
+        listen(bolt, windows, desk)
+    _listen(bolt, windows, service, tasks)
     bolt.error(_failed)
     return bolt
 

@@ -8,10 +8,13 @@ from msgspec.structs import replace
 from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import CardView, TaskView
+from approvals.notices import Notice
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from approvals.slack.blocks import plain_sections, shown
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render, render_short
+from approvals.slack.mentions import called
+from approvals.slack.notices import render as render_notice
 from approvals.slack.tasks import render as render_task
 from core.errors import ConfigurationError
 from core.legible import embedded, visible
@@ -44,20 +47,20 @@ class SlackMessenger:
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
-        posted = await self._post(channel, render(view), key)
+        posted = await self._post(channel, called(render(view), view), key)
         if not _too_much(posted):
             return posted
-        posted = await self._post(channel, render_short(view), key)
+        posted = await self._post(channel, called(render_short(view), view), key)
         return replace(posted, short=True) if isinstance(posted, Posted) else posted
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Always sends blocks: without them Slack would keep the old ones with their buttons."""
         if view.anew_place is not None:
             view = replace(view, anew_link=await self._link(*view.anew_place))
-        drawn = await self._update(ref, render(view))
+        drawn = await self._update(ref, called(render(view), view))
         if not _too_much(drawn):
             return drawn
-        drawn = await self._update(ref, render_short(view))
+        drawn = await self._update(ref, called(render_short(view), view))
         return replace(drawn, short=True) if isinstance(drawn, Posted) else drawn
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
@@ -71,6 +74,21 @@ class SlackMessenger:
     async def post_thread(self, ref: MessageRef, text: str, key: str) -> PostOutcome:
         """Post text in a card's thread."""
         return await self._post(ref.channel, _words(text), key, thread_ts=ref.ts)
+
+    async def post_notice(self, to: str, notice: Notice, key: str) -> PostOutcome:
+        """Send a direct message. Slack takes the account for its channel, and answers with the channel's id."""
+        return await self._post(to, render_notice(notice), key)
+
+    async def update_notice(self, ref: MessageRef, notice: Notice) -> PostOutcome:
+        """Redraw a direct message."""
+        return await self._update(ref, render_notice(notice))
+
+    async def find_notice(self, to: str, key: str, *, since: float) -> FindOutcome:
+        """Search the direct messages between us and this account."""
+        opened = await call(self._client.conversations_open(users=to), timeout_seconds=self._timeout_seconds)
+        if not isinstance(opened, dict):
+            return NotPosted(opened.message) if isinstance(opened, PostInDoubt) else opened
+        return await self.find_card(str((opened.get("channel") or {}).get("id")), key, since=since)
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         """Answer one person, who must be in the channel."""

@@ -203,6 +203,19 @@ def _clicker(body: _Members) -> Clicker:
     )
 
 
+def clicker_of(body: _Members) -> Clicker:
+    """The account that a payload is of; ``InputError`` names the fault."""
+    return _clicker(body)
+
+
+def visitor_of(body: _Members) -> Clicker:
+    """The account that has opened the app's Home, by the event that says so; ``InputError`` names the fault."""
+    event = _object(body, "event", "")
+    team, enterprise = _optional_id(body, "team_id", ""), _optional_id(body, "enterprise_id", "")
+    named = (frozenset(name for name in one if name) for one in ((team,), (enterprise,)))
+    return Clicker(team or enterprise, _id(event, "user", "event"), *named)
+
+
 def _entered(values: _Members, name: str) -> _Members:
     return _object(_object(values, name, _VALUES), name, f"{_VALUES}.{name}")
 

@@ -55,6 +55,7 @@ class Home(Struct, frozen=True):
     team: str
     enterprise: str
     org_wide: bool
+    url: str = ""
 
     @property
     def id(self) -> str:
@@ -144,7 +145,8 @@ def _home(answer: Mapping[str, Any]) -> Home | None:
     org_wide = answer.get("is_enterprise_install") is True
     if not isinstance(team, str) or not isinstance(enterprise, str) or not (enterprise if org_wide else team):
         return None
-    return Home(team, enterprise, org_wide)
+    url = answer.get("url")
+    return Home(team, enterprise, org_wide, url if isinstance(url, str) else "")
 
 
 class SlackUserGroups:

@@ -56,6 +56,19 @@ ALTER TABLE records ADD COLUMN shaped jsonb;
 ALTER TABLE runs ADD COLUMN requester text;
 ALTER TABLE runs ADD COLUMN started_by text;
 GRANT SELECT (requester, started_by) ON runs TO counterseal_faces;
+-- The hours in which a person hears nothing in private; null for none.
+ALTER TABLE people ADD COLUMN quiet jsonb;
+GRANT UPDATE (quiet) ON people TO counterseal_faces;
+-- The newest notice to each operator of each topic: many of a kind become one message, which counts them.
+CREATE TABLE notices (
+  tenant_id text NOT NULL, person_id text NOT NULL, topic text NOT NULL, began_at timestamptz NOT NULL,
+  channel text NOT NULL, message_ts text NOT NULL, count int NOT NULL,
+  CONSTRAINT pk_notices PRIMARY KEY (tenant_id, person_id, topic)
+);
+ALTER TABLE notices ENABLE ROW LEVEL SECURITY;
+ALTER TABLE notices FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON notices TO counterseal_engine USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT, UPDATE, DELETE ON notices TO counterseal_engine;
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
 -- functions never log in; they may create something only while this migration gives them what they own.
 DROP FUNCTION append;

@@ -335,7 +335,7 @@ def gate_terms(gate: GateDocument) -> Terms:
     return terms_of([rule])
 
 
-_OF_RULES = ("tier", "two_person", "allow", "expires", "remind", "escalate")
+_OF_RULES = ("tier", "two_person", "allow", "expires", "remind", "escalate", "channel")
 
 
 STEP_ID = "step.id"

@@ -10,7 +10,7 @@ from core.durations import Duration
 from core.expressions import is_variable_name
 from core.identity import Role
 from core.terms import Tier
-from policy.model import EXPIRES_DEFAULT, Approver, Escalate
+from policy.model import EXPIRES_DEFAULT, Approver, Channel, Escalate
 from runtime.engine.model.graph import Reducer
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
@@ -90,6 +90,7 @@ class GateDocument(DocumentPart):
     expires: Duration = EXPIRES_DEFAULT
     remind: tuple[Duration, ...] = ()
     escalate: Escalate | None = None
+    channel: Channel | None = None
 
     @model_validator(mode="after")
     def _one_quorum(self) -> GateDocument:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import time
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from approvals.tally import Groups, shortfalls, stuck_requesters
 from core.documents import Document, Path, load_document
 from core.errors import DefinitionError, Problem
 from core.identity import Entry, Kind, Role, claims
+from core.quiet import Quiet, zone_of
 from core.terms import GroupQuorum, Terms, Tier
 from core.validation import validate
 from policy.evaluate import quorums, terms_of
@@ -28,6 +30,8 @@ from runtime.definition.model import (
 
 _Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^\S+( \S+)*$")]
 _SlackAccount = Annotated[str, Field(pattern=r"^([TE][A-Z0-9]{2,20}/)?[UW][A-Z0-9]{2,20}$")]
+_Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+_Zone = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_+/-]+$")]
 _Email = Annotated[str, Field(max_length=300, pattern=r"^[^@\s]+@[^@\s]+$")]
 _Account = TypeVar("_Account")
 _Accounts = Annotated[
@@ -55,16 +59,32 @@ class PrincipalsDocument(DocumentPart):
         return tuple(found)
 
 
+class QuietDocument(DocumentPart):
+    """The hours of every day, by the person's clock, in which direct messages wait. No deadline moves by them."""
+
+    begins: Annotated[_Clock, Field(alias="from")]
+    ends: Annotated[_Clock, Field(alias="to")]
+
+
 class PersonDocument(PrincipalsDocument):
     """One person. A person who is not `active` never votes, and has no token that is good, but stays known.
 
     A Slack account is a member id (U…), then of the workspace in which the app is installed, or names its workspace as
-    well (T…/U…).
+    well (T…/U…). `time_zone` is a name of the IANA database, such as Europe/Berlin; `quiet` counts by its clock.
     """
 
     id: PersonName
     name: Annotated[str, Field(min_length=1, max_length=200)]
     active: bool = True
+    time_zone: _Zone = "UTC"
+    quiet: QuietDocument | None = None
+
+    @property
+    def quiet_hours(self) -> Quiet | None:
+        """The hours in which this person hears nothing in private."""
+        if self.quiet is None:
+            return None
+        return Quiet(self.time_zone, time.fromisoformat(self.quiet.begins), time.fromisoformat(self.quiet.ends))
 
 
 class ServiceAccountDocument(PrincipalsDocument):
@@ -96,7 +116,14 @@ class DirectoryDocument(DocumentPart):
             for person in persons:
                 groups.setdefault(person, set()).add(group)
         people = [
-            Entry(one.id, one.name, one.active, frozenset(groups.get(one.id, ())), one.principals)
+            Entry(
+                id=one.id,
+                name=one.name,
+                active=one.active,
+                groups=frozenset(groups.get(one.id, ())),
+                principals=one.principals,
+                quiet=one.quiet_hours,
+            )
             for one in self.people
         ]
         machines = [
@@ -124,6 +151,17 @@ def load_directory(text: str, file: str) -> DirectoryDocument:
 def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
     """Find what the types do not see: the place of each fault, what it is, and the remedy."""
     people = {person.id for person in content.people}
+    for number, person in enumerate(content.people):
+        if zone_of(person.time_zone) is None:
+            message = f"There is no time zone {person.time_zone!r}."
+            yield ("people", number, "time_zone"), message, "Name one of the IANA database, such as Europe/Berlin."
+        if person.quiet is not None and person.quiet.begins == person.quiet.ends:
+            message = "These quiet hours begin when they end."
+            yield (
+                ("people", number, "quiet"),
+                message,
+                "Name two times: messages wait until they end.",
+            )
     claimed: dict[str, int] = {}
     for number, entry in enumerate(content.entries):
         machine = entry.owner is not None

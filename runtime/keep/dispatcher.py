@@ -20,16 +20,19 @@ import asyncpg
 import structlog
 from msgspec import Struct, field
 
-from core.canonical import clean
+from core.canonical import JsonObject, clean
 from core.clock import repeat
 from core.db import Connection, Database
 from core.outage import is_passing, report
+from runtime.engine.life.closing import ALARM
 from runtime.engine.model.states import CommandState
 from runtime.store import outbox
 from runtime.store.outbox import Lane, Message
 
 log = structlog.get_logger(__name__)
 
+# The order to tell the operators, and what each of them is told.
+ALARMED = "alarmed"
 LEASE = timedelta(seconds=60)
 # Attempts of a delivery that fails by a bug or by the configuration. If something is away, it is tried without end.
 ATTEMPTS_MAX = 20
@@ -62,6 +65,12 @@ class Later(Struct, frozen=True):
     counted: bool = False
 
 
+class Held(Struct, frozen=True):
+    """A delivery that nobody is to hear before so many ``seconds`` have passed. Nothing of it has failed."""
+
+    seconds: float
+
+
 class Undeliverable(Struct, frozen=True):
     """A delivery that failed for good, until a person orders it again. ``record`` is as for ``Delivered``."""
 
@@ -69,7 +78,7 @@ class Undeliverable(Struct, frozen=True):
     record: Remember | None = None
 
 
-Result: TypeAlias = Delivered | Later | Undeliverable
+Result: TypeAlias = Delivered | Later | Held | Undeliverable
 
 Deliver: TypeAlias = Callable[[], Awaitable[Result]]
 
@@ -177,13 +186,17 @@ class Dispatcher(Struct):
 
     async def _end(self, message: Message, result: Result) -> None:
         async with self.database.transaction() as connection:
-            if not isinstance(result, Later) and result.record is not None:
+            if isinstance(result, Delivered | Undeliverable) and result.record is not None:
                 await result.record(connection)
             match result:
                 case Delivered():
                     if result.shows_all:
                         await outbox.end_shown(connection, message)
                     await outbox.end_message(connection, message, CommandState.DISPATCHED, None, timedelta(0))
+                case Held(seconds):
+                    await outbox.end_message(
+                        connection, message, CommandState.PENDING, None, timedelta(seconds=seconds)
+                    )
                 case Later() if not result.counted or message.attempts < ATTEMPTS_MAX:
                     longest = min(2.0 ** min(message.attempts, ATTEMPTS_MAX), DELAY_MAX_SECONDS)
                     delay = timedelta(seconds=max(result.seconds or 0.0, longest))
@@ -194,6 +207,16 @@ class Dispatcher(Struct):
                     reason = clean(result.message)
                     log.error("a message could not be delivered", kind=message.kind, reason=reason)
                     await outbox.end_message(connection, message, CommandState.FAILED, reason, timedelta(0))
+                    await self._alarm(connection, message, reason)
+
+    async def _alarm(self, connection: Connection, message: Message, reason: str) -> None:
+        """Order that the operators hear of a message that failed for good, in the transaction that says so.
+
+        Nobody is told of an alarm that failed: it would fail again. `doctor` says so.
+        """
+        if ALARM in self.handlers and message.kind not in (ALARM, ALARMED) and message.run_id is not None:
+            payload: JsonObject = {"run": str(message.run_id), "topic": f"message:{message.kind}", "reason": reason}
+            await outbox.order(connection, message.tenant_id, message.run_id, ALARM, payload)
 
 
 def _failed(error: Exception, words: str = "") -> Later:

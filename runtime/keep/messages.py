@@ -16,20 +16,28 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals import ports
-from approvals.model import ApprovalStatus, CardView
+from approvals.calling import call
+from approvals.model import ApprovalStatus, Call, CardView
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from approvals.tally import current_votes
 from core.db import Connection
+from core.errors import ConsistencyError
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.refusals import INACTIVE
 from runtime.engine.life.preflight import NOBODY, PROPOSAL
 from runtime.engine.life.readers import VOIDED
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import ApprovalDelivered
+from runtime.engine.model.graph import NO_GRAPH
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
+from runtime.requests.directory import as_people
 from runtime.requests.views import drawn
 from runtime.store import approvals, tasks, tenants
 from runtime.store.approvals import StoredApproval
+from runtime.store.commits import apply
 from runtime.store.outbox import Message
+from runtime.store.views import load
 
 ANEW = "If people are still to decide it, a new card asks them; no answer to this one counts."
 
@@ -40,11 +48,16 @@ VOID = {
 
 
 class Messages(Struct, frozen=True):
-    """Delivers cards, tasks, and what is said to people below them: reminders, escalations, answers and the like."""
+    """Delivers cards, tasks, and what is said to people below them: reminders, escalations, answers and the like.
+
+    A card goes to the channel that its rule or tier names, or else to ``channel``. It mentions at most ``mentions``
+    people; if more may vote, it names their groups.
+    """
 
     messenger: Messenger
     channel: str
     definitions: Definitions
+    mentions: int = 8
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
@@ -54,11 +67,13 @@ class Messages(Struct, frozen=True):
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it."""
         stored = await _approval(connection, message)
-        view = await drawn(connection, self.definitions, stored)
-        post = partial(self._posted, view, await self._preceding(connection, stored))
+        view = replace(await drawn(connection, self.definitions, stored), call=await self._call(connection, stored))
+        channel = stored.approval.terms.channel or self.channel
+        post = partial(self._posted, channel, view, await self._preceding(connection, stored))
         update = partial(self.messenger.update_card, view=view)
-        place = (self.messenger, self.channel, message, stored.approval.id)
-        drawing = _Drawing(*place, stored.message, stored.created_at, post, update, approvals.shown, stored.card_state)
+        place = (self.messenger, channel, message, stored.approval.id)
+        delivered = partial(self._delivered, stored)
+        drawing = _Drawing(*place, stored.message, stored.created_at, post, update, delivered, stored.card_state)
         return partial(_card, drawing, stored.approval.id)
 
     async def _preceding(self, connection: Connection, stored: StoredApproval) -> tuple[MessageRef, CardView] | None:
@@ -68,15 +83,47 @@ class Messages(Struct, frozen=True):
         old = await approvals.read(connection, stored.preceded)
         return (old.message, await drawn(connection, self.definitions, old)) if old.message is not None else None
 
-    async def _posted(self, view: CardView, old: tuple[MessageRef, CardView] | None, key: str) -> PostOutcome:
+    async def _posted(
+        self, channel: str, view: CardView, old: tuple[MessageRef, CardView] | None, key: str
+    ) -> PostOutcome:
         """Post a card; the card in whose place it is leads to it then.
 
         A crash before the old card is drawn again leaves it without the link. It says that the question was put anew.
         """
-        posted = await self.messenger.post_card(self.channel, view, key)
+        posted = await self.messenger.post_card(channel, view, key)
         if old is not None and isinstance(posted, Posted):
             await self.messenger.update_card(old[0], replace(old[1], anew_place=(posted.ref.channel, posted.ref.ts)))
         return posted
+
+    async def _call(self, connection: Connection, stored: StoredApproval) -> Call | None:
+        """Those who are called to an open question; the directory says who may still vote."""
+        if stored.approval.status is not ApprovalStatus.REQUESTED:
+            return None
+        people = await tenants.directory(connection, stored.approval.tenant_id)
+        return call(as_people(stored.approval, people), people, self.mentions)
+
+    async def _delivered(
+        self, stored: StoredApproval, connection: Connection, approval_id: UUID, posted: Posted
+    ) -> None:
+        """Remember where the card is, and tell the run's book that it was delivered, in one transaction.
+
+        A crash before its end leaves the card unknown: it is found by its key, and this is done then. A question that
+        is decided already, or whose run has ended, needs no such fact.
+        """
+        if stored.approval.status is ApprovalStatus.REQUESTED:
+            await self._tell(stored, connection, posted)
+        await approvals.shown(connection, approval_id, posted)
+
+    async def _tell(self, stored: StoredApproval, connection: Connection, posted: Posted) -> None:
+        approval = stored.approval
+        view = await load(connection, approval.run_id, self.definitions.graphs, lock=True)
+        answer = view.run.answers.get(approval.id)
+        if answer is None or answer.status != ApprovalStatus.REQUESTED or answer.delivered or view.run.finished:
+            return
+        transition = Transition(view, NO_GRAPH)
+        transition.tell(ApprovalDelivered(approval.id, posted.ref.channel, posted.ref.ts), step=approval.step_key)
+        if await apply(connection, transition.commit()) is None:
+            raise ConsistencyError("The run has just moved on.", remedy="The card is found, and this is told then.")
 
     async def task(self, connection: Connection, message: Message) -> Deliver:
         """Post the task's message, or redraw it."""

@@ -32,7 +32,7 @@ from runtime.engine.book.instructions import last_receipt, open_wait
 from runtime.engine.life import doubt, waits
 from runtime.engine.life.preflight import PROPOSAL
 from runtime.engine.life.transition import Transition
-from runtime.engine.model.errors import SENT, ErrorClass, StepError
+from runtime.engine.model.errors import SENT, UNDELIVERED, ErrorClass, StepError
 from runtime.engine.model.events import (
     ApprovalEscalated,
     ApprovalExpired,
@@ -48,7 +48,7 @@ from runtime.keep.reviewing import follow
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
 from runtime.requests.views import folded
-from runtime.store import audit, books, retention, sweeps
+from runtime.store import approvals, audit, books, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
@@ -265,7 +265,8 @@ class Sweeper(Struct):
                 return False
             match wait.kind:
                 case WaitKind.APPROVAL:
-                    _climb(transition, step, wait, age)
+                    seen = await approvals.posted(connection, UUID(str((wait.context or {})["approval"])))
+                    _climb(transition, step, wait, age, seen)
                 case WaitKind.RETRY | WaitKind.PAUSE:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
@@ -291,7 +292,7 @@ class Sweeper(Struct):
         return Transition(view, workflow.graph)
 
 
-def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> None:
+def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float, seen: bool) -> None:
     """Take the next rung of an unanswered question: remind, escalate, or expire. Time alone approves nothing.
 
     The rungs are counted from the question's start, ``age`` seconds ago. So an outage of the keepers postpones none,
@@ -301,7 +302,7 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> 
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]
     stage, at = ladder[index]
     if stage == "expire" or age >= ladder[-1][1]:
-        _expire(transition, step, wait, approval_id)
+        _expire(transition, step, wait, approval_id, seen)
         return
     event = ApprovalReminded if stage == "remind" else ApprovalEscalated
     due = math.ceil(max(ladder[index + 1][1] - max(at, age), 0))
@@ -311,13 +312,15 @@ def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float) -> 
         transition.message("card", approval_id, f"escalated:{index}")
 
 
-def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID) -> None:
-    transition.tell(ApprovalExpired(approval_id), step=step.key)
+def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: UUID, seen: bool) -> None:
+    unseen = not seen and not transition.run.answers[approval_id].delivered
+    transition.tell(ApprovalExpired(approval_id, undelivered=unseen), step=step.key)
     transition.message("card", approval_id, ApprovalStatus.EXPIRED)
     if transition.view.workflow == POLICY_CHANGE:
         transition.message(PROPOSAL, approval_id, ApprovalStatus.EXPIRED)
     receipt, kind = last_receipt(transition.run, step.key), transition.run.approvals[approval_id].kind
-    error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody decided in time, so it was not done.")
+    said = f"{UNDELIVERED} It was not done." if unseen else "Nobody decided in time, so it was not done."
+    error = StepError(ErrorClass.TIMEOUT, "expired", said)
     if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, "nobody said what became of it in time")
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)

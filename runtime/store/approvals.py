@@ -42,6 +42,7 @@ _READ_ONE = _SQL["read_one"]
 _READ_QUESTION = _SQL["read_question"]
 _SHOWN = _SQL["shown"]
 _REFUSED = _SQL["refused"]
+_POSTED = _SQL["posted"]
 _REFUSALS = _SQL["refusals"]
 _OPEN_BY = _SQL["open_by"]
 _APPROVALS = _SQL["approvals"]
@@ -150,6 +151,11 @@ async def shown(connection: Connection, approval_id: UUID, posted: Posted) -> No
     """Remember where the card is, and in which form."""
     form = "short" if posted.short else "posted"
     await connection.execute(_SHOWN, approval_id, posted.ref.channel, posted.ref.ts, form)
+
+
+async def posted(connection: Connection, approval_id: UUID) -> bool:
+    """True if a card of the question stands somewhere: the book of an older release does not tell that."""
+    return bool(await connection.fetchval(_POSTED, approval_id))
 
 
 async def refused(connection: Connection, approval_id: UUID, problem: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
+from core.canonical import JsonObject
 from core.db import Connection
+from core.ids import new_id
 from runtime.engine.model.states import CommandState
 from runtime.store.statements import statements
 
@@ -20,6 +22,10 @@ _LEASE_ONLY = _SQL["lease_only"]
 _END_SHOWN = _SQL["end_shown"]
 _END = _SQL["end"]
 _AGAIN = _SQL["again"]
+_ORDER = _SQL["order"]
+_PAYLOAD = _SQL["payload"]
+_NOTICE = _SQL["notice"]
+_NOTICED = _SQL["noticed"]
 
 # A tenant and a kind.
 Lane: TypeAlias = tuple[str, str]
@@ -77,6 +83,47 @@ async def end_shown(connection: Connection, message: Message) -> None:
     """End the messages behind a delivered one: the delivered one includes what they would have shown."""
     if message.behind:
         await connection.execute(_END_SHOWN, list(message.behind))
+
+
+async def order(
+    connection: Connection,
+    tenant: str,
+    run_id: UUID,
+    kind: str,
+    payload: JsonObject,
+    command_id: UUID | None = None,
+    ordering_key: str | None = None,
+) -> None:
+    """Order a message inside the caller's transaction. One with a ``command_id`` is ordered once."""
+    given = (command_id or new_id(), tenant, run_id, kind, payload, ordering_key)
+    await connection.execute(_ORDER, *given)
+
+
+async def payload_of(connection: Connection, commands: Sequence[UUID]) -> JsonObject:
+    """The payload of the newest of these messages."""
+    found: JsonObject = await connection.fetchval(_PAYLOAD, list(commands))
+    return found
+
+
+class Shown(Struct, frozen=True):
+    """The newest notice to a person of a topic: where it is, when it began to count, and how many it stands for."""
+
+    channel: str
+    message_ts: str
+    began_at: datetime
+    count: int
+
+
+async def notice(connection: Connection, tenant: str, person: str, topic: str, window: timedelta) -> Shown | None:
+    """The notice to this person of this topic, if it began within the window."""
+    row = await connection.fetchrow(_NOTICE, tenant, person, topic, window)
+    return None if row is None else Shown(**row)
+
+
+async def noticed(connection: Connection, tenant: str, person: str, topic: str, shown: Shown) -> None:
+    """Remember a notice, in the transaction that ends its message: a crash before that counts nothing twice."""
+    place = (shown.began_at, shown.channel, shown.message_ts, shown.count)
+    await connection.execute(_NOTICED, tenant, person, topic, *place)
 
 
 async def send_again(connection: Connection, tenant: str | None, kind: str | None) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ GRANT SELECT, INSERT ON audit_events, bundles, journal, ledger, remains TO count
 GRANT SELECT, UPDATE ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, votes, waits, workspaces TO
   counterseal_engine;
-GRANT SELECT, INSERT, UPDATE, DELETE ON queue, records, refusals TO counterseal_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals TO counterseal_engine;
 GRANT UPDATE (starts_left, starts_left_at) ON caps TO counterseal_engine;
 GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger_type, trigger_ref, reference,
   requested_by, status, version, superstep, executing, width, writes, gate, extensions, audit_count, audit_head,
@@ -27,6 +27,7 @@ GRANT SELECT, INSERT ON audit_events, inbox, policies, tokens, workflows TO coun
 GRANT SELECT, INSERT, DELETE ON unavailable TO counterseal_faces;
 GRANT INSERT (tenant_id, cap, slots, max_runs_per_min) ON caps TO counterseal_faces;
 GRANT UPDATE (slots, max_runs_per_min) ON caps TO counterseal_faces;
+GRANT UPDATE (quiet) ON people TO counterseal_faces;
 GRANT UPDATE (result, processed_at) ON inbox TO counterseal_faces;
 GRANT SELECT (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type, trigger_ref,
   reference, requested_by, status, version, superstep, executing, width, writes, gate, extensions, audit_count,

@@ -6,9 +6,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import convert, to_builtins
+
 from core.db import Connection
 from core.errors import ConsistencyError
 from core.identity import Directory, Entry
+from core.quiet import Quiet
 from runtime.store.statements import statements
 
 MAX_CONCURRENCY_DEFAULT = 16
@@ -29,6 +32,7 @@ _EXISTS = _SQL["exists"]
 _NAMES = _SQL["names"]
 _HAS_PEOPLE = _SQL["has_people"]
 _REPLACE_DIRECTORY = _SQL["replace_directory"]
+_QUIET = _SQL["quiet"]
 
 
 async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
@@ -119,6 +123,7 @@ async def directory(connection: Connection, tenant: str) -> Directory:
             groups=frozenset(row["groups"] or ()),
             principals=tuple(row["principals"]),
             owner=row["owner"],
+            quiet=None if row["quiet"] is None else convert(row["quiet"], Quiet),
         )
         for row in rows
         if row["person_id"] is not None
@@ -144,3 +149,6 @@ async def replace_directory(connection: Connection, tenant: str, directory: Dire
         for group in sorted(one.groups)
     ]
     await connection.execute(_REPLACE_DIRECTORY, people, members, directory.digest, tenant)
+    quiet = [[one.id, to_builtins(one.quiet)] for one in entries if one.quiet is not None]
+    if quiet:  # of the same transaction: a crash leaves the directory as it was
+        await connection.execute(_QUIET, quiet, tenant)

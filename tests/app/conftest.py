@@ -206,6 +206,11 @@ class Installation:
             await policies.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)
             await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", TESTER)
 
+    async def people(self, text: str, tenant: str = "default") -> None:
+        """Publish another directory."""
+        async with self.app.faces.database.transaction(tenant) as connection:
+            await publishing.publish_directory(connection, tenant, text, "people.yaml", TESTER)
+
     async def add(self, text: str, tenant: str = "default") -> None:
         """Publish one more workflow."""
         faces = self.app.faces

@@ -55,6 +55,7 @@ from runtime.work.worker import Worker
 from sandbox.model_scripts import misuse
 from tests.support.arrivals import Arrivals
 from tests.support.books import Books
+from tests.support.telling import UNTOLD
 from tests.support.trouble import Trouble
 
 TENANT = "acme"
@@ -305,6 +306,7 @@ class Stage:
             **Messages(chat, "C1", self.definitions).handlers(),
             **Bundling(blobs, signer, "crash", self.definitions).handlers(),
             **Errands(engine, self.definitions, self.connectors).handlers(),
+            **UNTOLD,
         }
         self.dispatcher = Dispatcher(engine, handlers, "dispatcher")
         self.workers = [self._worker(killer, number) for number in range(self.work.workers)]

@@ -41,6 +41,10 @@ async def test_the_demo_ends_with_four_verified_bundles(tmp_path: Path, options:
     ended = ["succeeded", "failed_terminal", "failed_terminal", "succeeded"]
     assert [run["status"] for run in report["runs"]] == ended
     assert all(run["verified"] for run in report["runs"])
+    # Raj, who asked, hears of each of the four exactly once, with the reason.
+    reasons = ["Done:", "Not during the month-end close.", "closed by people", "Nobody of ours wrote this address."]
+    assert [len(run["told"]) for run in report["runs"]] == [1, 1, 1, 1]
+    assert [reason in run["told"][0] for reason, run in zip(reasons, report["runs"], strict=True)] == [True] * 4
     for run in report["runs"]:
         _verify_elsewhere(Path(run["bundle"]), run["sha256"], tmp_path)
     _tells_it_all(Path(report["runs"][3]["bundle"]))

@@ -368,7 +368,8 @@ class Runtime:
     async def errands(self) -> int:
         """Deliver what runs order elsewhere, as a dispatcher does; messages to people are left."""
         handlers = Errands(self.database, self.definitions, self.connectors).handlers()
-        await self.trouble.drop_messages("card", "bundle", "task", "note", "remind", "escalate", "voided", "proposal")
+        people = ("card", "task", "note", "remind", "escalate", "voided", "proposal", "told", "alarm", "alarmed")
+        await self.trouble.drop_messages("bundle", *people)
         return await Dispatcher(self.database, handlers, "d").work_off()
 
     async def go_on(self) -> None:

@@ -18,6 +18,7 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.requests.voting import VoteRequest, Voting
+from tests.support.telling import UNTOLD
 
 RAISE = """
 workflow: raise
@@ -114,7 +115,7 @@ class Office:
         self.voting = Voting(runtime.faces, runtime.definitions)
 
     def messages(self, board: Board) -> Any:
-        return Messages(board, "C1", self.runtime.definitions).handlers()
+        return {**Messages(board, "C1", self.runtime.definitions).handlers(), **UNTOLD}
 
     async def open(self, of: int = 1) -> Any:
         await self.runtime.tenant()

@@ -346,6 +346,6 @@ def _gate_question(transition: Transition, step: StepRow, leaf: GateNode) -> Que
     terms = Terms.from_json(leaf.terms)
     marks = contributors.everybody(transition.run.state)
     card = _gate_card(transition, step, leaf, str(summary), terms, marks)
-    shown: list[Json] = [card.title, card.summary, card.target, card.reference, card.requester, terms.to_json()]
+    shown: list[Json] = [card.title, card.summary, card.target, card.reference, card.requester, terms.bound()]
     bound = digest(["gate", str(view.run_id), step.key, *shown])
     return Question(ApprovalKind.GATE, bound, terms, card, marks=marks)

@@ -74,7 +74,7 @@ def _asked(decision: Decision) -> Json:
     if decision.approval is None:
         return None
     rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
-    return {"rules": rules, "terms": decision.approval.to_json()}
+    return {"rules": rules, "terms": decision.approval.bound()}
 
 
 def version_of(kept: Mapping[str, Any] | None) -> str | None:

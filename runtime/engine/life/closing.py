@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import ConsistencyError, InputError
@@ -12,6 +14,8 @@ from runtime.engine.model import events as e
 from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.states import RUN, STEP, RunState, WaitKind, WaitState
 
+# What the person who requested a run hears of it, and what the operators hear.
+TOLD, ALARM = "told", "alarm"
 _ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
 
 
@@ -58,8 +62,26 @@ class Closing(Draft):
         facts = error_facts(error) if error else None
         self.tell(e.RunClosed(status, facts, error, result))
         self.order("bundle", "final", {}, one_at_a_time=str(self.view.run_id))
+        self._tell_people(status, error)
         if self.view.parent is not None:
             self.order("return", "final", {"run": str(self.view.run_id)})
+
+    def _tell_people(self, status: RunState, error: JsonObject | None) -> None:
+        """Order what people hear of the end: the person who requested the run, and the operators if it failed.
+
+        The run above tells of a run that it has started. Both orders are of the append that ends the run: a crash
+        leaves all of it or nothing.
+        """
+        ended = f"ended:{self.run.reopened}"
+        if self.run.requester is not None and self.view.parent is None:
+            self.order(TOLD, ended, {"run": str(self.view.run_id)})
+        if status is RunState.FAILED_TERMINAL:
+            self.alarm(ended, f"failed:{self.view.workflow}:{(error or {}).get('code') or (error or {}).get('class')}")
+
+    def alarm(self, name: str, topic: str, approval: UUID | None = None) -> None:
+        """Order that the operators hear of something. Many of one ``topic`` become one message."""
+        about: JsonObject = {} if approval is None else {"approval": str(approval)}
+        self.order(ALARM, name, {"run": str(self.view.run_id), "topic": topic, **about})
 
     def _withdraw_questions(self) -> None:
         """Cancel what people are asked. A question that was put in this same append is never posted."""

@@ -31,6 +31,7 @@ from runtime.engine.life.approved import void
 from runtime.engine.life.ask import Question
 from runtime.engine.life.asking import ask_approval
 from runtime.engine.life.binding import again_bound
+from runtime.engine.life.closing import TOLD
 from runtime.engine.life.intend import denied, intend_again, judge, record_decision
 from runtime.engine.life.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.life.pausing import asked_about, stopped
@@ -119,7 +120,11 @@ def ask_people(
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
     card = replace(card, sent_at=sent, answer=answer)
     told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
-    ask.put(transition, step, Question(*told), nonce())
+    question = ask.put(transition, step, Question(*told), nonce())
+    name = f"doubt:{question}"
+    if transition.run.requester is not None:
+        transition.order(TOLD, name, {"run": str(transition.view.run_id), "approval": str(question)})
+    transition.alarm(name, f"doubt:{transition.view.workflow}:{operation.name}", question)
 
 
 def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:

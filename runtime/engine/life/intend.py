@@ -23,6 +23,7 @@ from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
+from policy.model import Ruling
 from policy.sets import PolicySet
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.agent_chat import Chat
@@ -184,6 +185,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
         facts=read,
         contributors=[*action.shaped] or None,
         origins=None if trace is None else trace.told,
+        summary=action.summary if decision.outcome is Ruling.DENY else "",
     )
     names = [f"{policy.name}@{policy.version}" for policy in decision.policies]
     actor = Actor("policy", "+".join(names) or "none")

@@ -33,6 +33,9 @@ FAILED_BEFORE, TOO_MANY = "failed_before", "too_many_questions"
 # The code if a call succeeded but its result cannot be stored.
 UNUSABLE = "unusable_output"
 
+# The end of a question of which no card was delivered: that nobody has decided says nothing about anybody then.
+UNDELIVERED = "Its card was never delivered, so nobody was asked there, and its time ran out."
+
 # Added to an error: the call was sent, so it may have been done. Nobody may be told that it was not.
 SENT: Mapping[str, Json] = {"sent": True}
 

@@ -190,6 +190,7 @@ class ApprovalMove(Struct, frozen=True):
 
     ``why`` says why it is void, ``changed`` which values are others by now. ``outcome`` is what has become of an
     approved action (``book.ends``), and ``why`` its code; both stand in the approval's row, for lists.
+    ``delivered``: its card has reached a channel.
     """
 
     approval_id: UUID
@@ -202,6 +203,7 @@ class ApprovalMove(Struct, frozen=True):
     why: str | None = None
     outcome: str | None = None
     changed: list[JsonObject] | None = None
+    delivered: bool = False
 
 
 class VoteRow(Struct, frozen=True):

@@ -71,3 +71,6 @@ WHERE a.tenant_id = $1 AND a.approval_id = $2;
 
 -- name: run_of
 SELECT run_id FROM approvals WHERE approval_id = $1;
+
+-- name: posted
+SELECT message_ts IS NOT NULL FROM approvals WHERE approval_id = $1;

@@ -55,3 +55,22 @@ WITH again AS (
   RETURNING tenant_id AS tenant, kind)
 SELECT tenant, kind, count(*) AS count, pg_notify('counterseal_messages', '') AS woken FROM again
 GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- name: order
+WITH ordered AS (
+  INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
+  VALUES ($1, $2, $3, $4, $5, 'pending', $6) ON CONFLICT (command_id) DO NOTHING RETURNING 1)
+SELECT pg_notify('counterseal_messages', '') FROM ordered;
+
+-- name: payload
+SELECT payload FROM commands WHERE command_id = ANY ($1) ORDER BY created_at DESC, command_id DESC LIMIT 1;
+
+-- name: notice
+SELECT channel, message_ts, began_at, count FROM notices
+WHERE tenant_id = $1 AND person_id = $2 AND topic = $3 AND began_at > now() - $4::interval;
+
+-- name: noticed
+INSERT INTO notices (tenant_id, person_id, topic, began_at, channel, message_ts, count)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (tenant_id, person_id, topic) DO UPDATE SET began_at = excluded.began_at, channel = excluded.channel,
+  message_ts = excluded.message_ts, count = excluded.count;

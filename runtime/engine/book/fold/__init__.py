@@ -219,6 +219,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
     e.ApprovalDecided: of_waits.answered,
     e.ApprovalConsumed: of_waits.consumed,
     e.ApprovalSuperseded: of_waits.superseded,
+    e.ApprovalDelivered: of_waits.delivered,
     e.ApprovalExpired: of_waits.expired,
     e.ApprovalReminded: of_waits.reminded,
     e.ApprovalEscalated: of_waits.reminded,

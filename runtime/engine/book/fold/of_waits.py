@@ -14,6 +14,7 @@ from core.errors import ConsistencyError
 from runtime.engine.book.fold import of_agents
 from runtime.engine.book.recorded import Told
 from runtime.engine.model import events as e
+from runtime.engine.model.errors import UNDELIVERED
 from runtime.engine.model.rows import ApprovalMove, ApprovalRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import WAIT, WaitEvent, WaitKind, WaitState
@@ -119,8 +120,13 @@ def superseded(run: Run, told: Told, event: e.ApprovalSuperseded) -> None:
     answer(run, event.approval, ApprovalEvent.SUPERSEDE, why=event.why, changed=event.changed)
 
 
+def delivered(run: Run, told: Told, event: e.ApprovalDelivered) -> None:
+    answer(run, event.approval, None, delivered=True)
+
+
 def expired(run: Run, told: Told, event: e.ApprovalExpired) -> None:
-    answer(run, event.approval, ApprovalEvent.EXPIRE)
+    said = {"reason": UNDELIVERED} if event.undelivered else {}
+    answer(run, event.approval, ApprovalEvent.EXPIRE, **said)
 
 
 def reminded(run: Run, told: Told, event: e.ApprovalReminded | e.ApprovalEscalated) -> None:

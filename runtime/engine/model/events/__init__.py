@@ -26,6 +26,7 @@ from runtime.engine.model.events.of_actions import (
 from runtime.engine.model.events.of_approvals import (
     ApprovalConsumed,
     ApprovalDecided,
+    ApprovalDelivered,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReminded,
@@ -77,7 +78,7 @@ Event: TypeAlias = (
     | AgentBegan | AgentAnswered
     | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
-    | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
+    | ApprovalDelivered | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
     | ActionRecalled | ActionLate | ActionUnneeded
     | CheckpointCommitted

@@ -19,7 +19,8 @@ class DecisionMade(Struct, frozen=True):
     ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
     and errors with their words.
     ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
-    ``origins`` say where its values come from, by which version of the matcher, if a rule has read that.
+    ``origins`` say where its values come from, by which version of the matcher, if a rule has read that. ``summary`` is
+    what was denied, in the operation's words; nothing else tells it.
     """
 
     TYPE: ClassVar = EventType.DECISION_MADE
@@ -37,6 +38,7 @@ class DecisionMade(Struct, frozen=True):
     facts: Private[JsonObject | None] = None
     contributors: Private[list[str] | None] = None
     origins: Private[JsonObject | None] = None
+    summary: Private[str] = ""
 
 
 class ActionIntended(Struct, frozen=True):

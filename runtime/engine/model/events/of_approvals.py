@@ -116,11 +116,21 @@ class ApprovalSuperseded(Struct, frozen=True):
     changed: Private[list[JsonObject] | None] = None
 
 
+class ApprovalDelivered(Struct, frozen=True):
+    """The question's card stands in a channel, where people can see it: its place there. The line says since when."""
+
+    TYPE: ClassVar = EventType.APPROVAL_DELIVERED
+    approval: UUID
+    channel: str
+    message: str
+
+
 class ApprovalExpired(Struct, frozen=True):
-    """The question ran out of time without a decision."""
+    """The question ran out of time without a decision. ``undelivered``: no card of it ever reached anybody."""
 
     TYPE: ClassVar = EventType.APPROVAL_EXPIRED
     approval: UUID
+    undelivered: bool = False
 
 
 class ApprovalReminded(Struct, frozen=True):

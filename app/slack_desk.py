@@ -1,0 +1,133 @@
+"""The service behind Slack's Home and the operators' button. Every right is read anew from the directory."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from app.faces import Faces
+from app.slack import Interactions
+from approvals.model import ApprovalKind, Choice, VoteChannel
+from approvals.ports import Membership
+from approvals.quorum import Counted, consider
+from approvals.slack.blocks import Block
+from approvals.slack.home import Request, Waiting, home, refused
+from approvals.slack.payloads import Clicker
+from approvals.slack.workspace import StrangerCode
+from core.db import Connection
+from core.errors import ConsistencyError, InputError, NotFoundError
+from core.identity import Directory, Entry
+from evidence.chain import Actor
+from runtime.engine.model.states import RunState
+from runtime.keep.outcomes import WORDS
+from runtime.keep.telling import OPERATORS
+from runtime.requests.directory import as_people, voter_of
+from runtime.requests.steering import retry_run
+from runtime.store import approvals, read_models
+from runtime.store.approvals import StoredApproval
+from runtime.store.read_models import RunFilter
+
+# So many open questions are looked through, the oldest first, and so many requests are listed.
+QUESTIONS_MAX = 200
+REQUESTS_MAX, LOOKED_MAX = 5, 50
+_NO_OPERATOR = "Only members of the group operators go on with failed runs, and you are not one. Nothing was done."
+_STATES = {
+    RunState.SUCCEEDED: "Done",
+    RunState.CANCELED: "Canceled",
+    RunState.WAITING_APPROVAL: "Waiting for people",
+    RunState.WAITING: "Waiting",
+}
+
+
+class Desk:
+    """The ``DeskService`` of one Slack workspace, for the installation's own tenant."""
+
+    def __init__(self, faces: Faces, interactions: Interactions) -> None:
+        self._faces = faces
+        self._interactions = interactions
+        self._tenant = faces.settings.tenant
+
+    async def _entry(self, clicker: Clicker) -> tuple[Entry, Directory] | str:
+        """The person behind an account, with the directory; otherwise the reason why there is none."""
+        person = await self._interactions.person(clicker)
+        if isinstance(person, StrangerCode):
+            return self._interactions.sentence(person, clicker)
+        people = await self._faces.directory(self._tenant).now()
+        entry = people.entries.get(person.id)
+        return (entry, people) if entry is not None else self._interactions.sentence(StrangerCode.UNLINKED, clicker)
+
+    async def home(self, clicker: Clicker) -> Block:
+        """The Home of the person behind the account."""
+        found = await self._entry(clicker)
+        if isinstance(found, str):
+            return refused(found)
+        entry, people = found
+        return home(await self._waiting(entry, people), await self._requests(entry, people))
+
+    async def _waiting(self, entry: Entry, people: Directory) -> list[Waiting]:
+        """The open questions that this person's answer would count for."""
+        directory = self._faces.directory(self._tenant)
+        async with self._faces.database.transaction(self._tenant) as connection:
+            asked = await approvals.open_questions(connection, self._tenant, QUESTIONS_MAX)
+            stored = [await approvals.read(connection, one.approval_id) for one in asked]
+        groups = {group.key: group for one in stored for group in one.approval.terms.approvers}
+        slack = await directory.slack_membership(entry, [one for one in groups.values() if one.source != "group"])
+        url = await self._interactions.workspace_url()
+        return [_shown(one, url) for one in stored if _counts(one, entry, slack, people)]
+
+    async def _requests(self, entry: Entry, people: Directory) -> list[Request]:
+        """The newest requests of this person; those of machines that they own are not theirs."""
+        wanted = RunFilter(requester=entry.id)
+        rows = await self._faces.ask(self._tenant, read_models.runs_page, wanted, LOOKED_MAX)
+        own = [row for row in rows if people.entry(row["requested_by"]) == entry]
+        return [_request(row) for row in own[:REQUESTS_MAX]]
+
+    async def may_retry(self, clicker: Clicker) -> str:
+        """The reason why this account may not go on with failed runs; "" for an operator."""
+        found = await self._entry(clicker)
+        if isinstance(found, str):
+            return found
+        entry, _ = found
+        return "" if entry.active and entry.owner is None and OPERATORS in entry.groups else _NO_OPERATOR
+
+    async def retry(self, clicker: Clicker, run_id: UUID, reason: str) -> str:
+        """Go on with a failed run as the person behind the account, as ``POST /v1/runs/{id}/retry`` does."""
+        refusal, found = await self.may_retry(clicker), await self._entry(clicker)
+        if refusal or isinstance(found, str):
+            return refusal or str(found)
+        actor = Actor("person", found[0].id)
+        try:
+            # One transaction: a crash before its end leaves the run as it ended, and the button can be pressed again.
+            await self._faces.ask(self._tenant, _retried, self._faces, run_id, actor, reason)
+        except (ConsistencyError, InputError, NotFoundError) as error:
+            return f"It was not tried again: {error.message} {error.remedy or ''}".strip()
+        return "The failed steps begin anew."
+
+
+async def _retried(connection: Connection, tenant: str, faces: Faces, run_id: UUID, actor: Actor, reason: str) -> None:
+    await retry_run(connection, faces.definitions, tenant, run_id, actor, reason)
+
+
+def _counts(stored: StoredApproval, entry: Entry, slack: Membership, people: Directory) -> bool:
+    approval = as_people(stored.approval, people)
+    choice = Choice.HAPPENED if approval.kind is ApprovalKind.IN_DOUBT else Choice.APPROVE
+    voter = voter_of(entry.id, entry, slack)
+    judged = consider(approval, voter, choice, "looked at", at=stored.now, channel=VoteChannel.SLACK)
+    return isinstance(judged, Counted)
+
+
+def _shown(stored: StoredApproval, url: str) -> Waiting:
+    card, place = stored.card, stored.message
+    about = " · ".join(str(card[name]) for name in ("reference", "workflow") if card.get(name))
+    link = f"{url}archives/{place.channel}/p{place.ts.replace('.', '')}" if url and place is not None else ""
+    doubt = stored.approval.kind is ApprovalKind.IN_DOUBT
+    weight = "In doubt" if doubt else str(card.get("tier") or card.get("risk") or "")
+    return Waiting(str(card.get("title") or about), about, weight, str(card.get("expires_at") or ""), link)
+
+
+def _request(row: read_models.Row) -> Request:
+    about = f"{row['workflow']} for {row['reference']}" if row["reference"] else str(row["workflow"])
+    status, error = RunState(row["status"]), row["error"] or {}
+    word = str(WORDS.get(str(error.get("code")), "Failed")) if status is RunState.FAILED_TERMINAL else ""
+    since: datetime = row["finished_at"] or row["created_at"]
+    return Request(word or _STATES.get(status, "Running"), about, since.isoformat(timespec="seconds"))

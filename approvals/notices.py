@@ -1,0 +1,66 @@
+"""Notices: what one person is told in private about a run, as values. Each messenger draws them its own way."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class Word(StrEnum):
+    """The word for what became of something, the same on every face."""
+
+    DONE = "Done"
+    ALTERED = "Done, but altered"
+    NOT_DONE = "Not done"
+    REJECTED = "Rejected"
+    EXPIRED = "Expired"
+    CANCELED = "Canceled"
+    IN_DOUBT = "In doubt"
+    FAILED = "Failed"
+    UNDELIVERED = "Not delivered"
+
+
+class Line(Struct, frozen=True):
+    """The outcome of one thing. ``subject`` may hold text from outside; so may ``quote``, with the name of its author.
+
+    ``because`` is in our own words, or in those of a policy.
+    """
+
+    word: Word
+    subject: str
+    because: str = ""
+    by: str = ""
+    quote: str = ""
+
+
+class Rule(Struct, frozen=True):
+    """The rule that decided, and the policy that it is of, with its version; 0 if that is not known."""
+
+    rule: str
+    policy: str
+    version: int
+
+
+class Notice(Struct, frozen=True):
+    """One notice. ``whole`` says what became of it all, ``lines`` what became of its parts, if there are several.
+
+    ``asked`` says that it is told to the person who asked for it. ``more`` counts parts that are not listed.
+    ``count`` is how many of the same kind it stands for, since ``since`` (ISO 8601). ``at`` is when it happened, and
+    ``link`` leads to the run, "" for none. With ``retry``, whoever reads it may go on with the failed run.
+    """
+
+    whole: Line
+    run_id: UUID
+    workflow: str
+    reference: str
+    at: str
+    asked: bool = False
+    lines: tuple[Line, ...] = ()
+    more: int = 0
+    rule: Rule | None = None
+    count: int = 1
+    since: str = ""
+    retry: bool = False
+    link: str = ""

@@ -1,0 +1,77 @@
+"""The app's Home: what waits for one person, and what became of their requests. Pure. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from approvals.slack.blocks import Block, header, link_line, plain, section, words
+from approvals.slack.details import moment
+
+LOOK = "counterseal.home"
+QUESTIONS_MAX = 20
+REQUESTS_MAX = 5
+_LONG = 200
+
+
+class Waiting(Struct, frozen=True):
+    """A question that waits for a person: its title, what it is about, how much weighs it, until when, and where."""
+
+    title: str
+    about: str
+    weight: str
+    until: str
+    link: str
+
+
+class Request(Struct, frozen=True):
+    """A request of a person: what became of it, in a word, and of what; ``since`` when, ISO 8601."""
+
+    word: str
+    about: str
+    since: str
+
+
+def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = "") -> Block:
+    """The view. Questions come in the order of their deadlines; what has no room is counted."""
+    said = {0: "Nothing waits for you", 1: "1 question waits for you"}
+    title = said.get(len(waiting), f"{len(waiting)} questions wait for you")
+    order = "The one that runs out first is on top. Nothing is approved because time passes."
+    shown = sorted(waiting, key=lambda one: one.until or "~")[:QUESTIONS_MAX]
+    left = len(waiting) - len(shown)
+    blocks = [header(title), _context(order if waiting else "Questions of your groups come here. Nothing is due.")]
+    blocks += [_question(one, number) for number, one in enumerate(shown, 1)]
+    blocks += [_context(f"and {left} more")] if left else []
+    blocks += [{"type": "divider"}, section("*Your requests*"), *map(_request, requests[:REQUESTS_MAX])]
+    blocks += [] if requests else [_context("You have asked for nothing yet.")]
+    return {"type": "home", "blocks": [*blocks, *link_line(link)]}
+
+
+def refused(sentence: str) -> Block:
+    """The view of somebody who is not known here, or whom nobody can look up."""
+    return {"type": "home", "blocks": [{"type": "section", "text": plain(sentence)}]}
+
+
+def _question(one: Waiting, number: int) -> Block:
+    title = words(one.title) if len(one.title) <= _LONG else "A question with a long title"
+    until = f" · until {moment(one.until)}" if one.until else ""
+    drawn = section(f"*{title}*\n{words(one.about)}\n{one.weight.capitalize()}{until}")
+    if one.link:
+        label = f"Look at: {one.title}"
+        drawn["accessory"] = {
+            "type": "button",
+            "text": plain("Look"),
+            "action_id": f"{LOOK}.{number}",
+            "url": one.link,
+            **({"accessibility_label": label} if len(label) <= 75 else {}),
+        }
+    return drawn
+
+
+def _request(one: Request) -> Block:
+    return section(f"*{one.word}:* {words(one.about)}\nsince {moment(one.since)}")
+
+
+def _context(text: str) -> Block:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]}

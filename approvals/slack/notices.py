@@ -1,0 +1,87 @@
+"""Notices as Block Kit: direct messages about what became of a run. Pure. Text from outside is in monospace."""
+
+from __future__ import annotations
+
+import json
+
+from approvals.notices import Line, Notice
+from approvals.slack.blocks import Block, code, link_line, plain, section, shown, words
+from approvals.slack.cards import Rendered
+from approvals.slack.details import moment
+
+RETRY = "counterseal.run.retry"
+# Longer texts are left out, never cut; the message says where all of it is.
+_LONG = 600
+_ELSEWHERE = "_too long for a message_"
+
+
+def render(notice: Notice) -> Rendered:
+    """Draw the notice: what became of it, why, by which rule, when; and the button to go on, if there is one."""
+    lines = [_headline(notice), *_reason(notice.whole)]
+    blocks = [section("\n".join(part)) for part in (lines[:1], lines[1:]) if part]
+    if notice.lines:
+        listed = [_part(line) for line in notice.lines]
+        more = [f"_and {notice.more} more_"] if notice.more else []
+        blocks.append(section("\n".join([*listed, *more])))
+    blocks.append({"type": "context", "elements": [_small(" · ".join(_small_print(notice)))]})
+    buttons = _buttons(notice)
+    return Rendered(notification(notice), [*blocks, *buttons, *link_line(notice.link)], complete=True)
+
+
+def notification(notice: Notice) -> str:
+    """The line in a notification: a short sentence in which Slack interprets nothing."""
+    subject = shown(notice.whole.subject, edges=False)
+    subject = subject if len(subject) <= _LONG else shown(notice.workflow)
+    return f"{_counted(notice)}{notice.whole.word}: {subject}"
+
+
+def _headline(notice: Notice) -> str:
+    whole = notice.whole
+    asked = ", which you asked for" if notice.asked else ""
+    return f"*{_counted(notice)}{whole.word}:* {_quoted(whole.subject)}{asked}."
+
+
+def _counted(notice: Notice) -> str:
+    return f"{notice.count} times " if notice.count > 1 else ""
+
+
+def _reason(line: Line) -> list[str]:
+    told = [words(line.because) if len(line.because) <= _LONG else _ELSEWHERE] if line.because else []
+    if line.quote:
+        by = f"{words(line.by)}: " if line.by else ""
+        told.append(f"{by}{_quoted(line.quote)}")
+    return told
+
+
+def _part(line: Line) -> str:
+    reason = " ".join(_reason(line))
+    return f"• *{line.word}:* {_quoted(line.subject)}{f'. {reason}' if reason else ''}"
+
+
+def _quoted(text: str) -> str:
+    """Text that may hold words from outside: always a quotation, so that it is never read as ours."""
+    return code(text) if len(text) <= _LONG else _ELSEWHERE
+
+
+def _small_print(notice: Notice) -> list[str]:
+    rule, since = notice.rule, []
+    if notice.count > 1 and notice.since:
+        since = [f"since {moment(notice.since)}, the last one {moment(notice.at)}"]
+    by = []
+    if rule is not None:
+        version = f" {rule.version}" if rule.version else ""
+        by = [f"Rule {words(rule.rule)} of {words(rule.policy)}{version}"] if rule.policy else [f"{words(rule.rule)}"]
+    run = f"{words(notice.workflow)}{f' for {words(notice.reference)}' if notice.reference else ''}"
+    return [*by, run, *(since or [moment(notice.at)]), f"run `{notice.run_id}`"]
+
+
+def _small(text: str) -> Block:
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _buttons(notice: Notice) -> list[Block]:
+    if not notice.retry:
+        return []
+    value = json.dumps({"r": str(notice.run_id)}, separators=(",", ":"))
+    pressed = {"type": "button", "text": plain("Try again…"), "action_id": RETRY, "value": value}
+    return [{"type": "actions", "elements": [pressed]}]

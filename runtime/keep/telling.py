@@ -1,0 +1,213 @@
+"""Tells people in private what became of runs: whoever asked hears every outcome, operators hear of what failed.
+
+Each outcome is one message of the outbox, ordered by the append that it tells of. A post that may have landed is looked
+for by its key before it is repeated, so a person reads it once. Messages wait until a person's quiet hours end. A
+machine hears nothing, and nobody hears a value that is secret.
+
+To the operators many failures of a topic (a workflow and the code of its failure) become one message, which counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from approvals import ports
+from approvals.notices import Line, Notice, Word
+from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
+from core.canonical import JsonObject, derived_id
+from core.db import Connection
+from core.identity import Directory, Entry, Kind, Standing
+from runtime.definition.catalog import Definitions
+from runtime.engine.book.recorded import Diverged
+from runtime.engine.life.closing import ALARM, TOLD
+from runtime.engine.life.preflight import OWN_TRIGGER
+from runtime.engine.replay.past import Row
+from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Held, Later, Result, Undeliverable, saying
+from runtime.keep.outcomes import Outcome
+from runtime.requests.views import folded
+from runtime.store import books, outbox, tenants
+from runtime.store.books import Book
+from runtime.store.outbox import Message, Shown
+
+log = structlog.get_logger(__name__)
+
+# The group of the directory that hears of failed runs, doubts and failed messages.
+OPERATORS = "operators"
+# Failures of one topic become one message for so long.
+WINDOW = timedelta(hours=1)
+_MESSAGE, _DOUBT = "message:", "doubt:"
+
+
+class Telling(Struct, frozen=True):
+    """Delivers what people hear in private. ``pages`` is the address below which runs have pages, "" for none."""
+
+    messenger: Messenger
+    definitions: Definitions
+    pages: str = ""
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers by kind of message."""
+        return {TOLD: self.told, ALARM: self.alarm, ALARMED: self.alarmed}
+
+    async def told(self, connection: Connection, message: Message) -> Deliver:
+        """Tell the person who requested a run what became of it."""
+        people = await tenants.directory(connection, message.tenant_id)
+        book = await books.read(connection, message.tenant_id, UUID(message.payload["run"]))
+        if book.purged or book.row["trigger_type"] == OWN_TRIGGER:
+            return _nothing()  # a change of policy tells its proposer by itself
+        outcome = await self._outcome(connection, book, people)
+        entry = people.entry(outcome.requested_by)
+        account = _account(entry)
+        if entry is None or account is None:
+            return _nothing()
+        approval = message.payload.get("approval")
+        if not (outcome.over if approval is None else outcome.asks(UUID(approval))):
+            return _nothing()  # the run was retried meanwhile, or the doubt is resolved: what came of that is told
+        if held := await _held(connection, message.tenant_id, entry):
+            return partial(saying, held)
+        notice = outcome.ended() if approval is None else outcome.doubted(UUID(approval))
+        return partial(self._post, account, message, replace(notice, link=self._link(notice.run_id)))
+
+    async def alarm(self, connection: Connection, message: Message) -> Deliver:
+        """Order a message to each operator: one who cannot be reached holds up no other."""
+        people = await tenants.directory(connection, message.tenant_id)
+        operators = [one for one in people.entries.values() if OPERATORS in one.groups and _account(one)]
+
+        async def ordered(connection: Connection) -> None:
+            for one in operators:
+                told: JsonObject = {**message.payload, "person": one.id}
+                key = f"{ALARMED}:{message.tenant_id}:{one.id}:{message.payload['topic']}"
+                place = (message.tenant_id, UUID(message.payload["run"]), ALARMED, told)
+                await outbox.order(connection, *place, derived_id(message.command_id, one.id), key)
+
+        return partial(saying, Delivered(ordered))
+
+    async def alarmed(self, connection: Connection, message: Message) -> Deliver:
+        """Tell one operator of a failure; if there was one of its topic just before, count it there."""
+        people = await tenants.directory(connection, message.tenant_id)
+        person, topic = str(message.payload["person"]), str(message.payload["topic"])
+        entry = people.entries.get(person)
+        account = _account(entry)
+        if entry is None or account is None or OPERATORS not in entry.groups:
+            return _nothing()
+        if held := await _held(connection, message.tenant_id, entry):
+            return partial(saying, held)
+        newest = await outbox.payload_of(connection, (message.command_id, *message.behind))
+        shown = await outbox.notice(connection, message.tenant_id, person, topic, WINDOW)
+        count = 1 + len(message.behind) + (shown.count if shown is not None else 0)
+        notice = await self._failure(connection, message.tenant_id, newest, people)
+        began = shown.began_at if shown is not None else datetime.fromtimestamp(message.created_at, UTC)
+        newest_at = notice.at or began.isoformat(timespec="seconds")
+        notice = replace(notice, count=count, since=began.isoformat(timespec="seconds"), at=newest_at)
+
+        async def noticed(at: MessageRef, connection: Connection) -> None:
+            told = Shown(at.channel, at.ts, began, count)
+            await outbox.noticed(connection, message.tenant_id, person, topic, told)
+
+        if shown is None:
+            return partial(self._post, account, message, notice, noticed)
+        return partial(self._update, MessageRef(shown.channel, shown.message_ts), notice, noticed)
+
+    async def _failure(self, connection: Connection, tenant: str, told: JsonObject, people: Directory) -> Notice:
+        """The failure, from the run's book. If that cannot be read, the operators hear of just that."""
+        run_id, topic = UUID(str(told["run"])), str(told["topic"])
+        found = await books.fetch(connection, tenant, run_id)
+        row = dict(found)
+        if topic.startswith(_MESSAGE):
+            kind = topic.removeprefix(_MESSAGE)
+            remedy = f"Mend the cause, then send it again: counterseal queue again --kind {kind}"
+            return _plain(
+                row, Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(told.get("reason") or ""))
+            )
+        if row["purged_at"] is not None:
+            return _plain(row, Line(Word.FAILED, str(row["workflow"]), "Retention has removed what it held."))
+        try:
+            outcome = await self._outcome(connection, await books.checked(found), people)
+        except Diverged as problem:
+            line = Line(Word.FAILED, str(row["workflow"]), "Its book is not what was told.", quote=str(problem))
+            return _plain(row, line)
+        if topic.startswith(_DOUBT):
+            notice = outcome.doubted(UUID(str(told["approval"])))
+        elif outcome.over:
+            notice = replace(outcome.ended(), retry=True)
+        else:
+            notice = outcome.notice(Line(Word.FAILED, str(row["workflow"]), "Somebody has tried it again since."))
+        return replace(notice, asked=False, link=self._link(run_id))
+
+    async def _outcome(self, connection: Connection, book: Book, people: Directory) -> Outcome:
+        past = await folded(connection, self.definitions, book)
+        return Outcome(past, book.told, people, str(book.row["workflow"]))
+
+    def _link(self, run_id: UUID) -> str:
+        return f"{self.pages}/runs/{run_id}" if self.pages else ""
+
+    async def _post(
+        self,
+        account: str,
+        message: Message,
+        notice: Notice,
+        remember: Callable[[MessageRef, Connection], Awaitable[None]] | None = None,
+    ) -> Result:
+        """Post a notice once. Slack takes no key of ours by which it would refuse a second one.
+
+        So an attempt after the first looks for the key in the person's messages. A crash after the post and before its
+        end is recorded is such a case.
+        """
+        key = str(message.command_id)
+        outcome: ports.FindOutcome | PostOutcome = ports.Absent()
+        if message.attempts > 1:
+            outcome = await self.messenger.find_notice(account, key, since=message.created_at - 60)
+        if isinstance(outcome, ports.Absent):
+            outcome = await self.messenger.post_notice(account, notice, key)
+        return _result(outcome, remember)
+
+    async def _update(
+        self, at: MessageRef, notice: Notice, remember: Callable[[MessageRef, Connection], Awaitable[None]]
+    ) -> Result:
+        return _result(await self.messenger.update_notice(at, notice), remember)
+
+
+def _result(
+    outcome: ports.FindOutcome | PostOutcome, remember: Callable[[MessageRef, Connection], Awaitable[None]] | None
+) -> Result:
+    match outcome:
+        case Posted(ref):
+            return Delivered(None if remember is None else partial(remember, ref), shows_all=remember is not None)
+        case ports.NotPosted(text, seconds):
+            return Later(text, seconds)
+        case ports.PostRefused(code, text):
+            return Undeliverable(f"{code}: {text}")
+        case _:
+            return Later(outcome.message if isinstance(outcome, ports.PostInDoubt) else "It is not posted yet.")
+
+
+def _plain(row: Row, line: Line) -> Notice:
+    """A notice of a run by its row alone."""
+    return Notice(line, UUID(int=row["run_id"].int), str(row["workflow"]), str(row["reference"] or ""), "")
+
+
+def _nothing() -> Deliver:
+    return partial(saying, Delivered())
+
+
+def _account(entry: Entry | None) -> str | None:
+    """The Slack account of a person who is active; None for a machine, and for whoever has none."""
+    if entry is None or entry.standing is not Standing.PERSON:
+        return None
+    return next(iter(entry.accounts(Kind.SLACK)), "").rpartition("/")[2] or None
+
+
+async def _held(connection: Connection, tenant: str, entry: Entry) -> Held | None:
+    """The wait until the quiet hours of a person end; None outside of them."""
+    if entry.quiet is None:
+        return None
+    now, _ = await tenants.directory_now(connection, tenant)
+    left = entry.quiet.left(now).total_seconds()
+    return Held(left) if left > 0 else None
