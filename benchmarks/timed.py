@@ -23,7 +23,8 @@ from runtime.queue.postgres import PostgresQueue
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 
 IN_FLIGHT = 50
-CONCURRENCY = 16
+# As many steps at once as runs are in flight: the peers have 48 to 50.
+CONCURRENCY = 50
 ROUNDS = 3
 RUNS = 100
 LATENCY_RUNS = 100
