@@ -7,8 +7,6 @@ Not here, and in Counterseal: values that can be disclosed singly, replay, retri
 fairness, tenants, caps, changes of the policy, versions of workflows, cards.
 """
 
-# These imports exist in the environments of the governed drivers and in Counterseal's own.
-
 from __future__ import annotations
 
 import base64
@@ -198,7 +196,7 @@ class Governed:
         self.policy = Policy(policy_text)
         self.key = Ed25519PrivateKey.generate()
         self._pool = pool
-        self._folder = folder
+        self.folder = folder
 
     async def effect(
         self, action: Action, head: Head | None, perform: Callable[[], dict[str, int]], question: str, *, approved: bool
@@ -233,11 +231,11 @@ class Governed:
     async def close(self, run: str, head: Head | None) -> Head:
         """End the chain of a run and sign its file. A repeated call signs the same lines."""
         head = await self._once(_LINES, run, head, [["closed"]])
-        if self._folder is not None:
+        if self.folder is not None:
             lines = [row["line"].decode() for row in await self._pool.fetch(_BOOK, run)]
             body = orjson.dumps({"run": run, "digest": head["digest"], "lines": lines})
             said = {"bundle": base64.b64encode(body).decode(), "signature": self.key.sign(body).hex()}
-            (self._folder / f"{run}.json").write_bytes(orjson.dumps(said))
+            (self.folder / f"{run}.json").write_bytes(orjson.dumps(said))
         return head
 
     async def vote(self, question: str, person: str = PERSON, *, approves: bool = True) -> None:
@@ -281,11 +279,15 @@ def _canonical(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
+async def _unchanged(_: object) -> None:
+    """Give a connection back without a reset, which is one more exchange: no statement here changes its session."""
+
+
 @asynccontextmanager
 async def governed(url: str, *, signs: bool = True) -> AsyncIterator[Governed]:
     """Create the tables in an empty database, with one voter. ``signs`` has each run end with a signed file."""
     with TemporaryDirectory(prefix="governed-") as folder:
-        async with asyncpg.create_pool(url, min_size=CONNECTIONS, max_size=CONNECTIONS) as pool:
+        async with asyncpg.create_pool(url, min_size=CONNECTIONS, max_size=CONNECTIONS, reset=_unchanged) as pool:
             await pool.execute(SCHEMA)
             await pool.execute(_MEMBER, GROUP, PERSON)
             yield Governed(pool, Path(folder) if signs else None, policy(RULES))
