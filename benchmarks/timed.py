@@ -25,7 +25,9 @@ from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 
 IN_FLIGHT = 50
 # As many steps at once as runs are in flight: the peers have 48 to 50.
-CONCURRENCY = 50
+CONCURRENCY = IN_FLIGHT
+# A worker within the load's own process shares its 16 connections.
+CONCURRENCY_WITHIN = 16
 ROUNDS = 3
 RUNS = 100
 LATENCY_RUNS = 100
@@ -59,7 +61,7 @@ class Machine:
 
 
 @asynccontextmanager
-async def machine(world: World, concurrency: int = CONCURRENCY) -> AsyncIterator[Machine]:
+async def machine(world: World, concurrency: int = CONCURRENCY_WITHIN) -> AsyncIterator[Machine]:
     """Run a worker in this process. With a concurrency of 0 it only listens, and other processes work."""
     keep_for_good()
     running = Machine(PostgresQueue())
