@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _compare() -> None:
-    """Measure the other engines, because some budgets are multiples of the fastest of them."""
+    """Measure the other engines, because some budgets are multiples of what they reach."""
     from benchmarks.peers import compare, reporting
 
     found = compare()

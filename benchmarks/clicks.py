@@ -16,7 +16,7 @@ from benchmarks.children import SLACK_TOKEN, Child, child, environment
 from benchmarks.figures import Figure, Verdict, at_most, median, percentile, plain, spread_of
 from benchmarks.postgres_use import processor_seconds
 from benchmarks.stage import Stage, tell
-from benchmarks.timed import CONCURRENCY, machine
+from benchmarks.timed import CONCURRENCY_WITHIN, machine
 from benchmarks.world import World
 from runtime.store import approvals
 from sandbox.server import LoopbackServer
@@ -64,7 +64,7 @@ async def measure(stage: Stage) -> list[Figure]:
 
 async def park(world: World, runs: int) -> list[tuple[str, str]]:
     """Start runs that each wait for a vote. Returns their approvals and the nonces of their buttons."""
-    gate = asyncio.Semaphore(CONCURRENCY // 2)
+    gate = asyncio.Semaphore(CONCURRENCY_WITHIN // 2)
 
     async def start() -> None:
         async with gate:

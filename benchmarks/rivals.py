@@ -1,4 +1,4 @@
-"""Budgets that are multiples of the fastest other engine's rate; they exist only if `PEERS=1` measured the engines."""
+"""Budgets that are multiples of what other engines reach; they exist only if `PEERS=1` measured the engines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from benchmarks.figures import FOLDER, Figure, Verdict, median, short, spread_of, unmeasured
 
 PEERS = FOLDER / "peers.json"
-OURS = "counterseal"
 # The peer that wakes a run fastest.
 WAKES_FASTEST = "restate"
 RATES = {"w1": "runs_per_second", "w2": "steps_per_second"}
@@ -19,22 +18,22 @@ RATES = {"w1": "runs_per_second", "w2": "steps_per_second"}
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """The fastest peer of one workload, and its median rate per second."""
+    """The leanest job by hand in one workload, and its median rate per second."""
 
     name: str
     rate: float
 
 
 def against(what: str, factor: float, workload: str, found: Sequence[float], unit: str, path: Path = PEERS) -> Figure:
-    """The figure of our rounds, with ``factor`` times the fastest peer's median as its budget."""
+    """The figure of our rounds, with ``factor`` times the median of the leanest job by hand as its budget."""
     value, spread, numbers = median(found), spread_of(found), {"value": median(found), "factor": factor}
-    rival = fastest(workload, path)
+    rival = leanest(workload, path)
     if rival is None:
-        budget = f"≥ {factor} times the fastest peer (PEERS=1 was not run)"
+        budget = f"≥ {factor} times the leanest job by hand (PEERS=1 was not run)"
         return unmeasured(what, budget, f"{short(value)} {unit}", spread=spread, **numbers)
     limit = factor * rival.rate
     verdict = Verdict.WITHIN if value >= limit else Verdict.OVER
-    budget = f"≥ {factor} times the fastest peer ({rival.name}, {short(rival.rate)})"
+    budget = f"≥ {factor} times the leanest job by hand ({rival.name}, {short(rival.rate)})"
     return Figure(what, budget, f"{short(value)} {unit}", verdict, {**numbers, "limit": limit}, spread)
 
 
@@ -51,12 +50,15 @@ def as_quick(what: str, factor: float, found: Sequence[float], path: Path = PEER
     return Figure(what, budget, f"{short(value)} ms", verdict, {"value": value, "limit": limit, **numbers}, spread)
 
 
-def fastest(workload: str, path: Path = PEERS) -> Rival | None:
-    """The fastest peer in the result of `python -m benchmarks.peers`, without commit delay; None if there is none."""
+def leanest(workload: str, path: Path = PEERS) -> Rival | None:
+    """The fastest engine that is governed by hand in the result of `python -m benchmarks.peers`; None if there is none.
+
+    The figures are those without commit delay.
+    """
     found = [
         Rival(engine["name"], median(rates))
-        for key, engine in _engines(path).items()
-        if key != OURS and (rates := engine["as_is"].get(workload, {}).get(RATES[workload]))
+        for engine in _engines(path).values()
+        if engine.get("by_hand") and (rates := engine["as_is"].get(workload, {}).get(RATES[workload]))
     ]
     return max(found, key=lambda rival: rival.rate, default=None)
 

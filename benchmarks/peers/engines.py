@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One engine: its key, its name for people, the module of its driver, and its requirements."""
+    """One engine: its key, its name for people, the module of its driver, and its requirements.
+
+    ``by_hand`` marks an engine whose driver adds by hand what Counterseal does; the others govern nothing.
+    """
 
     key: str
     name: str
     module: str
     on_postgres: bool = True
     needs_server: bool = False
+    by_hand: bool = False
 
 
 OURS = Spec("counterseal", "Counterseal, governing everything", "benchmarks.peers.ours")
@@ -23,6 +27,14 @@ PEERS = (
     Spec("absurd", "Absurd", "benchmarks.peers.drivers.absurd"),
     Spec("langgraph", "LangGraph", "benchmarks.peers.drivers.langgraph"),
     Spec("dbos", "DBOS", "benchmarks.peers.drivers.dbos"),
+    Spec(
+        "restate-governed",
+        "Restate, governed by hand",
+        "benchmarks.peers.drivers.restate_governed",
+        needs_server=True,
+        by_hand=True,
+    ),
+    Spec("absurd-governed", "Absurd, governed by hand", "benchmarks.peers.drivers.absurd_governed", by_hand=True),
 )
 
 

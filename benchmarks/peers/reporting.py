@@ -1,4 +1,4 @@
-"""The comparison for people: a table on the terminal, JSON, and Markdown in docs/performance.md between two markers."""
+"""The comparison for people: two tables on the terminal, JSON, and Markdown between two markers of a document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.figures import FOLDER, short
 from benchmarks.peers.engines import OURS
-from benchmarks.peers.results import AS_IS, DISKS, RATES, SLOW, Cell, Comparison, Entry, from_json
+from benchmarks.peers.results import AS_IS, DISKS, GATE, RATES, SLOW, Cell, Comparison, Entry, from_json
 
 RESULTS = FOLDER / "peers.json"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -28,15 +28,38 @@ COLUMNS = (
 )
 _DISKS = {AS_IS: "as it is", SLOW: "2 ms commit"}
 _W2_STEPS = 10
+ALONE, BY_HAND = "The engines alone, which govern nothing", "The same job by hand"
 
 
 class MarkersMissingError(ValueError):
     """The document has no place for the table."""
 
 
-def rows(found: Comparison) -> list[tuple[str, ...]]:
-    """The rows of the table: each engine on each disk. An unmeasured row gives the reason."""
-    return [_row(found, entry, disk) for disk in DISKS for entry in found.entries]
+def groups(found: Comparison) -> dict[str, list[tuple[str, ...]]]:
+    """The rows of the two tables by their titles: each engine on each disk, ours in both.
+
+    An unmeasured row gives the reason. There is no second table if nothing by hand was asked for.
+    """
+    by_hand = [entry for entry in found.entries if entry.spec.by_hand]
+    entries = {ALONE: [entry for entry in found.entries if not entry.spec.by_hand]}
+    if by_hand:
+        entries[BY_HAND] = [*(entry for entry in found.entries if entry.spec == OURS), *by_hand]
+    return {title: [_row(found, entry, disk) for disk in DISKS for entry in some] for title, some in entries.items()}
+
+
+def gate(found: Comparison) -> list[str]:
+    """How our rate compares with the leanest job by hand, one sentence for each workload that was measured."""
+    said = []
+    for workload in RATES:
+        leanest = found.leanest(AS_IS, workload)
+        ratio = found.ratio(leanest, AS_IS, workload) if leanest is not None else None
+        if leanest is not None and ratio is not None:
+            verdict = "within" if ratio >= GATE else "below"
+            said.append(
+                f"{workload.upper()}: {ratio:.2f} times the leanest job by hand ({leanest.spec.name}); "
+                f"the gate is {GATE:g}: {verdict}."
+            )
+    return said
 
 
 def notes(found: Comparison) -> list[str]:
@@ -50,19 +73,21 @@ def notes(found: Comparison) -> list[str]:
 
 
 def show(found: Comparison) -> None:
-    """Print one table, formatted on a terminal, tab-separated otherwise; then the reasons for empty cells."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
+    """Print the tables, formatted on a terminal, tab-separated otherwise; the gate; the reasons for empty cells."""
+    for title, rows in groups(found).items():
+        if sys.stdout.isatty():
+            from rich.console import Console
+            from rich.table import Table
 
-        table = Table(*COLUMNS)
-        for row in rows(found):
-            table.add_row(*row, style="bold" if row[0] == OURS.name else None)
-        Console().print(table)
-    else:
-        for row in (COLUMNS, *rows(found)):
-            print("\t".join(row))
-    for note in notes(found):
+            table = Table(*COLUMNS, title=title)
+            for row in rows:
+                table.add_row(*row, style="bold" if row[0] == OURS.name else None)
+            Console().print(table)
+        else:
+            print(title)
+            for row in (COLUMNS, *rows):
+                print("\t".join(row))
+    for note in (*gate(found), *notes(found)):
         print(note)
 
 
@@ -78,8 +103,11 @@ def read(path: Path = RESULTS) -> Comparison:
 
 
 def markdown(found: Comparison) -> str:
-    """The table, the circumstances of the measurement, and the version and configuration of each engine."""
-    lines = [_line(COLUMNS), _line(["---"] * len(COLUMNS)), *(_line(row) for row in rows(found))]
+    """The tables, the circumstances of the measurement, and the version and configuration of each engine."""
+    lines: list[str] = []
+    for title, rows in groups(found).items():
+        lines += [f"{title}:", "", _line(COLUMNS), _line(["---"] * len(COLUMNS)), *(_line(row) for row in rows), ""]
+    lines += [f"- {sentence}" for sentence in gate(found)]
     if said := notes(found):
         lines += ["", *(f"- {note}" for note in said)]
     lines += [

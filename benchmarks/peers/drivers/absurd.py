@@ -10,10 +10,10 @@ it gets several workers, each with its own connection, that poll every 10 ms.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle
-from typing import Any
+from typing import Any, TypeVar
 
 import absurdctl
 import psycopg
@@ -67,45 +67,54 @@ class Absurd:
     def __init__(self, clients: list[AsyncAbsurd], tasks: Tasks) -> None:
         self.effects = Effects()
         self.release = release_of("absurd-sdk")
+        self.tasks = tasks
         self._clients = cycle(clients)
-        self._tasks = tasks
 
     def register(self, worker: Worker) -> None:
         """Register the two workflows with a worker."""
         for workflow, effects in EFFECTS.items():
-            worker.register_task(workflow)(self._handler(effects, asks=workflow == "w1"))
+            worker.register_task(workflow)(self.handler(workflow, effects))
 
-    def _handler(self, effects: int, *, asks: bool) -> Any:
+    def handler(self, workflow: str, effects: int) -> Any:
+        """The handler of a workflow of so many effects."""
+
         async def effect() -> dict[str, int]:
             return self.effects.perform()
 
         async def handler(params: Any, context: Any) -> dict[str, bool]:
             for place in range(effects):
-                if asks and place == ASK_AFTER:
+                if workflow == "w1" and place == ASK_AFTER:
                     await context.await_event(f"decision:{params['number']}")
                 await context.step(f"effect-{place}", effect)
-            self._tasks.finished.add(params["number"])
+            self.tasks.finished.add(params["number"])
             return {"done": True}
 
         return handler
 
     async def run(self, workflow: str, number: int) -> float:
         client, decision = next(self._clients), Decision()
-        ended = self._tasks.ended[number] = asyncio.get_running_loop().create_future()
+        ended = self.tasks.ended[number] = asyncio.get_running_loop().create_future()
         if workflow == "w1":
-            self._tasks.decisions[number] = decision
+            self.tasks.decisions[number] = decision
         await client.spawn(workflow, {"number": number}, queue=QUEUE)
         if workflow == "w1":
             await decision.asked
             decision.give()
+            await self.vote(f"decision:{number}")
             await client.emit_event(f"decision:{number}", {"approved": True})
         await ended
         return decision.taken()
 
+    async def vote(self, event: str) -> None:
+        """Record the decision before the task is told of it. Absurd alone keeps none but what it is told."""
+
+
+Served = TypeVar("Served", bound=Absurd)
+
 
 @asynccontextmanager
-async def started(order: Order) -> AsyncIterator[Absurd]:
-    """Install the schema, and start the workers and the clients."""
+async def serving(order: Order, make: Callable[[list[AsyncAbsurd], Tasks], Served]) -> AsyncIterator[Served]:
+    """Install the schema, and start the workers and the clients of an engine made of its clients and tasks."""
     async with await psycopg.AsyncConnection.connect(order.url, autocommit=True) as connection:
         await connection.execute(absurdctl.BUNDLED_SCHEMA_SQL)
     tasks = Tasks()
@@ -115,7 +124,7 @@ async def started(order: Order) -> AsyncIterator[Absurd]:
         for each in (*clients, *workers):
             stack.push_async_callback(each.close)
         await clients[0].create_queue()
-        engine = Absurd(clients, tasks)
+        engine = make(clients, tasks)
         async with asyncio.TaskGroup() as group:
             for place, worker in enumerate(workers):
                 engine.register(worker)
@@ -127,6 +136,13 @@ async def started(order: Order) -> AsyncIterator[Absurd]:
             finally:
                 for worker in workers:
                     worker.stop_worker()
+
+
+@asynccontextmanager
+async def started(order: Order) -> AsyncIterator[Absurd]:
+    """Start Absurd alone."""
+    async with serving(order, Absurd) as engine:
+        yield engine
 
 
 if __name__ == "__main__":

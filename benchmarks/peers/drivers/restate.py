@@ -16,10 +16,10 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hypercorn
 import restate
@@ -57,11 +57,13 @@ class Restate:
         self.effects = Effects()
         self.ingress: Lines | None = None
         self.service = restate.Service(SERVICE)
-        self._decisions: dict[int, Decision] = {}
+        self.decisions: dict[int, Decision] = {}
         for workflow in EFFECTS:
-            self.service.handler(workflow)(self._handler(workflow))
+            self.service.handler(workflow)(self.handler(workflow))
 
-    def _handler(self, workflow: str) -> Any:
+    def handler(self, workflow: str) -> Any:
+        """The handler of a workflow."""
+
         async def effect() -> dict[str, int]:
             return self.effects.perform()
 
@@ -69,7 +71,7 @@ class Restate:
             for place in range(EFFECTS[workflow]):
                 if workflow == "w1" and place == ASK_AFTER:
                     name, decided = context.awakeable()
-                    self._decisions[number].ask(name)
+                    self.decisions[number].ask(name)
                     await decided
                 await context.run_typed(f"effect-{place}", effect)
             return True
@@ -78,15 +80,22 @@ class Restate:
 
     async def run(self, workflow: str, number: int) -> float:
         assert self.ingress is not None
-        decision = self._decisions[number] = Decision()
+        decision = self.decisions[number] = Decision()
         ended = asyncio.create_task(self.ingress.post(f"/{SERVICE}/{workflow}", str(number).encode()))
         if workflow == "w1":
             name = await decision.asked
             decision.give()
+            await self.vote(name)
             await self.ingress.post(f"/restate/awakeables/{name}/resolve", b'{"approved": true}')
         if await ended != b"true":
             raise RuntimeError(f"run {number} did not end well")
         return decision.taken()
+
+    async def vote(self, name: str) -> None:
+        """Record the decision before the run is told of it. Restate alone keeps none but what it is told."""
+
+
+Served = TypeVar("Served", bound=Restate)
 
 
 async def _version(program: Path) -> str:
@@ -159,15 +168,22 @@ async def _endpoint(app: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def started(order: Order) -> AsyncIterator[Restate]:
-    """Start the server and the handlers, and register the handlers with the server."""
+async def serving(order: Order, make: Callable[[str], Served]) -> AsyncIterator[Served]:
+    """Start the server and the handlers of an engine made of the server's version; register them with the server."""
     if order.server is None:
         raise RuntimeError("Restate needs --server, the path of restate-server")
-    engine = Restate(await _version(order.server))
+    engine = make(await _version(order.server))
     async with _server(order.server) as server, _endpoint(restate.app([engine.service])) as uri:
         await server.learn(uri)
         async with connected(server.ingress) as engine.ingress:
             yield engine
+
+
+@asynccontextmanager
+async def started(order: Order) -> AsyncIterator[Restate]:
+    """Start Restate alone."""
+    async with serving(order, Restate) as engine:
+        yield engine
 
 
 if __name__ == "__main__":
