@@ -144,6 +144,7 @@ class Settings(BaseSettings):
     http_body_seconds: Seconds = 10.0
     http_idle_seconds: Seconds = 5.0
     http_connections_max: Annotated[int, Field(ge=1, le=65535)] = 512
+    console_url: Address | None = None
 
     sqs_queue_url: Address | None = None
     sqs_dlq_url: Address | None = None
