@@ -172,7 +172,7 @@ def _environment() -> Environment:
     made = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     names = ("q", "soft", "block", "value", "icon", "st", "withheld", "short", "ident", "when", "due", "seal", "listed")
     made.globals.update({name: getattr(marks, name) for name in (*names, "cell", "plain", "length")})
-    made.globals.update(home=HOME, version=version())
+    made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat)
     made.filters["plain"] = marks.plain
     return made
 
