@@ -18,11 +18,12 @@ from app.console.sessions import Viewer
 from app.console.web import Decider, FacesDep, page
 from app.faces import Faces
 from app.http.dependencies import decode_cursor, encode_cursor
-from approvals.content import CardContent, CardState
+from approvals.content import CardContent
 from approvals.model import ApprovalKind, ApprovalStatus, TaskState, TaskView
 from approvals.tally import current_votes
 from core.identity import Directory, Kind, principal
 from runtime.store import console, tasks, tenants
+from runtime.store.approvals import StoredApproval
 from runtime.store.console import Told
 from runtime.store.read_models import FIRST_ID
 
@@ -39,14 +40,6 @@ SAID = {
     "happened": ("applied", "It happened"),
     "again": ("executing", "Again"),
     "fail": ("failed", "It failed"),
-}
-_STATES = {
-    ApprovalStatus.APPROVED: CardState.RECORDED,
-    ApprovalStatus.REJECTED: CardState.REJECTED,
-    ApprovalStatus.EXPIRED: CardState.EXPIRED,
-    ApprovalStatus.CANCELED: CardState.CANCELED,
-    ApprovalStatus.SUPERSEDED: CardState.SUPERSEDED,
-    ApprovalStatus.REQUESTED: CardState.PENDING,
 }
 
 
@@ -89,8 +82,12 @@ async def inbox(request: Request, viewer: Decider, faces: FacesDep, after: str =
     shown = await page(request, faces, viewer)
     lists = await read(faces, viewer, after)
     count = len(lists.mine) + len(lists.tasks)
-    told: dict[str, Any] = {"said_as": SAID, "groups_of": lambda stored: [group.group for group in questions.groups_of(stored)]}
+    told: dict[str, Any] = {"said_as": SAID, "groups_of": _group_names}
     return shown.show("inbox.html", at="inbox", lists=lists, count=count, later=bool(after), **told)
+
+
+def _group_names(stored: StoredApproval) -> list[str]:
+    return [group.group for group in questions.groups_of(stored)]
 
 
 async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
@@ -135,8 +132,7 @@ def _item(viewer: Viewer, told: Told, people: Directory, may: May) -> Item:
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
     said = {vote.voter: str(vote.choice) for vote in current_votes(approval.votes)}
     open_ = approval.status is ApprovalStatus.REQUESTED
-    state = CardState(stored.outcome) if stored.outcome else _STATES[approval.status]
-    word = questions.SHOWN[state]
+    word = questions.state_of(stored)
     if open_ and approval.kind is ApprovalKind.IN_DOUBT:
         word = ("in-doubt", "In doubt")
     elif open_ and may.choices and viewer.who.subject not in said:

@@ -16,7 +16,7 @@ from app.access import Role
 from app.console.sessions import Viewer
 from app.faces import Faces
 from approvals.content import PARTS, CardContent, CardState
-from approvals.model import ApprovalKind, Choice, VoteChannel, choices_of
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel, choices_of
 from approvals.ports import Membership
 from approvals.quorum import NotCounted, consider
 from approvals.tally import current_votes, excluded, plans, progress
@@ -39,6 +39,14 @@ SHOWN: dict[CardState, tuple[str, str]] = {
     CardState.EXPIRED: ("expired", "Expired"),
     CardState.SUPERSEDED: ("superseded", "Superseded"),
     CardState.CANCELED: ("canceled", "Canceled"),
+}
+_ENDS = {
+    ApprovalStatus.APPROVED: CardState.RECORDED,
+    ApprovalStatus.REJECTED: CardState.REJECTED,
+    ApprovalStatus.EXPIRED: CardState.EXPIRED,
+    ApprovalStatus.CANCELED: CardState.CANCELED,
+    ApprovalStatus.SUPERSEDED: CardState.SUPERSEDED,
+    ApprovalStatus.REQUESTED: CardState.PENDING,
 }
 _COMPARED = ("title", "target", "operation", "system", "tier")
 NO_ROLE_CODE = "no_role"
@@ -146,6 +154,11 @@ def hidden(content: CardContent, names: set[str]) -> CardContent:
     """The card without the values of these fields."""
     agent = None if content.agent is None else replace(content.agent, says="")
     return replace(replace(content, sensitive=tuple(sorted(names)), evidence="", agent=agent).masked(), reverse="")
+
+
+def state_of(stored: StoredApproval) -> tuple[str, str]:
+    """The symbol and the word of a question in a list: what has become of it."""
+    return SHOWN[CardState(stored.outcome) if stored.outcome else _ENDS[stored.approval.status]]
 
 
 def outside(content: CardContent) -> list[Any]:
