@@ -29,6 +29,11 @@ def plain(text: object) -> str:
     return isolated(visible(str(text), edges=False))
 
 
+def line(text: str) -> str:
+    """A line of a document, with its indentation."""
+    return isolated(visible(text, edges=False))
+
+
 def q(text: object) -> Markup:
     """A quotation: text that came from outside, on one line."""
     return Markup('<span class="q">{}</span>').format(isolated(visible(str(text)))) if text != "" else soft("empty")

@@ -131,7 +131,7 @@ async def steer(faces: Faces, viewer: Viewer, do: str, run_id: UUID, reason: str
     """Retry or cancel one run, as over HTTP; errors say why not."""
     tenant, verb = viewer.who.tenant, steering.retry_run if do == "retry" else steering.cancel_run
     async with faces.database.transaction(tenant) as connection:
-        await verb(connection, faces.definitions, tenant, run_id, viewer.who.actor, reason)
+        await verb(connection, faces.definitions, tenant, run_id, viewer.actor, reason)
 
 
 def _ids(texts: Sequence[str]) -> list[UUID]:

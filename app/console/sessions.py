@@ -42,6 +42,11 @@ class Viewer:
         """The token that each form carries."""
         return hmac.new(self.secret.encode(), b"counterseal console form", hashlib.sha256).hexdigest()
 
+    @property
+    def actor(self) -> Actor:
+        """The viewer as the audit names them."""
+        return Actor("person", self.who.subject)
+
     def has(self, *roles: Role) -> bool:
         """True if the viewer has any of the roles."""
         return self.who.has(*roles)
@@ -110,8 +115,8 @@ async def log_out(database: Database, viewer: Viewer) -> None:
     tenant = viewer.who.tenant
     async with database.transaction(tenant) as connection:
         if await sessions.end(connection, tenant, sha256_hex(viewer.secret.encode())):
-            actor = Actor("person", viewer.who.subject)
-            await audit.record(connection, tenant, EventType.SESSION_ENDED, actor, {"subject": viewer.who.subject})
+            data: JsonObject = {"subject": viewer.who.subject}
+            await audit.record(connection, tenant, EventType.SESSION_ENDED, viewer.actor, data)
 
 
 async def _found(database: Database, secret: str, kind: SessionKind) -> Session | None:

@@ -173,7 +173,7 @@ def _environment() -> Environment:
     names = ("q", "soft", "block", "value", "icon", "st", "withheld", "short", "ident", "when", "due", "seal", "listed")
     made.globals.update({name: getattr(marks, name) for name in (*names, "cell", "plain", "length")})
     made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat)
-    made.filters["plain"] = marks.plain
+    made.filters.update(plain=marks.plain, line=marks.line)
     return made
 
 
