@@ -232,6 +232,12 @@ class Settings(BaseSettings):
         return tuple(sorted({self.tenant, *(item.tenant for item in self.webhooks.values() if item.tenant)}))
 
     @property
+    def console_address(self) -> str:
+        """The address of the console: below COUNTERSEAL_CONSOLE_URL, or where this process serves."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{(self.console_url or f'http://{host}:{self.port}').rstrip('/')}/console"
+
+    @property
     def embedded(self) -> bool:
         """True if no setting names a database, so that an embedded one runs below ``home``."""
         return self.database_url is None and self.faces_database_url is None

@@ -94,6 +94,7 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
     given: dict[str, Any] = {"reason": "", "seen": False, "problem": "", "field": "", "refused": "", "counted": False}
     given |= {
         "asks": questions.asks(found.content, stored.approval.kind, open_=found.open),
+        "asker": questions.name_of(found.people, found.content.requester),
         "state": word,
         "kind": str(stored.approval.kind),
         "seats": questions.seats(stored, viewer, found.people),

@@ -17,7 +17,7 @@ WIDTH, HEIGHT, GAP, REACH = 152, 46, 18, 44
 NODES_MAX = 60
 ROWS_MAX = 40
 _PEOPLE = frozenset({"approve", "gate", "task"})
-_LETTERS = 18
+_LETTERS = 17
 
 
 class Node(Struct):
@@ -147,11 +147,11 @@ def _box(node: Node, place: tuple[int, int], states: Counter[str]) -> Markup:
     x, y = place
     box = _BOX.format(
         *(more, x, y, WIDTH, HEIGHT, x + 10, y + 9, _COLOURS[symbol], symbol, x + 30, y + 20),
-        *(_cut(node.id), x + 30, y + 36, _cut(f"{word} · {node.word}", _LETTERS + 3)),
+        *(_cut(node.id), x + 30, y + 36, _cut(f"{word} · {node.word}", _LETTERS + 2)),
     )
     if not states:
         return box
-    return Markup('<a href="#s-{}" aria-label="{}: {}">{}</a>').format(node.id, marks.plain(node.id), word, box)
+    return Markup('<a href="#s-{}">{}</a>').format(node.id, box)
 
 
 def _cut(text: str, most: int = _LETTERS) -> str:

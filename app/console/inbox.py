@@ -54,6 +54,7 @@ class Item:
     title: str
     state: tuple[str, str]
     may: May
+    asker: str
     answered: str
     due: datetime | None
 
@@ -141,10 +142,11 @@ def _item(viewer: Viewer, told: Told, people: Directory, may: May) -> Item:
         id=approval.id,
         told=told,
         content=content.masked(),
-        withheld=withheld or ("shown on the page of the question" if content.sensitive else ""),
+        withheld=withheld or ("secret" if content.sensitive else ""),
         title=questions.asks(content, approval.kind, open_=open_),
         state=word,
         may=may,
+        asker=questions.name_of(people, content.requester),
         answered=said.get(viewer.who.subject, ""),
         due=approval.expires_at,
     )

@@ -90,6 +90,12 @@ async def slack_groups(faces: Faces, viewer: Viewer, people: Directory, wanted: 
     return await faces.directory(viewer.who.tenant).slack_membership(entry, asked) if asked else NO_GROUPS
 
 
+def name_of(people: Directory, text: str) -> str:
+    """The name of somebody, as the directory has it now; the text itself if it does not know them."""
+    entry = people.entry(text)
+    return text if entry is None else entry.name
+
+
 def groups_of(stored: StoredApproval) -> list[GroupQuorum]:
     """The groups that may decide now, each once."""
     return [*{group.key: group for plan in plans(stored.approval) for group in plan}.values()]

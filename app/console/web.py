@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.access import Role
 from app.console import marks
+from app.console.questions import name_of
 from app.console.sessions import Viewer, viewer_of
 from app.faces import Faces, version
 from app.http.middleware import read_body
@@ -172,7 +173,7 @@ def _environment() -> Environment:
     made = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     names = ("q", "soft", "block", "value", "icon", "st", "withheld", "short", "ident", "when", "due", "seal", "listed")
     made.globals.update({name: getattr(marks, name) for name in (*names, "cell", "plain", "length")})
-    made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat)
+    made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat, name_of=name_of)
     made.filters.update(plain=marks.plain, line=marks.line)
     return made
 

@@ -23,22 +23,23 @@ steps:
           ok: {type: boolean}
 """
 
+
 async def test_try(installation: Any, door: Any) -> None:
     run, approval, _ = await installation.asked("INC7")
     await installation.asked("INC8")
     await installation.add(TASKS)
     await installation.parked("forms", "C1")
     ann = await door.enter("ann", Role.APPROVER)
-    page = await ann.get(f"/inbox")
+    page = await ann.get("/inbox")
     assert page.status_code == 200, page.text
     answer = await ann.send(f"/approvals/{approval}", choice="approve")
     assert answer.status_code == 303, answer.text
-    page = await ann.get(f"/inbox")
-    print(page.text[page.text.index("<main"):])
+    page = await ann.get("/inbox")
+    print(page.text[page.text.index("<main") :])
     task = (await installation.books.wait(kind="task", open=True)).id
     page = await ann.send(f"/tasks/{task}", share="lots")
     assert page.status_code == 422
-    print(page.text[page.text.index("<main"):])
-    page = await ann.send(f"/tasks/{task}", name="x", share="2.5", kind="a", many=["x","y"], ok="true")
+    print(page.text[page.text.index("<main") :])
+    page = await ann.send(f"/tasks/{task}", name="x", share="2.5", kind="a", many=["x", "y"], ok="true")
     assert page.status_code == 303, page.text
     assert 0
