@@ -1,4 +1,4 @@
-"""Pictures of the console's pages, of a real installation with the demo's incidents: 390 and 1280 px, light and dark."""
+"""Pictures of the console's pages, of an installation with the demo's incidents: two widths, two schemes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from PIL import Image
@@ -26,9 +26,9 @@ from runtime.store.console import RunsWanted
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (390, 1280)
-SCHEMES = ("light", "dark")
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 HEIGHT_MAX = 1500
-COLOURS = 32
+COLOURS = 24
 SECONDS = 120.0
 
 
@@ -91,9 +91,19 @@ def _save(data: bytes, path: Path) -> None:
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-async def take(folder: Path, chromium: str) -> int:
-    """Take all pictures into the folder; return their bytes. It starts and stops everything that it needs."""
+def take(folder: Path, chromium: str) -> int:
+    """Take all pictures anew into the folder; return their bytes. It starts and stops everything that it needs."""
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.png"):
+        path.unlink()
+    asyncio.run(_take(folder, chromium))
+    taken = sorted(folder.glob("*.png"))
+    total = sum(path.stat().st_size for path in taken)
+    sys.stdout.write(f"{len(taken)} pictures of pages, {total // 1024} KB\n")
+    return total
+
+
+async def _take(folder: Path, chromium: str) -> None:
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="counterseal-pictures-") as home:
@@ -105,7 +115,3 @@ async def take(folder: Path, chromium: str) -> int:
                 browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
                 await _photograph(browser, world.app, f"{world.app}/console/login/{code}", pages, folder)
                 await browser.close()
-    taken = sorted(folder.glob("*.png"))
-    total = sum(path.stat().st_size for path in taken)
-    sys.stdout.write(f"{len(taken)} pictures of pages, {total // 1024} KB\n")
-    return total

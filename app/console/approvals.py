@@ -91,7 +91,15 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         doubt = stored.approval.kind is ApprovalKind.IN_DOUBT
         word = ("in-doubt", "In doubt") if doubt else ("needs-you", "Needs you") if found.may.choices else word
     lines = await faces.looking.lines(viewer.who.tenant, stored.approval.run_id)
-    given: dict[str, Any] = {"reason": "", "seen": False, "problem": "", "field": "", "refused": "", "counted": False}
+    given: dict[str, Any] = {
+        "reason": "",
+        "seen": False,
+        "problem": "",
+        "field": "",
+        "refused": "",
+        "counted": False,
+        "code": "",
+    }
     given |= {
         "asks": questions.asks(found.content, stored.approval.kind, open_=found.open),
         "asker": questions.name_of(found.people, found.content.requester),
@@ -115,7 +123,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     said, reason, digest = fields.one("choice", 20), fields.one("reason").strip(), fields.one("digest", 100)
     typed = {"reason": reason, "seen": bool(fields.one("seen", 10)), "chosen": said}
     if not found.may.choices and found.may.code == questions.NO_ROLE_CODE:
-        return await _drawn(faces, shown, found, 403, refused=found.may.why, **typed)
+        return await _drawn(faces, shown, found, 403, refused=found.may.why, code=found.may.code, **typed)
     choice = next((one for one in choices_of(found.view.kind) if one == said), None)
     wrong = _incomplete(found, choice, reason, digest, seen=typed["seen"] is True)
     if choice is None or wrong is not None:
@@ -153,16 +161,18 @@ async def _refused(
     code = RefusalCode(told.code)
     again = await read(faces, shown.viewer, found.view.approval_id)
     if code in _CHANGED:
-        return await _changed(faces, shown, again, told.sentence, typed, digest)
+        return await _changed(faces, shown, again, told, typed, digest)
     status = REFUSED[code]
     if code is RefusalCode.REASON_TOO_LONG or code is RefusalCode.REASON_MISSING:
         return await _drawn(faces, shown, again, status, problem=told.sentence, field="reason", **typed)
     # An answer that was counted before is no error over HTTP; here somebody sees that nothing new has happened.
-    return await _drawn(faces, shown, again, 409 if status == 200 else status, refused=told.sentence, **typed)
+    return await _drawn(
+        faces, shown, again, 409 if status == 200 else status, refused=told.sentence, code=told.code, **typed
+    )
 
 
 async def _changed(
-    faces: Faces, shown: Page, found: Question, sentence: str, typed: dict[str, Any], digest: str
+    faces: Faces, shown: Page, found: Question, answer: VoteAnswer, typed: dict[str, Any], digest: str
 ) -> Response:
     tenant, asked = shown.viewer.who.tenant, found.stored.approval
     every = await faces.ask(tenant, console.questions_of_run, asked.run_id, _SAME_STEP_MAX)
@@ -173,5 +183,12 @@ async def _changed(
     ]
     following = await read(faces, shown.viewer, newer[-1]) if newer else None
     then = questions.differences(found.content, following.content) if following is not None else []
-    told = {"found": found, "following": following, "differences": then, "sentence": sentence, "seen_digest": digest}
+    told = {
+        "found": found,
+        "following": following,
+        "differences": then,
+        "sentence": answer.sentence,
+        "seen_digest": digest,
+        "code": answer.code,
+    }
     return shown.show("changed.html", at="inbox", status=409, **told, reason=typed["reason"])

@@ -1,4 +1,4 @@
-"""Every page in a real browser: nothing for axe to find, nothing sideways, nothing but our own files, all by keyboard."""
+"""Every page in a real browser: nothing for axe to find, nothing sideways, no error of a script, all by keyboard."""
 
 from __future__ import annotations
 
