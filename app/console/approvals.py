@@ -101,6 +101,8 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         "code": "",
     }
     given |= {
+        "seen": False,
+        "counted": False,
         "asks": questions.asks(found.content, stored.approval.kind, open_=found.open),
         "asker": questions.name_of(found.people, found.content.requester),
         "state": word,
