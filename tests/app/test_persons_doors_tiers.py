@@ -164,7 +164,7 @@ class Table:
             assert answer.json().get("counted", False) is False
             return str(answer.json()["code"])
         if door == "console":
-            return str(await self.browsers[row.token].vote(self.asked.id, self.asked.digest))
+            return str(await self.browsers[row.token].vote(self.asked.id, self.asked.action_digest))
         self.environment.setenv("COUNTERSEAL_TENANT", row.tenant)
         given = ("approval", "approve", str(self.asked.id), "--as", row.named)
         call = partial(self.command, *given, "--json", exit_code=Exit.CONFLICT)

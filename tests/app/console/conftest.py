@@ -81,6 +81,7 @@ steps:
 workflow: forms
 version: 1
 reference: ${{ trigger.number }}
+result: ${{ steps.owner.output }}
 steps:
   - id: owner
     task:
