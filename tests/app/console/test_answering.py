@@ -64,6 +64,20 @@ async def test_who_shaped_it_or_is_not_asked_sees_why_in_place_of_the_buttons(st
     }
     for (person, role), (words, code) in cases.items():
         browser = await stage.door.enter(person, role)
+        text = (await browser.get(path)).text
+        aside = text[text.index('id="decide"') :]
+        assert words in aside, (person, aside[:600])
+        assert "<button" not in aside
+        assert await browser.vote(stage.ids["pending"], digest) == code
+    assert (await installation.books.approval(id=stage.ids["pending"])).status == "requested"
+
+
+async def test_a_question_that_changed_shows_what_is_different(stage: Any) -> None:
+    installation, path = stage.installation, stage.pages["pending"]
+    ann = await stage.door.enter("ann", Role.APPROVER)
+    form = await ann.form(path, choice="approve", reason=TYPED)
+    found = installation.app.faces
+    async with found.database.transaction("default") as connection:
         text = POLICY.replace("version: 1", "version: 2").replace("of: 1", "of: 2")
         await policies.publish_policy(connection, found.definitions, "default", text, "p", stage.door.tester)
     await installation.app.sweeper().sweep()
