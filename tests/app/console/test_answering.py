@@ -57,9 +57,9 @@ async def test_who_shaped_it_or_is_not_asked_sees_why_in_place_of_the_buttons(st
     digest = (await installation.books.approval(id=stage.ids["pending"])).action_digest
     await leave_group(installation.engine, "default", "bob", "leads")
     cases = {
-        ("tess", Role.APPROVER): ("You requested this", "separation_of_duties"),
-        ("eve", Role.APPROVER): ("not", "not_eligible"),
-        ("bob", Role.APPROVER): ("not", "not_eligible"),
+        ("tess", Role.APPROVER): ("you requested this, and somebody else has to", "separation_of_duties"),
+        ("eve", Role.APPROVER): ("it asks members of leads, and you are not one", "not_eligible"),
+        ("bob", Role.APPROVER): ("it asks members of leads, and you are not one", "not_eligible"),
         ("ann", Role.OPERATOR): ("does not have the role approver", "no_role"),
     }
     for (person, role), (words, code) in cases.items():
