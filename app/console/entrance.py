@@ -61,8 +61,12 @@ async def enter(request: Request, faces: FacesDep, fields: Annotated[Sent, Depen
 
 @router.get("/login/{code}")
 async def by_link(request: Request, code: str, faces: FacesDep) -> Response:
-    """Log in by a link. If another site leads here, ask first: nobody is logged in as somebody else unawares."""
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    """Log in by a link. If another site leads here, ask first: nobody is logged in as somebody else unawares.
+
+    A browser that only looks ahead does not use the link up, either.
+    """
+    direct = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+    if not direct or "sec-purpose" in request.headers:
         return _form(request, HOME, code=code)
     return await _by_code(request, code, faces)
 

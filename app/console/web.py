@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -132,7 +132,9 @@ async def sent(request: Request) -> Sent:
 def _same_site(request: Request) -> None:
     """Refuse what a browser says to come from another site. Programs send neither header, and have no cookie."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "same-origin")
-    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc != request.url.netloc):
+    # A proxy in front may reach us by another name than people do.
+    ours = {request.url.netloc, urlsplit(cast("Faces", request.app.state.faces).settings.console_url or "").netloc}
+    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc not in ours - {""}):
         raise HTTPException(403, "This form was sent from another site, so nothing was done.")
 
 
@@ -176,12 +178,6 @@ def _environment() -> Environment:
     made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat, name_of=name_of)
     made.filters.update(plain=marks.plain, line=marks.line)
     return made
-
-
-@lru_cache(maxsize=1)
-def sprite() -> str:
-    """The symbols that pages use."""
-    return (Path(__file__).parent / "templates" / "_sprite.html").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from core.canonical import sha256_hex
 from evidence.chain import Actor
 from runtime.store import sessions as stored
 from runtime.store.sessions import SessionKind
+from tests.support.browsing import Browser
 from tests.support.people import add_person, deactivate, remove_person
 
 TESTER = Actor("test", "tester")
@@ -147,6 +148,24 @@ async def test_who_may_not_log_in_is_told_why(installation: Any, door: Any) -> N
         token = await installation.token(Role.APPROVER, subject="ann")
         answer = await (await door.stranger()).send("/login", token=token, next=following)
         assert answer.headers["location"] == there
+
+
+async def test_behind_https_the_cookie_goes_over_https_alone(serve: Any, settings: Any) -> None:
+    installation = await serve(settings.model_copy(update={"console_url": "https://counterseal.example/"}))
+    await installation.publish()
+    browser = await Browser.stranger(installation)
+    form = await browser.form("/login", token=await installation.token(Role.APPROVER, subject="ann"))
+    cookie = {"Cookie": f"counterseal-login={form['csrf']}", "Origin": "https://counterseal.example"}
+    answer = await browser.post("/login", form, headers=cookie)
+    kept = answer.headers["set-cookie"]
+    assert kept.startswith("__Host-counterseal=")
+    assert {"Secure", "HttpOnly", "Path=/"} <= {part.strip() for part in kept.split(";")}
+    secret = kept.partition(";")[0]
+    assert (await browser.get("/inbox", headers={"Cookie": secret})).status_code == 200
+    assert (await browser.get("/inbox", headers={"Cookie": secret.removeprefix("__Host-")})).status_code == 303
+    code, _ = await sessions.make_link(installation.app.faces.database, "default", "ann", frozenset(EVERYBODY), TESTER)
+    ahead = await browser.get(f"/login/{code}", headers={"Sec-Purpose": "prefetch"})
+    assert (ahead.status_code, (await browser.get(f"/login/{code}")).status_code) == (200, 303)
 
 
 async def test_a_link_logs_in_once(installation: Any, door: Any) -> None:
