@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from app.console import marks
 from core.canonical import JsonObject
+from runtime.engine.model.states import StepState
 
 WIDTH, HEIGHT, GAP, REACH = 152, 46, 18, 44
 NODES_MAX = 60
@@ -78,17 +79,17 @@ def names_of(key: str) -> str:
     return key.rpartition(".")[2].partition("/")[0]
 
 
+_NOT_YET = ("waiting", "Not yet")
 # The states of steps, the one that matters most first: the symbol, and its word.
 STEPS: dict[str, tuple[str, str]] = {
-    "failed_terminal": ("failed", "Failed"),
-    "failed_retryable": ("paused", "Tries again"),
-    "running": ("executing", "Running"),
-    "waiting_approval": ("waiting", "Waiting"),
-    "waiting": ("waiting", "Waiting"),
-    "ready": ("waiting", "In line"),
-    "pending": ("waiting", "Not yet"),
-    "canceled": ("canceled", "Canceled"),
-    "succeeded": ("applied", "Done"),
+    StepState.FAILED_TERMINAL: ("failed", "Failed"),
+    StepState.FAILED_RETRYABLE: ("paused", "Tries again"),
+    StepState.RUNNING: ("executing", "Running"),
+    StepState.WAITING_APPROVAL: ("waiting", "Waiting"),
+    StepState.WAITING: ("waiting", "Waiting"),
+    StepState.READY: ("waiting", "In line"),
+    StepState.CANCELED: ("canceled", "Canceled"),
+    StepState.SUCCEEDED: ("applied", "Done"),
 }
 
 
@@ -123,12 +124,12 @@ _BOX = Markup(
     '<text class="dim" x="{}" y="{}" font-size="11">{}</text></g>'
 )
 _COLOURS = {
-    "failed": "red",
-    "executing": "blue",
-    "applied": "green",
-    "waiting": "slate",
-    "paused": "slate",
-    "canceled": "slate",
+    marks.Sign.FAILED: "red",
+    marks.Sign.EXECUTING: "blue",
+    marks.Sign.APPLIED: "green",
+    marks.Sign.WAITING: "slate",
+    marks.Sign.PAUSED: "slate",
+    marks.Sign.CANCELED: "slate",
 }
 
 
@@ -139,14 +140,14 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> Markup:
 
 
 def _box(node: Node, place: tuple[int, int], states: Counter[str]) -> Markup:
-    state = next((name for name in STEPS if states[name]), "pending")
-    symbol, word = STEPS[state]
+    state = next((name for name in STEPS if states[name]), None)
+    symbol, word = _NOT_YET if state is None else STEPS[state]
     count = sum(states.values())
-    word = f"{word}, {states[state]} of {count}" if count > 1 else word
+    word = f"{word}, {states[state]} of {count}" if state is not None and count > 1 else word
     more = f"{' ask' if node.people else ''}{' added' if node.added else ''}"
     x, y = place
     box = _BOX.format(
-        *(more, x, y, WIDTH, HEIGHT, x + 10, y + 9, _COLOURS[symbol], symbol, x + 30, y + 20),
+        *(more, x, y, WIDTH, HEIGHT, x + 10, y + 9, _COLOURS[marks.Sign(symbol)], symbol, x + 30, y + 20),
         *(_cut(node.id), x + 30, y + 36, _cut(f"{word} · {node.word}", _LETTERS + 2)),
     )
     if not states:
@@ -200,7 +201,7 @@ def _kind(step: JsonObject | Mapping[str, Any]) -> str:
         return "p"
     if str(step["operation"]).startswith("wait.") or step["operation"] == "run":
         return "w"
-    return "ok" if step["status"] == "succeeded" else "e"
+    return "ok" if step["status"] == StepState.SUCCEEDED else "e"
 
 
 def _bar(kind: str, start: float, end: float, y: int) -> Markup:

@@ -17,6 +17,7 @@ from app.faces import Faces
 from approvals.model import ApprovalKind
 from core.errors import CountersealError
 from core.terms import Stopped
+from runtime.engine.model.states import CommandState
 from runtime.requests import pausing
 from runtime.store import console, queue_reads
 
@@ -88,8 +89,8 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
 
 def _gauges(queue: queue_reads.TenantQueue, asked: list[Any], doubts: list[Any], now: datetime) -> list[Any]:
     """Six figures, each with the oldest beside it: name, figure, words, and whether somebody has to look."""
-    waiting = [one for one in queue.messages if one.status in ("pending", "leased")]
-    failed = [one for one in queue.messages if one.status == "failed"]
+    waiting = [one for one in queue.messages if one.status != CommandState.FAILED]
+    failed = [one for one in queue.messages if one.status == CommandState.FAILED]
     oldest = queue.oldest_pending_seconds
     return [
         ("Ready steps", queue.steps["pending"], "none waits" if oldest is None else f"oldest {_span(oldest)}", False),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from math import cos, radians, sin
 from typing import Any
 
@@ -73,28 +74,47 @@ def icon(name: str, more: str = "") -> Markup:
     return _ICON.format(more, name)
 
 
-# A state's symbol and colour, and its word.
+class Sign(StrEnum):
+    """A symbol with its colour. Several statuses share one."""
+
+    WAITING = "waiting"
+    NEEDS_YOU = "needs-you"
+    ALLOWED = "allowed"
+    APPROVED = "approved"
+    EXECUTING = "executing"
+    APPLIED = "applied"
+    DENIED = "denied"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    IN_DOUBT = "in-doubt"
+    FAILED = "failed"
+    PAUSED = "paused"
+    CANCELED = "canceled"
+
+
+# The word of each sign, if no other is given.
 STATES = {
-    "waiting": "Waiting",
-    "needs-you": "Needs you",
-    "allowed": "Allowed",
-    "approved": "Approved",
-    "executing": "Executing",
-    "applied": "Applied",
-    "denied": "Denied",
-    "rejected": "Rejected",
-    "expired": "Expired",
-    "superseded": "Superseded",
-    "in-doubt": "In doubt",
-    "failed": "Failed",
-    "paused": "Paused",
-    "canceled": "Canceled",
+    Sign.WAITING: "Waiting",
+    Sign.NEEDS_YOU: "Needs you",
+    Sign.ALLOWED: "Allowed",
+    Sign.APPROVED: "Approved",
+    Sign.EXECUTING: "Executing",
+    Sign.APPLIED: "Applied",
+    Sign.DENIED: "Denied",
+    Sign.REJECTED: "Rejected",
+    Sign.EXPIRED: "Expired",
+    Sign.SUPERSEDED: "Superseded",
+    Sign.IN_DOUBT: "In doubt",
+    Sign.FAILED: "Failed",
+    Sign.PAUSED: "Paused",
+    Sign.CANCELED: "Canceled",
 }
 
 
 def st(state: str, word: str = "") -> Markup:
     """A state: symbol, colour and word, each of which is enough alone."""
-    return Markup('<span class="st st-{}">{}{}</span>').format(state, icon(state), word or STATES[state])
+    return Markup('<span class="st st-{}">{}{}</span>').format(state, icon(state), word or STATES[Sign(state)])
 
 
 def withheld(why: str) -> Markup:

@@ -1,4 +1,4 @@
-"""What became of a run in one line: what, why, and what can be done about it. Pure."""
+"""The outcome of a run in one line: what, why, and the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from approvals.model import ApprovalStatus
 from core.canonical import JsonObject
 from runtime.engine.model.errors import DENIED, REJECTED
-from runtime.engine.model.states import RunState
+from runtime.engine.model.states import RunState, WaitState
 
 # The state of a run: the symbol, and its word. A failed run shows its cause (``cause``).
 RUNS: dict[str, tuple[str, str]] = {
@@ -22,18 +23,19 @@ RUNS: dict[str, tuple[str, str]] = {
     RunState.FAILED_TERMINAL: ("failed", "Failed"),
     RunState.CANCELED: ("canceled", "Canceled"),
 }
-_TIMED_OUT = "timed_out"
-_CAUSES: dict[str, tuple[str, str]] = {
-    DENIED: ("denied", "Denied"),
-    REJECTED: ("rejected", "Rejected"),
-    "expired": ("expired", "Expired"),
-    _TIMED_OUT: ("expired", "Expired"),
+# The code of a failure: its symbol, its word, and what is said of the run.
+_CAUSES: dict[str, tuple[str, str, str]] = {
+    DENIED: ("denied", "Denied", "was denied"),
+    REJECTED: ("rejected", "Rejected", "was rejected"),
+    ApprovalStatus.EXPIRED: ("expired", "Expired", "expired"),
+    WaitState.TIMED_OUT: ("expired", "Expired", "expired"),
 }
+_FAILED = ("failed", "Failed", "failed")
 _REMEDIES: dict[str, str] = {
     DENIED: "Nothing was changed by it. Change what the workflow asks for, or the policy; then try again.",
     REJECTED: "Nothing was changed by it. Speak with whoever rejected it before you try again.",
-    "expired": "Nobody answered in time, and nothing was changed by it. Try again to ask anew.",
-    _TIMED_OUT: "What was waited for did not come in time. Try again to wait anew.",
+    ApprovalStatus.EXPIRED: "Nobody answered in time, and nothing was changed by it. Try again to ask anew.",
+    WaitState.TIMED_OUT: "What was waited for did not come in time. Try again to wait anew.",
     "authorization": "The target refused us. Repair the rights there, then try again.",
     "transport": "The target could not be reached. Try again when it can be.",
     "timeout": "The target did not answer in time. Try again when it does.",
@@ -59,12 +61,12 @@ def state_of(run: Mapping[str, Any]) -> tuple[str, str]:
     """The symbol and the word of a run; of a failed one its cause."""
     error: JsonObject = run["error"] or {}
     if run["status"] == RunState.FAILED_TERMINAL:
-        return _CAUSES.get(str(error.get("code")), RUNS[run["status"]])
+        return _CAUSES.get(str(error.get("code")), (*RUNS[run["status"]], ""))[:2]
     return RUNS[run["status"]]
 
 
 def failure_of(run: Mapping[str, Any]) -> Failure | None:
-    """What failed, why, and what can be done; None if the run has not failed."""
+    """The failure, its reason and its remedy; None if the run has not failed."""
     if run["status"] not in (RunState.FAILED_TERMINAL, RunState.FAILED_RETRYABLE) or not run["error"]:
         return None
     error: JsonObject = run["error"]
@@ -84,8 +86,7 @@ def title_of(run: Mapping[str, Any], name: str) -> str:
         case RunState.SUCCEEDED:
             return f"{name} is done"
         case RunState.FAILED_TERMINAL:
-            word = _CAUSES.get(str(error.get("code")), ("", "failed"))[1].lower()
-            return f"{name} {word}{at}" if word in ("failed", "expired") else f"{name} was {word}{at}"
+            return f"{name} {_CAUSES.get(str(error.get('code')), _FAILED)[2]}{at}"
         case RunState.FAILED_RETRYABLE:
             return f"{name} tries again"
         case RunState.CANCELED:

@@ -55,7 +55,7 @@ NO_ROLE = "Your login does not have the role approver, so it answers no question
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """What one viewer may do with a question: the ``choices`` that would count, or ``why`` none does.
+    """The rights of one viewer to a question: the ``choices`` that would count, or ``why`` none does.
 
     ``asked``: a group of theirs is asked, so that they see its values.
     """
@@ -69,7 +69,7 @@ class May:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Somebody who could decide, or who could but for ``why``. ``said`` is what they have answered."""
+    """A person who could decide, or who could but for ``why``. ``said`` is what they have answered."""
 
     name: str
     group: str
@@ -102,7 +102,7 @@ def groups_of(stored: StoredApproval) -> list[GroupQuorum]:
 
 
 def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership) -> May:
-    """What the viewer may do with the question, by the rules that will judge the answer."""
+    """The rights of the viewer to the question, by the rules that will judge the answer."""
     approval = as_people(stored.approval, people)
     named = principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack)
@@ -183,7 +183,7 @@ def asks(content: CardContent, kind: ApprovalKind, *, open_: bool) -> str:
 
 
 def escalates(stored: StoredApproval) -> tuple[datetime, str] | None:
-    """When who may decide as well, if that is still to come."""
+    """The escalation that is still to come: when, and who may decide as well then."""
     later = stored.approval.terms.escalate
     if later is None or stored.approval.escalated:
         return None
@@ -191,12 +191,12 @@ def escalates(stored: StoredApproval) -> tuple[datetime, str] | None:
 
 
 def counts(stored: StoredApproval) -> list[str]:
-    """How far each group is: `0 of 1 from leads`."""
+    """The progress of each group: `0 of 1 from leads`."""
     return [f"{len(one.names)} of {one.group.of} from {one.group.group}" for one in progress(stored.approval)]
 
 
 def differences(seen: CardContent, now: CardContent) -> list[tuple[str, Json, Json]]:
-    """What differs between two questions: label, value then, value now. A mask differs from nothing."""
+    """The differences of two questions: label, value then, value now. A mask differs from nothing."""
     found: list[tuple[str, Json, Json]] = []
     for word, old, new in (
         *_pairs("before", seen, now),

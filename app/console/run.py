@@ -25,6 +25,7 @@ from app.shown import attempted, run_row
 from approvals.model import ApprovalKind, ApprovalStatus
 from core.errors import CountersealError
 from core.identity import Directory, Kind, principal
+from evidence.receipts import ReceiptStatus
 from runtime.engine.model.states import RunState
 from runtime.requests import pausing
 from runtime.requests.directory import as_people
@@ -40,10 +41,10 @@ STEPS_SHOWN = 200
 RECEIPTS_SHOWN = 30
 _DECIDED = {"allow": "Allowed", "needs_approval": "People were asked", "deny": "Denied"}
 _RECEIPTS = {
-    "intended": ("executing", "Executing"),
-    "succeeded": ("applied", "Applied"),
-    "failed": ("failed", "Failed"),
-    "in_doubt": ("in-doubt", "In doubt"),
+    ReceiptStatus.INTENDED: ("executing", "Executing"),
+    ReceiptStatus.SUCCEEDED: ("applied", "Applied"),
+    ReceiptStatus.FAILED: ("failed", "Failed"),
+    ReceiptStatus.IN_DOUBT: ("in-doubt", "In doubt"),
 }
 
 
@@ -186,7 +187,7 @@ async def _pictures(
 
 
 def _until(told: Told, now: datetime) -> datetime:
-    """When the question was over: at its last vote, or when it ran out; now if it is open."""
+    """The end of the question: its last vote, or the time when it ran out; now if it is open."""
     approval = told.stored.approval
     if approval.status is ApprovalStatus.REQUESTED:
         return now

@@ -31,16 +31,16 @@ SHOWN = 25
 BULK_MAX = 100
 # What the filter calls the states.
 STATES: dict[str, tuple[str, str, tuple[RunState, ...]]] = {
-    "waiting": ("waiting", "Waiting", (RunState.WAITING_APPROVAL, RunState.WAITING, RunState.QUEUED)),
-    "running": ("executing", "Running", (RunState.RUNNING,)),
+    "waits": ("waiting", "Waiting", (RunState.WAITING_APPROVAL, RunState.WAITING, RunState.QUEUED)),
+    "runs": ("executing", "Running", (RunState.RUNNING,)),
     "again": ("paused", "Tries again", (RunState.FAILED_RETRYABLE,)),
-    "failed": ("failed", "Failed", (RunState.FAILED_TERMINAL,)),
+    "fails": ("failed", "Failed", (RunState.FAILED_TERMINAL,)),
     "done": ("applied", "Done", (RunState.SUCCEEDED,)),
-    "canceled": ("canceled", "Canceled", (RunState.CANCELED,)),
+    "stopped": ("canceled", "Canceled", (RunState.CANCELED,)),
 }
 VIEWS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "open": ("Open or failed", ("waiting", "running", "again", "failed")),
-    "attention": ("Failed", ("failed", "again")),
+    "open": ("Open or failed", ("waits", "runs", "again", "fails")),
+    "attention": ("Failed", ("fails", "again")),
     "all": ("All", tuple(STATES)),
 }
 SINCE = {"": None, "1": timedelta(days=1), "7": timedelta(days=7), "30": timedelta(days=30)}

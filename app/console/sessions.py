@@ -31,7 +31,7 @@ _OVER = "This link is used, or too old."
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who is logged in. ``name`` is the directory's, ``secret`` the cookie."""
+    """A person who is logged in. ``name`` is the directory's, ``secret`` the cookie."""
 
     who: Principal
     name: str

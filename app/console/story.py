@@ -60,12 +60,12 @@ _VOTED = {
 
 
 def of_step(lines: Iterable[Mapping[str, Any]], step: str, people: Directory) -> list[Fact]:
-    """What happened at a step so far."""
+    """The facts of a step so far."""
     return told((line for line in lines if line.get("step") == step), people)
 
 
 def told(lines: Iterable[Mapping[str, Any]], people: Directory) -> list[Fact]:
-    """What happened, in order."""
+    """The facts, in order."""
     return [fact for line in lines if (fact := _fact(line, people)) is not None]
 
 

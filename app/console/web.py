@@ -1,4 +1,4 @@
-"""What every page needs: who looks, the form that was sent, the page around the content, errors as pages."""
+"""The parts of every page: who looks, the form that was sent, the page around the content."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clie
 
 
 async def faults(page: Page, scheme: str = "light") -> list[Any]:
-    """What axe finds, and whether the page reaches sideways."""
+    """The faults that axe finds, and that the page reaches sideways."""
     found = await page.evaluate(RUN, COLOURS if scheme == "dark" else {})
     return [*found, *([["sideways", page.url]] if await page.evaluate(SIDEWAYS) > 0 else [])]
 
