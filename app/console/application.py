@@ -39,7 +39,12 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-_STATIC = {"counterseal.css": "text/css", "htmx.min.js": "text/javascript", "keys.js": "text/javascript"}
+_STATIC = {
+    "counterseal.css": "text/css",
+    "htmx.min.js": "text/javascript",
+    "keys.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 _WORDS = {
     400: "This request cannot be read",
     401: "You are not logged in",

@@ -77,10 +77,11 @@ CREATE INDEX ix_sessions_expires_at ON sessions (tenant_id, expires_at);
 ALTER TABLE sessions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE sessions FORCE ROW LEVEL SECURITY;
 CREATE POLICY tenant ON sessions TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true)) WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+CREATE POLICY engine ON sessions TO counterseal_engine USING (true) WITH CHECK (true);
 CREATE POLICY finder ON sessions FOR SELECT TO counterseal_finder USING (true);
 GRANT SELECT, INSERT, DELETE ON sessions TO counterseal_faces;
 GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;
-GRANT SELECT ON sessions TO counterseal_finder;
+GRANT SELECT ON sessions TO counterseal_finder, counterseal_engine;
 -- What faces need before they know the tenant: the one whom an unguessable key belongs to, and why it is good no more.
 CREATE FUNCTION session_owner(hash text) RETURNS TABLE (tenant_id text, subject text, name text, roles text[], kind text, expires_at timestamptz, ended text) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public AS $$
 SELECT s.tenant_id, s.subject, p.name, s.roles, s.kind, s.expires_at,
