@@ -17,7 +17,7 @@ ROWS = {
     "unavailable": "INSERT INTO unavailable (tenant_id, place, kind, name, reason)"
     " VALUES ($1, $2::uuid::text, 'workflow', 'w', 'r')",
     "sessions": "INSERT INTO sessions (session_hash, tenant_id, subject, roles, kind, expires_at)"
-    " SELECT 's' || $2, $1, 'ada', '{}', 'login', now()",
+    " VALUES ($2::uuid::text, $1, 's', '{}', 'login', now())",
     "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles)"
     " VALUES ($2::uuid::text, $1, 's', '{}')",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
