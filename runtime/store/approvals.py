@@ -118,7 +118,7 @@ def stored_of(
     card: JsonObject,
     shaped: tuple[Contributor, ...],
 ) -> StoredApproval:
-    """The approval of a row of ``_READ``, and of the question that was told."""
+    """The approval of a row as ``read_one`` gives it, and of the question that was told."""
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(

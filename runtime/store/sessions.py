@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from core.db import Connection
+from runtime.store.statements import statements
 
 
 class SessionKind(StrEnum):
@@ -30,14 +31,11 @@ class Session(Struct, frozen=True):
     ended: str | None
 
 
-_CREATE = """
-INSERT INTO sessions (session_hash, tenant_id, subject, roles, token_hash, kind, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, now() + $7::interval)"""
-_OWNER = "SELECT tenant_id, subject, name, roles, kind, expires_at, ended FROM session_owner($1)"
-_END = """
-UPDATE sessions SET ended_at = now() WHERE tenant_id = $1 AND session_hash = $2 AND ended_at IS NULL
-RETURNING session_hash"""
-_SWEEP = "DELETE FROM sessions WHERE tenant_id = $1 AND expires_at < now() - interval '1 day'"
+_SQL = statements("sessions")
+_CREATE = _SQL["create"]
+_OWNER = _SQL["owner"]
+_END = _SQL["end"]
+_SWEEP = _SQL["sweep"]
 
 
 async def create(
