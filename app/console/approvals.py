@@ -23,7 +23,7 @@ from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, Vote
 from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
 from core.identity import Directory
 from runtime.requests.directory import as_people
-from runtime.requests.views import became
+from runtime.requests.views import drawn
 from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import approvals, console
 from runtime.store.approvals import StoredApproval
@@ -66,8 +66,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
     """The question; ``NotFoundError`` if the viewer's tenant has none of this id."""
     async with faces.database.transaction(viewer.who.tenant) as connection:
         stored = await approvals.read(connection, approval_id)
-        end, receipt = await became(connection, faces.definitions, stored)
-        view = approvals.card_view(stored, receipt, end=end)
+        view = await drawn(connection, faces.definitions, stored)
         people = await faces.definitions.directory(connection, viewer.who.tenant, stored.directory_digest)
     slack = await questions.slack_groups(faces, viewer, people, questions.groups_of(stored))
     may = questions.standing(stored, viewer, people, slack)
@@ -104,7 +103,7 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         "seen": False,
         "counted": False,
         "asks": questions.asks(found.content, stored.approval.kind, open_=found.open),
-        "asker": questions.name_of(found.people, found.content.requester),
+        "asker": found.content.asker or questions.name_of(found.people, found.content.requester),
         "state": word,
         "kind": str(stored.approval.kind),
         "seats": questions.seats(stored, viewer, found.people),

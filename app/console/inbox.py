@@ -146,7 +146,7 @@ def _item(viewer: Viewer, told: Told, people: Directory, may: May) -> Item:
         title=questions.asks(content, approval.kind, open_=open_),
         state=word,
         may=may,
-        asker=questions.name_of(people, content.requester),
+        asker=content.asker or questions.name_of(people, content.requester),
         answered=said.get(viewer.who.subject, ""),
         due=approval.expires_at,
     )

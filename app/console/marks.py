@@ -69,6 +69,14 @@ def value(item: Any) -> Markup:
             return block(text) if len(text) > 60 else q(json.dumps(item, ensure_ascii=False, sort_keys=True))
 
 
+def labeled(label: str, item: Any, field: str) -> Markup:
+    """A value with its label from the target: the label first, the raw value below."""
+    if not label:
+        return value(item)
+    raw = visible(f"{field} = {json.dumps(item, ensure_ascii=False)}", edges=False)
+    return Markup('{}<span class="raw">{}</span>').format(q(label), raw)
+
+
 def icon(name: str, more: str = "") -> Markup:
     """A symbol of the sprite."""
     return _ICON.format(more, name)

@@ -159,7 +159,8 @@ def content_for(stored: StoredApproval, viewer: Viewer, mine: May, *, shaped: bo
 def hidden(content: CardContent, names: set[str]) -> CardContent:
     """The card without the values of these fields."""
     agent = None if content.agent is None else replace(content.agent, says="")
-    return replace(replace(content, sensitive=tuple(sorted(names)), evidence="", agent=agent).masked(), reverse="")
+    masked = replace(content, sensitive=tuple(sorted(names)), agent=agent).masked()
+    return replace(masked, **dict.fromkeys(("evidence", "reverse", "question", "link", "answer"), ""))
 
 
 def state_of(stored: StoredApproval) -> tuple[str, str]:
@@ -174,7 +175,7 @@ def outside(content: CardContent) -> list[Any]:
 
 def asks(content: CardContent, kind: ApprovalKind, *, open_: bool) -> str:
     """The title of the page: the question."""
-    title = content.title.rstrip()
+    title = (content.question if open_ and content.question else content.title).rstrip()
     if not open_:
         return title
     if kind is ApprovalKind.IN_DOUBT:

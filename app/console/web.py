@@ -173,7 +173,22 @@ def identified(text: str) -> UUID:
 def _environment() -> Environment:
     folder = FileSystemLoader(Path(__file__).parent / "templates")
     made = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    names = ("q", "soft", "block", "value", "icon", "st", "withheld", "short", "ident", "when", "due", "seal", "listed")
+    names = (
+        "q",
+        "soft",
+        "block",
+        "value",
+        "icon",
+        "st",
+        "withheld",
+        "short",
+        "ident",
+        "when",
+        "due",
+        "seal",
+        "listed",
+        "labeled",
+    )
     made.globals.update({name: getattr(marks, name) for name in (*names, "cell", "plain", "length")})
     made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat, name_of=name_of)
     made.filters.update(plain=marks.plain, line=marks.line)
