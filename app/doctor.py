@@ -56,12 +56,17 @@ async def examine(settings: Settings) -> list[Check]:
     checks = [
         Check("settings", State.WARNING, f"{name} is not a setting; nothing reads it") for name in unknown_variables()
     ] or [Check("settings", State.OK, "every COUNTERSEAL_ variable is known and well-formed")]
-    checks += [*await _database(settings), _key(settings)]
-    looks = {"queue": _queue, "evidence store": _blobs, "slack": _slack, "connectors": _connectors}
-    found = await asyncio.gather(*(_bounded(what, look(settings)) for what, look in looks.items()))
+    checks += [*await _database(settings), _key(settings), *await outside(settings)]
     names = ", ".join(f"/webhooks/servicenow/{name}" for name in sorted(settings.webhooks))
     nothing = Check("webhooks", State.MISSING, "COUNTERSEAL_WEBHOOKS names no endpoint")
-    return [*checks, *chain.from_iterable(found), Check("webhooks", State.OK, names) if names else nothing]
+    return [*checks, Check("webhooks", State.OK, names) if names else nothing]
+
+
+async def outside(settings: Settings) -> list[Check]:
+    """Ask the queue, the evidence store, Slack and each connector's system, each within 15 seconds."""
+    looks = {"queue": _queue, "evidence store": _blobs, "slack": _slack, "connectors": _connectors}
+    found = await asyncio.gather(*(_bounded(what, look(settings)) for what, look in looks.items()))
+    return [*chain.from_iterable(found)]
 
 
 async def _bounded(what: str, look: AsyncIterator[Check]) -> list[Check]:
@@ -88,18 +93,19 @@ async def _database(settings: Settings) -> list[Check]:
                 if login is not None:
                     await storage.check_login(kind, login)
             async with Database(url, FACES_ROLE) as database:
-                told = [check async for check in _server(settings, database)]
-                told += [check async for check in _documents(settings, database)]
+                told = [check async for check in of_server(settings.tenant, database)]
+                definitions = Definitions(adapters.catalog_of(settings))
+                told += [check async for check in of_tenant(settings.tenant, database, definitions)]
             return [well, Check("schema", State.OK, f"at {head}, the newest"), *told]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]
 
 
-async def _server(settings: Settings, database: Database) -> AsyncIterator[Check]:
+async def of_server(tenant: str, database: Database) -> AsyncIterator[Check]:
     """The setting of standbys: what a failover would lose, and if the database's clock has gone back."""
-    async with database.transaction(settings.tenant) as connection:
+    async with database.transaction(tenant) as connection:
         found = await replication.of(connection)
-        behind = await replication.behind(connection, settings.tenant)
+        behind = await replication.behind(connection, tenant)
     words = f"{found.kind}: {found.why}"
     if found.kind in (Kind.ASYNCHRONOUS, Kind.UNKNOWN):
         lost = "a failover can lose what was acknowledged, and repeat effects; demand synchronous replication"
@@ -125,8 +131,8 @@ def _policies(policies: PolicySet) -> Iterator[Check]:
         yield Check("policy", State.OK, f"{policy.name} version {policy.version} is active")
 
 
-async def _documents(settings: Settings, database: Database) -> AsyncIterator[Check]:
-    definitions, tenant = Definitions(adapters.catalog_of(settings)), settings.tenant
+async def of_tenant(tenant: str, database: Database, definitions: Definitions) -> AsyncIterator[Check]:
+    """The state of a tenant: its evidence, questions, pauses, policies and workflows, by its own records alone."""
     async with database.transaction(tenant) as connection:
         found = await tenants.listed(connection)
         policies = await definitions.policies(connection, tenant, found[0]["policy_digests"] if found else ())

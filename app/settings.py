@@ -144,6 +144,7 @@ class Settings(BaseSettings):
     http_body_seconds: Seconds = 10.0
     http_idle_seconds: Seconds = 5.0
     http_connections_max: Annotated[int, Field(ge=1, le=65535)] = 512
+    console_url: Address | None = None
 
     sqs_queue_url: Address | None = None
     sqs_dlq_url: Address | None = None
@@ -230,6 +231,12 @@ class Settings(BaseSettings):
     def tenants(self) -> tuple[str, ...]:
         """Every tenant that the settings name. The process refuses to start unless each exists."""
         return tuple(sorted({self.tenant, *(item.tenant for item in self.webhooks.values() if item.tenant)}))
+
+    @property
+    def console_address(self) -> str:
+        """The address of the console: below COUNTERSEAL_CONSOLE_URL, or where this process serves."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{(self.console_url or f'http://{host}:{self.port}').rstrip('/')}/console"
 
     @property
     def embedded(self) -> bool:

@@ -77,6 +77,9 @@ class EventType(StrEnum):
     EVIDENCE_FAILED = "evidence.failed"
     TOKEN_CREATED = "token.created"  # noqa: S105  the name of an event
     TOKEN_REVOKED = "token.revoked"  # noqa: S105  the name of an event
+    SESSION_OFFERED = "session.offered"
+    SESSION_OPENED = "session.opened"
+    SESSION_ENDED = "session.ended"
     POLICY_PUBLISHED = "policy.published"
     POLICY_PROPOSED = "policy.proposed"
     POLICY_ACTIVATED = "policy.activated"
@@ -93,7 +96,10 @@ class EventType(StrEnum):
 
 
 # The prefixes of events that belong to no run.
-_TENANTS = ("signal.", "task.", "request.", "evidence.", "token.", "policy.", "workflow.", "directory.", "pause.")
+_TENANTS = (
+    *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
+    "pause.",
+)
 _TENANT_ONLY = {EventType.RUN_PURGED, *(kind for kind in EventType if kind.startswith(_TENANTS))}
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
 # A click that arrives after its run closed cannot go into the run's closed chain. A late answer can, unless retention
@@ -127,6 +133,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_REOPENED: frozenset({"bundle", "steps"}),
     # paused: the paused thing as kind:name; reason: the operator's own words
     **_every("pause.", "paused", "reason"),
+    # subject: the id of the person of a console's login; offered: a link that logs in once; by: token|link|oidc
+    **_every("session.", "subject"),
     # count is filled in by the chain: the number of lines, this one included
     EventType.RUN_CLOSED: frozenset({"status", "count"}),
     # tools: the operations, people and workflows that the model may call; messages: the number of initial messages

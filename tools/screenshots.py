@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from approvals.slack.cards import render
 from tests.support import card_page
 from tests.support.card_scenes import scenes, windows
+from tools import screenshots_pages
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 WIDTHS = (390, 1280)
@@ -66,6 +67,7 @@ def main() -> int:
                 _sheet(browser, width, dark=dark)
         _each(browser)
         browser.close()
+    screenshots_pages.take(IMAGES / "console", path)
     total = sum(file.stat().st_size for file in IMAGES.glob("card*.png"))
     sys.stdout.write(f"{total} bytes of pictures in docs/images, at most {TOTAL_BYTES_MAX}\n")
     return 0 if total <= TOTAL_BYTES_MAX else 1

@@ -93,7 +93,26 @@ async def doctor(as_json: Json = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-TOP = (up, serve, work, keep, demo, doctor)
+async def login(
+    person: Annotated[str, typer.Option("--as", help="Who logs in: a person's id in the directory.")],
+    role: Annotated[list[str], typer.Option(help="admin, operator, approver or auditor; repeat it.")],
+    tenant: Tenant = None,
+    as_json: Json = False,
+) -> None:
+    """Print an address that logs a person in to the console, once, within 15 minutes."""
+    from app import access
+    from app.console import sessions
+
+    for name in role:
+        context.check_word(name, sorted(sessions.ROLES), "role")
+    async with context.faces(tenant) as faces:
+        who, roles = context.actor(faces.settings), frozenset(map(access.Role, role))
+        code, subject = await sessions.make_link(faces.database, faces.settings.tenant, person, roles, who)
+        url = f"{faces.settings.console_address}/login/{code}"
+    print_one({"url": url, "subject": subject, "roles": sorted(roles)}, url, as_json=as_json)
+
+
+TOP = (up, serve, work, keep, demo, doctor, login)
 
 
 @db.command("upgrade")

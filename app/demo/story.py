@@ -16,6 +16,8 @@ from typing import Any
 import httpx
 
 from app import file_locks
+from app.access import Role
+from app.console.sessions import make_link
 from app.demo import helper
 from app.demo.people import AGENT_STORY, STORIES, IncidentRun, People
 from app.demo.view import View
@@ -35,6 +37,9 @@ from runtime.store.read_models import RunFilter
 ACTOR = Actor("demo", "counterseal demo")
 ANNOUNCEMENTS = "C0INC"
 AUTO_SECONDS = 120.0
+# Whom the demo's address logs in.
+ANA = "ana.lee"
+ROLES = frozenset({Role.APPROVER, Role.OPERATOR, Role.ADMIN})
 
 
 async def run_demo(*, auto: bool, aws: bool) -> int:
@@ -71,7 +76,7 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
                 return 0 if as_told else 1
 
 
-async def _publish(faces: Faces, examples: Path) -> datetime:
+async def publish(faces: Faces, examples: Path) -> datetime:
     """Publish the demo's documents; return the database's time. Only runs created after it belong to this demo."""
     tenant = faces.settings.tenant
     async with faces.database.transaction(tenant) as connection:
@@ -87,13 +92,14 @@ async def _publish(faces: Faces, examples: Path) -> datetime:
 
 async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[IncidentRun]:
     """Report the incidents, and show their runs until each has a bundle; with ``auto``, click meanwhile."""
-    since = await _publish(faces, examples)
+    since = await publish(faces, examples)
     incidents = [await people.report(story) for story in STORIES]
     last = await people.report(AGENT_STORY)
     await people.describe(last, helper.planted(last, incidents), helper.GUEST)
     await helper.ask_for_help(faces, last)
     told = [IncidentRun(incident) for incident in (*incidents, last)]
-    view.introduce(people.world, [item.incident for item in told])
+    code, _ = await make_link(faces.database, faces.settings.tenant, ANA, ROLES, ACTOR)
+    view.introduce(people.world, [item.incident for item in told], f"{faces.settings.console_address}/login/{code}")
     async with asyncio.TaskGroup() as group:
         clicking = [group.create_task(people.decide(item.incident)) for item in told] if auto else []
         try:

@@ -42,11 +42,12 @@ class View:
         """Print text without hard line breaks, so that a command can be copied."""
         self._console.print(text, soft_wrap=True)
 
-    def introduce(self, world: World, incidents: Sequence[Incident]) -> None:
+    def introduce(self, world: World, incidents: Sequence[Incident], login: str) -> None:
         """Print the addresses to look at, and what to do there."""
         self.say(f"\n  Slack (stand-in)       {world.slack}/c/{CARDS_CHANNEL}")
         self.say(f"  ServiceNow (stand-in)  {world.servicenow}/")
-        self.say(f"  Counterseal (HTTP)     {world.app} [dim](asks for a token)[/]\n")
+        self.say(f"  Counterseal (console)  {login} [dim](logs you in once, as Ana)[/]")
+        self.say(f"  Counterseal (HTTP)     {world.app}/v1 [dim](asks for a token)[/]\n")
         for incident in incidents:
             self.say(f"  [bold]{incident.number}[/] {incident.story.text}")
         if not self._auto:

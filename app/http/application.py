@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from app.console.application import Console
 from app.faces import Faces, version
 from app.http import agents, approvals, definitions, pauses, problems, runs, signals, signed, tasks
 from app.http.dependencies import FacesDep, principal
@@ -78,6 +79,7 @@ def create_app(faces: Faces) -> FastAPI:
     # The middleware that is added last is the outermost.
     application.add_middleware(Bounded)
     application.add_middleware(Bearer, database=faces.database)
+    application.add_middleware(Console, faces=faces)
     application.add_middleware(Observe, metrics=faces.metrics)
     return application
 

@@ -69,6 +69,24 @@ ALTER TABLE notices ENABLE ROW LEVEL SECURITY;
 ALTER TABLE notices FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine ON notices TO counterseal_engine USING (true) WITH CHECK (true);
 GRANT SELECT, INSERT, UPDATE, DELETE ON notices TO counterseal_engine;
+
+-- Logins to the console, and links that log in once. Only the SHA-256 of each is stored, so whoever reads the table can use
+-- none of them. A login by a token ends with that token.
+CREATE TABLE sessions (
+  session_hash text NOT NULL, tenant_id text NOT NULL, subject text NOT NULL, roles text[] NOT NULL, token_hash text,
+  kind text NOT NULL, created_at timestamptz DEFAULT now() NOT NULL, expires_at timestamptz NOT NULL, ended_at timestamptz,
+  CONSTRAINT pk_sessions PRIMARY KEY (session_hash),
+  CONSTRAINT fk_sessions_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+CREATE INDEX ix_sessions_expires_at ON sessions (tenant_id, expires_at);
+ALTER TABLE sessions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE sessions FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON sessions TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true)) WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+CREATE POLICY engine ON sessions TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY finder ON sessions FOR SELECT TO counterseal_finder USING (true);
+GRANT SELECT, INSERT, DELETE ON sessions TO counterseal_faces;
+GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;
+GRANT SELECT ON sessions TO counterseal_finder, counterseal_engine;
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
 -- functions never log in; they may create something only while this migration gives them what they own.
 DROP FUNCTION append;

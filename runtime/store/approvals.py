@@ -85,7 +85,7 @@ async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
     row = await connection.fetchrow(_READ_ONE, approval_id)
     asked = question(_there(row, approval_id), approval_id)
-    return _stored(row, asked, asked.digest, asked.shown or {}, told_of(asked))
+    return stored_of(row, asked, asked.digest, asked.shown or {}, told_of(asked))
 
 
 async def read_to_decide(
@@ -99,7 +99,7 @@ async def read_to_decide(
     view = await loaded(connection, _there(row, approval_id), graphs)
     asked = view.run.approvals.get(approval_id)
     if asked is not None:
-        stored = _stored(row, asked, asked.action_digest, {}, barred_from(view.run, asked))
+        stored = stored_of(row, asked, asked.action_digest, {}, barred_from(view.run, asked))
     else:
         async with within(connection, tenant):
             stored = await read(connection, approval_id)
@@ -112,13 +112,14 @@ def _there(row: Any, approval_id: UUID) -> Any:
     return row
 
 
-def _stored(
+def stored_of(
     row: Any,
     asked: ApprovalRequested | ApprovalRow,
     digest: str,
     card: JsonObject,
     shaped: tuple[Contributor, ...],
 ) -> StoredApproval:
+    """The approval of a row as ``read_one`` gives it, and of the question that was told."""
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(

@@ -4,8 +4,8 @@
 
 -- The login of the workers and keepers. It sees every tenant. Lines and values of a book are never changed, and
 -- only purge_records deletes values, after their retention. Nobody may delete an effect.
-GRANT SELECT ON alembic_version, caps, group_members, people, policies, run_lines, runs, tokens, unavailable,
-  workflows TO counterseal_engine;
+GRANT SELECT ON alembic_version, caps, group_members, people, policies, run_lines, runs, sessions, tokens,
+  unavailable, workflows TO counterseal_engine;
 GRANT SELECT, INSERT ON audit_events, bundles, journal, ledger, remains TO counterseal_engine;
 GRANT SELECT, UPDATE ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, votes, waits, workspaces TO
@@ -24,7 +24,8 @@ GRANT SELECT ON alembic_version, approvals, bundles, caps, commands, effects, fa
   ledger, people, queue, records, refusals, remains, run_lines, tenants, votes, waits, workspaces TO
   counterseal_faces;
 GRANT SELECT, INSERT ON audit_events, inbox, policies, tokens, workflows TO counterseal_faces;
-GRANT SELECT, INSERT, DELETE ON unavailable TO counterseal_faces;
+GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
+GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;
 GRANT INSERT (tenant_id, cap, slots, max_runs_per_min) ON caps TO counterseal_faces;
 GRANT UPDATE (slots, max_runs_per_min) ON caps TO counterseal_faces;
 GRANT UPDATE (quiet) ON people TO counterseal_faces;
@@ -51,6 +52,6 @@ GRANT SELECT, INSERT, UPDATE ON runs, votes TO counterseal_appender;
 GRANT UPDATE (created_at) ON queue TO counterseal_appender;
 GRANT UPDATE (directory_digest) ON tenants TO counterseal_appender;
 
--- The owner of token_owner and approval_owner, which look up a tenant by a key that cannot be guessed. It never logs
+-- The owner of token_owner, session_owner and approval_owner, which look up a tenant by a key that cannot be guessed. It never logs
 -- in.
-GRANT SELECT ON approvals, people, tokens TO counterseal_finder;
+GRANT SELECT ON approvals, people, sessions, tokens TO counterseal_finder;

@@ -26,6 +26,7 @@ from evidence.chain import Actor
 from runtime.requests import policies, publishing
 from runtime.store import records
 from sandbox.faults import Fault
+from tests.support.browsing import Browser
 from tests.support.people import deactivate, leave_group, remove_person
 
 SYS_ID = "46d44a23a9fe19810012d100cca80666"
@@ -89,7 +90,7 @@ ALLOWED = "".join(
 )
 TESTER = Actor("test", "tester")
 TIERS = ("low", "medium", "high")
-DOORS = ("slack", "http", "cli")
+DOORS = ("slack", "http", "cli", "console")
 RULE = """
   - id: {tier}
     match: {{operation: probe.danger.*}}
@@ -111,6 +112,7 @@ class Table:
     slack_world: Any
     environment: pytest.MonkeyPatch
     tokens: dict[str, str] = field(default_factory=dict)
+    browsers: dict[str, Any] = field(default_factory=dict)
     numbers: Any = field(default_factory=itertools.count)
     asked: Any = None
 
@@ -130,6 +132,8 @@ class Table:
             self.tokens[person] = await self.installation.token(*roles, subject=person)
         self.tokens["robot"] = await self.installation.token(Role.TRIGGER, Role.OPERATOR, subject="robot")
         self.tokens["zoe"] = await self.installation.token(Role.APPROVER, subject="zoe", tenant="other")
+        for person in ("ann", "zoe"):
+            self.browsers[person] = await Browser.logged_in(self.installation, self.tokens[person])
 
     async def people(self) -> None:
         async with self.installation.app.faces.database.transaction("default") as connection:
@@ -173,6 +177,8 @@ class Table:
             answer = await self.http(row.token, f"/v1/approvals/{self.asked.id}/votes", {"choice": "approve"})
             assert answer.json().get("counted", False) is False
             return str(answer.json()["code"])
+        if door == "console":
+            return str(await self.browsers[row.token].vote(self.asked.id, self.asked.action_digest))
         self.environment.setenv("COUNTERSEAL_TENANT", row.tenant)
         given = ("approval", "approve", str(self.asked.id), "--as", row.named)
         call = partial(self.command, *given, "--json", exit_code=Exit.CONFLICT)
@@ -441,14 +447,16 @@ ROWS = {
     "a bot": Row({"slack": "no_member"}, happens=of_account("is_bot")),
     "somebody deactivated in Slack": Row({"slack": "no_member"}, happens=of_account("deleted")),
     "somebody deactivated": Row(
-        {"slack": "deactivated", "http": "authentication", "cli": "deactivated"}, happens=of_directory(deactivate)
+        {"slack": "deactivated", "http": "authentication", "cli": "deactivated", "console": "authentication"},
+        happens=of_directory(deactivate),
     ),
     "somebody who left the group": Row(everywhere("not_eligible"), happens=of_directory(leave_group, "leads")),
     "somebody who left the directory": Row(
-        {"slack": "unlinked", "http": "authentication", "cli": "not_in_directory"}, happens=of_directory(remove_person)
+        {"slack": "unlinked", "http": "authentication", "cli": "not_in_directory", "console": "authentication"},
+        happens=of_directory(remove_person),
     ),
     "somebody of another tenant": Row(
-        {"http": "not_found", "cli": "not_found"}, token="zoe", named="zoe", tenant="other"
+        {"http": "not_found", "cli": "not_found", "console": "not_found"}, token="zoe", named="zoe", tenant="other"
     ),
     "somebody of a foreign team": Row({"slack": "foreign_workspace"}, claims={"team": {"id": "T0ELSE"}}),
     "while the group cannot be looked up": Row(

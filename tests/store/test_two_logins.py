@@ -81,6 +81,8 @@ OF_FACES = [
     "SELECT replace_directory('[]', '[]', 'd', 'acme')",
     "UPDATE tokens SET roles = '{admin}'",
     "UPDATE tokens SET expires_at = NULL",
+    "UPDATE sessions SET roles = '{admin}'",
+    "UPDATE sessions SET expires_at = 'infinity'",
 ]
 OF_ENGINE = [
     f"SET ROLE {FACES_ROLE}",

@@ -16,6 +16,8 @@ ROWS = {
     " VALUES ($1, 'g', $2::uuid::text)",
     "unavailable": "INSERT INTO unavailable (tenant_id, place, kind, name, reason)"
     " VALUES ($1, $2::uuid::text, 'workflow', 'w', 'r')",
+    "sessions": "INSERT INTO sessions (session_hash, tenant_id, subject, roles, kind, expires_at)"
+    " VALUES ($2::uuid::text, $1, 's', '{}', 'login', now())",
     "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles)"
     " VALUES ($2::uuid::text, $1, 's', '{}')",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"

@@ -1,0 +1,195 @@
+"""The page of one question, and the answer to it: the vote of every face, bound to the digest that was shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from app.console import questions
+from app.console.questions import May
+from app.console.sessions import Viewer
+from app.console.story import of_step
+from app.console.web import HOME, Decider, FacesDep, Page, Posted, Reader, go, identified, page
+from app.faces import Faces
+from app.http.approvals import REFUSED
+from approvals.content import CardContent, CardState
+from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, VoteChannel, choices_of
+from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
+from core.identity import Directory
+from runtime.requests.directory import as_people
+from runtime.requests.views import drawn
+from runtime.requests.voting import VoteAnswer, VoteRequest
+from runtime.store import approvals, console
+from runtime.store.approvals import StoredApproval
+
+router = APIRouter(prefix="/approvals")
+
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_SAME_STEP_MAX = 200
+_CHANGED = frozenset({RefusalCode.CHANGED, RefusalCode.STALE})
+_ANSWERS = {
+    Choice.HAPPENED: ("It happened", "The run goes on with it. Nothing is sent."),
+    Choice.AGAIN: ("Do it again", "The same is sent once more."),
+    Choice.FAIL: ("It failed", "It is left as it is, and the step fails."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as one viewer sees it."""
+
+    stored: StoredApproval
+    view: CardView
+    people: Directory
+    may: May
+    content: CardContent
+    withheld: str
+
+    @property
+    def outside(self) -> list[Any]:
+        """The values that nobody of ours chose."""
+        return questions.outside(self.content)
+
+    @property
+    def open(self) -> bool:
+        """True while answers are taken."""
+        return self.view.state is CardState.PENDING and self.stored.approval.status is ApprovalStatus.REQUESTED
+
+
+async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
+    """The question; ``NotFoundError`` if the viewer's tenant has none of this id."""
+    async with faces.database.transaction(viewer.who.tenant) as connection:
+        stored = await approvals.read(connection, approval_id)
+        view = await drawn(connection, faces.definitions, stored)
+        people = await faces.definitions.directory(connection, viewer.who.tenant, stored.directory_digest)
+    slack = await questions.slack_groups(faces, viewer, people, questions.groups_of(stored))
+    may = questions.standing(stored, viewer, people, slack)
+    shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
+    content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
+    return Question(stored, view, people, may, content, withheld)
+
+
+@router.get("/{approval}")
+async def look(request: Request, approval: str, viewer: Reader, faces: FacesDep) -> Response:
+    """Show the question. Whoever may not answer it now sees why in place of the form."""
+    found = await read(faces, viewer, identified(approval))
+    shown = await page(request, faces, viewer)
+    return await _drawn(faces, shown, found, counted="answered" in request.query_params)
+
+
+async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, **told: Any) -> Response:
+    stored, viewer = found.stored, shown.viewer
+    word = questions.SHOWN[found.view.state]
+    if found.view.state is CardState.PENDING:
+        doubt = stored.approval.kind is ApprovalKind.IN_DOUBT
+        word = ("in-doubt", "In doubt") if doubt else ("needs-you", "Needs you") if found.may.choices else word
+    lines = await faces.looking.lines(viewer.who.tenant, stored.approval.run_id)
+    given: dict[str, Any] = {
+        "reason": "",
+        "seen": False,
+        "problem": "",
+        "field": "",
+        "refused": "",
+        "counted": False,
+        "code": "",
+    }
+    given |= {
+        "seen": False,
+        "counted": False,
+        "asks": questions.asks(found.content, stored.approval.kind, open_=found.open),
+        "asker": found.content.asker or questions.name_of(found.people, found.content.requester),
+        "state": word,
+        "kind": str(stored.approval.kind),
+        "seats": questions.seats(stored, viewer, found.people),
+        "counts": questions.counts(stored),
+        "escalates": questions.escalates(stored),
+        "answers": _ANSWERS,
+        "story": of_step(map(orjson.loads, lines), stored.approval.step_key, found.people),
+        "reason_max": REASON_CHARACTERS_MAX,
+    }
+    return shown.show("approval.html", at="inbox", status=status, found=found, **{**given, **told})
+
+
+@router.post("/{approval}")
+async def answer(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Take an answer, through the same verb as every face. What was typed is kept if it does not count."""
+    found = await read(faces, viewer, identified(approval))
+    shown = await page(request, faces, viewer)
+    said, reason, digest = fields.one("choice", 20), fields.one("reason").strip(), fields.one("digest", 100)
+    typed = {"reason": reason, "seen": bool(fields.one("seen", 10)), "chosen": said}
+    if not found.may.choices and found.may.code == questions.NO_ROLE_CODE:
+        return await _drawn(faces, shown, found, 403, refused=found.may.why, code=found.may.code, **typed)
+    choice = next((one for one in choices_of(found.view.kind) if one == said), None)
+    wrong = _incomplete(found, choice, reason, digest, seen=typed["seen"] is True)
+    if choice is None or wrong is not None:
+        field, words = wrong or ("choice", "Choose an answer")
+        return await _drawn(faces, shown, found, 422, problem=words, field=field, **typed)
+    who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest)
+    told = await faces.voting.vote(vote)
+    faces.metrics.vote(VoteChannel.CONSOLE, told.code)
+    if told.counted:
+        return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
+    return await _refused(faces, shown, found, told, typed, digest)
+
+
+def _incomplete(
+    found: Question, choice: Choice | None, reason: str, digest: str, *, seen: bool
+) -> tuple[str, str] | None:
+    """The field that is missing or wrong, and why. A question with values from outside asks for more."""
+    if not _DIGEST.match(digest):
+        return "choice", "This form names no question. Load the page again"
+    if choice is None:
+        return "choice", "Choose an answer"
+    strange = bool(found.outside) and found.may.asked
+    if strange and choice is Choice.APPROVE and not seen:
+        return "seen", "Tick this to approve: nobody of yours chose these values"
+    if not reason and (strange or choice is Choice.REJECT or choice in _ANSWERS):
+        return "reason", "Write what you saw, and where" if choice in _ANSWERS else "Write a reason"
+    return None
+
+
+async def _refused(
+    faces: Faces, shown: Page, found: Question, told: VoteAnswer, typed: dict[str, Any], digest: str
+) -> Response:
+    """The answer did not count: show why. A question that has changed is shown beside what was seen."""
+    code = RefusalCode(told.code)
+    again = await read(faces, shown.viewer, found.view.approval_id)
+    if code in _CHANGED:
+        return await _changed(faces, shown, again, told, typed, digest)
+    status = REFUSED[code]
+    if code is RefusalCode.REASON_TOO_LONG or code is RefusalCode.REASON_MISSING:
+        return await _drawn(faces, shown, again, status, problem=told.sentence, field="reason", **typed)
+    # An answer that was counted before is no error over HTTP; here somebody sees that nothing new has happened.
+    return await _drawn(
+        faces, shown, again, 409 if status == 200 else status, refused=told.sentence, code=told.code, **typed
+    )
+
+
+async def _changed(
+    faces: Faces, shown: Page, found: Question, answer: VoteAnswer, typed: dict[str, Any], digest: str
+) -> Response:
+    tenant, asked = shown.viewer.who.tenant, found.stored.approval
+    every = await faces.ask(tenant, console.questions_of_run, asked.run_id, _SAME_STEP_MAX)
+    newer = [
+        one.stored.approval.id
+        for one in every
+        if one.stored.approval.step_key == asked.step_key and one.stored.approval.status is ApprovalStatus.REQUESTED
+    ]
+    following = await read(faces, shown.viewer, newer[-1]) if newer else None
+    then = questions.differences(found.content, following.content) if following is not None else []
+    told = {
+        "found": found,
+        "following": following,
+        "differences": then,
+        "sentence": answer.sentence,
+        "seen_digest": digest,
+        "code": answer.code,
+    }
+    return shown.show("changed.html", at="inbox", status=409, **told, reason=typed["reason"])

@@ -1,0 +1,152 @@
+"""The inbox: what waits for the viewer, what waits for their groups, what they asked for, what they decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from app.access import Role
+from app.console import questions
+from app.console.questions import May
+from app.console.sessions import Viewer
+from app.console.web import Decider, FacesDep, page
+from app.faces import Faces
+from app.http.dependencies import decode_cursor, encode_cursor
+from approvals.content import CardContent
+from approvals.model import ApprovalKind, ApprovalStatus, TaskState, TaskView
+from approvals.tally import current_votes
+from core.identity import Directory, Kind, principal
+from runtime.store import console, tasks, tenants
+from runtime.store.approvals import StoredApproval
+from runtime.store.console import Told
+from runtime.store.read_models import FIRST_ID
+
+router = APIRouter(prefix="/inbox")
+
+LOOKED_AT = 200
+REQUESTS_SHOWN = 10
+DECIDED_SHOWN = 25
+TASKS_SHOWN = 50
+# An answer: the symbol, and its word.
+SAID = {
+    "approve": ("approved", "Approved"),
+    "reject": ("rejected", "Rejected"),
+    "happened": ("applied", "It happened"),
+    "again": ("executing", "Again"),
+    "fail": ("failed", "It failed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A question in a list. Values that are sensitive stand on no list."""
+
+    id: UUID
+    told: Told
+    content: CardContent
+    withheld: str
+    title: str
+    state: tuple[str, str]
+    may: May
+    asker: str
+    answered: str
+    due: datetime | None
+
+    @property
+    def outside(self) -> list[Any]:
+        """The values that nobody of ours chose."""
+        return questions.outside(self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The lists of one inbox. ``more``: there are more open questions than were looked at."""
+
+    mine: list[Item]
+    groups: list[Item]
+    tasks: list[TaskView]
+    requests: list[Item]
+    decided: list[Item]
+    following: str
+    more: bool
+
+
+@router.get("")
+async def inbox(request: Request, viewer: Decider, faces: FacesDep, after: str = "") -> Response:
+    """Show the inbox; what runs out first is on top."""
+    shown = await page(request, faces, viewer)
+    lists = await read(faces, viewer, after)
+    count = len(lists.mine) + len(lists.tasks)
+    told: dict[str, Any] = {"said_as": SAID, "groups_of": _group_names}
+    return shown.show("inbox.html", at="inbox", lists=lists, count=count, later=bool(after), **told)
+
+
+def _group_names(stored: StoredApproval) -> list[str]:
+    return [group.group for group in questions.groups_of(stored)]
+
+
+async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
+    """Read the lists. ``InputError`` for a cursor that is none of ours."""
+    tenant, person = viewer.who.tenant, viewer.who.subject
+    key = decode_cursor(after, datetime, UUID)
+    start = (key[0], key[1]) if key else console.NEWEST
+    async with faces.database.transaction(tenant) as connection:
+        digest = await tenants.directory_digest(connection, tenant)
+        people = await faces.definitions.directory(connection, tenant, digest)
+        found = await console.open_questions(connection, tenant, LOOKED_AT + 1)
+        asked = await console.requested(connection, tenant, person, REQUESTS_SHOWN)
+        decided = await console.answered(connection, tenant, person, DECIDED_SHOWN + 1, start)
+        entry = people.entry(principal(Kind.PERSON, person))
+        own = sorted(entry.groups) if entry is not None and viewer.has(Role.APPROVER) else []
+        waiting = []
+        for group in own:
+            waiting += await tasks.page(connection, tenant, TASKS_SHOWN, FIRST_ID, state=TaskState.OPEN, group=group)
+    items = await _items(faces, viewer, people, [*found[:LOOKED_AT], *asked, *decided[:DECIDED_SHOWN]])
+    opened, rest = items[: len(found[:LOOKED_AT])], items[len(found[:LOOKED_AT]) :]
+    following = decided[DECIDED_SHOWN - 1] if len(decided) > DECIDED_SHOWN else None
+    return Lists(
+        mine=[one for one in opened if one.may.choices and not one.answered],
+        groups=[one for one in opened if one.may.groups and (one.answered or not one.may.choices)],
+        tasks=sorted((one.view for one in waiting), key=lambda task: task.due_at or "9"),
+        requests=rest[: len(asked)],
+        decided=rest[len(asked) :],
+        following="" if following is None else encode_cursor([following.answered_at, following.stored.approval.id]),
+        more=len(found) > LOOKED_AT,
+    )
+
+
+async def _items(faces: Faces, viewer: Viewer, people: Directory, found: Sequence[Told]) -> list[Item]:
+    wanted = {group.key: group for one in found for group in questions.groups_of(one.stored)}
+    slack = await questions.slack_groups(faces, viewer, people, [*wanted.values()])
+    return [_item(viewer, one, people, questions.standing(one.stored, viewer, people, slack)) for one in found]
+
+
+def _item(viewer: Viewer, told: Told, people: Directory, may: May) -> Item:
+    stored, approval = told.stored, told.stored.approval
+    shaped = any(viewer.who.subject in people.people(one.principal) for one in approval.contributors)
+    content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
+    said = {vote.voter: str(vote.choice) for vote in current_votes(approval.votes)}
+    open_ = approval.status is ApprovalStatus.REQUESTED
+    word = questions.state_of(stored)
+    if open_ and approval.kind is ApprovalKind.IN_DOUBT:
+        word = ("in-doubt", "In doubt")
+    elif open_ and may.choices and viewer.who.subject not in said:
+        word = ("needs-you", "Needs you")
+    return Item(
+        id=approval.id,
+        told=told,
+        content=content.masked(),
+        withheld=withheld or ("secret" if content.sensitive else ""),
+        title=questions.asks(content, approval.kind, open_=open_),
+        state=word,
+        may=may,
+        asker=content.asker or questions.name_of(people, content.requester),
+        answered=said.get(viewer.who.subject, ""),
+        due=approval.expires_at,
+    )

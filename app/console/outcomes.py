@@ -1,0 +1,101 @@
+"""The outcome of a run in one line: what, why, and the remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from approvals.model import ApprovalStatus
+from core.canonical import JsonObject
+from runtime.engine.model.errors import DENIED, REJECTED
+from runtime.engine.model.states import RunState, WaitState
+
+# The state of a run: the symbol, and its word. A failed run shows its cause (``cause``).
+RUNS: dict[str, tuple[str, str]] = {
+    RunState.QUEUED: ("waiting", "In line"),
+    RunState.RUNNING: ("executing", "Running"),
+    RunState.WAITING_APPROVAL: ("waiting", "Waiting"),
+    RunState.WAITING: ("waiting", "Waiting"),
+    RunState.SUCCEEDED: ("applied", "Done"),
+    RunState.FAILED_RETRYABLE: ("paused", "Tries again"),
+    RunState.FAILED_TERMINAL: ("failed", "Failed"),
+    RunState.CANCELED: ("canceled", "Canceled"),
+}
+# The code of a failure: its symbol, its word, and what is said of the run.
+_CAUSES: dict[str, tuple[str, str, str]] = {
+    DENIED: ("denied", "Denied", "was denied"),
+    REJECTED: ("rejected", "Rejected", "was rejected"),
+    ApprovalStatus.EXPIRED: ("expired", "Expired", "expired"),
+    WaitState.TIMED_OUT: ("expired", "Expired", "expired"),
+}
+_FAILED = ("failed", "Failed", "failed")
+_REMEDIES: dict[str, str] = {
+    DENIED: "Nothing was changed by it. Change what the workflow asks for, or the policy; then try again.",
+    REJECTED: "Nothing was changed by it. Speak with whoever rejected it before you try again.",
+    ApprovalStatus.EXPIRED: "Nobody answered in time, and nothing was changed by it. Try again to ask anew.",
+    WaitState.TIMED_OUT: "What was waited for did not come in time. Try again to wait anew.",
+    "authorization": "The target refused us. Repair the rights there, then try again.",
+    "transport": "The target could not be reached. Try again when it can be.",
+    "timeout": "The target did not answer in time. Try again when it does.",
+    "expression": "An expression of the workflow failed. Publish a repaired version, and start anew.",
+    "definition": "The workflow does not fit what it calls. Publish a repaired version, and start anew.",
+    "consistency": "The target is not as the workflow expects it. Look there, then try again.",
+}
+OPEN = frozenset({
+    RunState.QUEUED, RunState.RUNNING, RunState.WAITING_APPROVAL, RunState.WAITING, RunState.FAILED_RETRYABLE,
+})  # fmt: skip
+
+
+class Failure(Struct, frozen=True):
+    """The failure of a run: the step, the reason in the words of whoever gave it, and the remedy."""
+
+    step: str
+    code: str
+    message: str
+    remedy: str
+
+
+def state_of(run: Mapping[str, Any]) -> tuple[str, str]:
+    """The symbol and the word of a run; of a failed one its cause."""
+    error: JsonObject = run["error"] or {}
+    if run["status"] == RunState.FAILED_TERMINAL:
+        return _CAUSES.get(str(error.get("code")), (*RUNS[run["status"]], ""))[:2]
+    return RUNS[run["status"]]
+
+
+def failure_of(run: Mapping[str, Any]) -> Failure | None:
+    """The failure, its reason and its remedy; None if the run has not failed."""
+    if run["status"] not in (RunState.FAILED_TERMINAL, RunState.FAILED_RETRYABLE) or not run["error"]:
+        return None
+    error: JsonObject = run["error"]
+    code, kind = str(error.get("code") or error.get("class")), str(error.get("class"))
+    remedy = _REMEDIES.get(code) or _REMEDIES.get(kind) or "Look at the step, then try again."
+    if run["status"] == RunState.FAILED_RETRYABLE:
+        remedy = "It tries again by itself."
+    return Failure(str(error.get("step") or ""), code, str(error.get("message") or ""), remedy)
+
+
+def title_of(run: Mapping[str, Any], name: str) -> str:
+    """The title of a run's page: its outcome."""
+    error: JsonObject = run["error"] or {}
+    step = str(error.get("step") or "")
+    at = f" at {step}" if step else ""
+    match run["status"]:
+        case RunState.SUCCEEDED:
+            return f"{name} is done"
+        case RunState.FAILED_TERMINAL:
+            return f"{name} {_CAUSES.get(str(error.get('code')), _FAILED)[2]}{at}"
+        case RunState.FAILED_RETRYABLE:
+            return f"{name} tries again"
+        case RunState.CANCELED:
+            return f"{name} was canceled"
+        case RunState.WAITING_APPROVAL:
+            return f"{name} waits for people"
+        case RunState.WAITING:
+            return f"{name} waits"
+        case RunState.QUEUED:
+            return f"{name} is in line"
+        case _:
+            return f"{name} is running"

@@ -1,0 +1,220 @@
+"""Questions as pages show them: who may decide, who may see the values, which answers would count now.
+
+Nothing is decided here. An answer that is offered is judged again when it is sent, by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from app.access import Role
+from app.console.sessions import Viewer
+from app.faces import Faces
+from approvals.content import PARTS, CardContent, CardState
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel, choices_of
+from approvals.ports import Membership
+from approvals.quorum import NotCounted, consider
+from approvals.tally import current_votes, excluded, plans, progress
+from core.canonical import Json
+from core.identity import Directory, Kind, Standing, principal
+from core.terms import GroupQuorum, GroupSource
+from runtime.requests.directory import NO_GROUPS, as_people, voter_of
+from runtime.store.approvals import StoredApproval
+
+# A state of a card: the symbol, and its word.
+SHOWN: dict[CardState, tuple[str, str]] = {
+    CardState.PENDING: ("waiting", "Waiting"),
+    CardState.RECORDED: ("approved", "Approved"),
+    CardState.EXECUTING: ("executing", "Executing"),
+    CardState.APPLIED: ("applied", "Applied"),
+    CardState.ALTERED: ("failed", "Altered"),
+    CardState.FAILED: ("failed", "Failed"),
+    CardState.IN_DOUBT: ("in-doubt", "In doubt"),
+    CardState.REJECTED: ("rejected", "Rejected"),
+    CardState.EXPIRED: ("expired", "Expired"),
+    CardState.SUPERSEDED: ("superseded", "Superseded"),
+    CardState.CANCELED: ("canceled", "Canceled"),
+}
+_ENDS = {
+    ApprovalStatus.APPROVED: CardState.RECORDED,
+    ApprovalStatus.REJECTED: CardState.REJECTED,
+    ApprovalStatus.EXPIRED: CardState.EXPIRED,
+    ApprovalStatus.CANCELED: CardState.CANCELED,
+    ApprovalStatus.SUPERSEDED: CardState.SUPERSEDED,
+    ApprovalStatus.REQUESTED: CardState.PENDING,
+}
+_COMPARED = ("title", "target", "operation", "system", "tier")
+NO_ROLE_CODE = "no_role"
+NO_ROLE = "Your login does not have the role approver, so it answers no question."
+
+
+@dataclass(frozen=True, slots=True)
+class May:
+    """The rights of one viewer to a question: the ``choices`` that would count, or ``why`` none does.
+
+    ``asked``: a group of theirs is asked, so that they see its values.
+    """
+
+    choices: tuple[Choice, ...]
+    why: str
+    code: str
+    asked: bool
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A person who could decide, or who could but for ``why``. ``said`` is what they have answered."""
+
+    name: str
+    group: str
+    you: bool
+    why: str = ""
+    said: str = ""
+
+
+async def people_now(faces: Faces, tenant: str) -> Directory:
+    """The directory of a tenant as it is now."""
+    return await faces.directory(tenant).now()
+
+
+async def slack_groups(faces: Faces, viewer: Viewer, people: Directory, wanted: Sequence[GroupQuorum]) -> Membership:
+    """Those of the wanted Slack groups that the viewer is in now. Slack is asked only if there are any."""
+    asked = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]
+    entry = people.entry(principal(Kind.PERSON, viewer.who.subject))
+    return await faces.directory(viewer.who.tenant).slack_membership(entry, asked) if asked else NO_GROUPS
+
+
+def name_of(people: Directory, text: str) -> str:
+    """The name of somebody, as the directory has it now; the text itself if it does not know them."""
+    entry = people.entry(text)
+    return text if entry is None else entry.name
+
+
+def groups_of(stored: StoredApproval) -> list[GroupQuorum]:
+    """The groups that may decide now, each once."""
+    return [*{group.key: group for plan in plans(stored.approval) for group in plan}.values()]
+
+
+def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership) -> May:
+    """The rights of the viewer to the question, by the rules that will judge the answer."""
+    approval = as_people(stored.approval, people)
+    named = principal(Kind.PERSON, viewer.who.subject)
+    voter = voter_of(named, people.entry(named), slack)
+    wanted = groups_of(stored)
+    own = tuple(group.group for group in wanted if group.key in voter.groups - voter.unresolvable)
+    approver = viewer.has(Role.APPROVER)
+    choices, refused = [], None
+    for choice in choices_of(approval.kind):
+        judged = consider(approval, voter, choice, "a reason", at=stored.now, channel=VoteChannel.CONSOLE)
+        if isinstance(judged, NotCounted):
+            refused = refused or judged
+        else:
+            choices.append(choice)
+    asked = approver and bool(own)
+    if not approver:
+        return May((), NO_ROLE, NO_ROLE_CODE, asked, own)
+    why, code = ("", "") if choices or refused is None else (refused.sentence, str(refused.code))
+    return May(tuple(choices), why, code, asked, own)
+
+
+def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Seat]:
+    """The people of the asked groups: the viewer first, then who may, then who may not and why. At most fifty."""
+    approval = as_people(stored.approval, people)
+    barred = excluded(approval.terms, approval.contributors)
+    said = {vote.voter: f"{vote.choice}" for vote in current_votes(approval.votes)}
+    found = []
+    for group in groups_of(stored):
+        if group.source is GroupSource.SLACK_GROUP:
+            found.append(Seat(f"The members of the Slack group {group.group}", "", you=False))
+            continue
+        for entry in people.entries.values():
+            if group.group in entry.groups and entry.standing is Standing.PERSON:
+                why = PARTS[barred[entry.id]] if entry.id in barred else ""
+                found.append(Seat(entry.name, group.group, entry.id == viewer.who.subject, why, said.get(entry.id, "")))
+    return sorted(found, key=lambda seat: (not seat.you, bool(seat.why), seat.name))[:50]
+
+
+def content_for(stored: StoredApproval, viewer: Viewer, mine: May, *, shaped: bool) -> tuple[CardContent, str]:
+    """The card as this viewer may see it, and why values are withheld; "" if all are shown.
+
+    Values that are sensitive are shown to those who are asked. An approver whose question this is not sees none at all,
+    and neither does an auditor: nobody has disclosed them.
+    """
+    content = CardContent.from_json(stored.card)
+    if mine.asked:
+        return content, ""
+    if viewer.has(Role.OPERATOR, Role.ADMIN) or shaped:
+        return content.masked(), "shown to those who may decide" if content.sensitive else ""
+    every = {*content.sensitive, *(c.field for c in content.changes), *(i.field for i in content.inputs)}
+    every |= {source.field for source in content.sources}
+    return hidden(content, every), "not your question"
+
+
+def hidden(content: CardContent, names: set[str]) -> CardContent:
+    """The card without the values of these fields."""
+    agent = None if content.agent is None else replace(content.agent, says="")
+    masked = replace(content, sensitive=tuple(sorted(names)), agent=agent).masked()
+    return replace(masked, **dict.fromkeys(("evidence", "reverse", "question", "link", "answer"), ""))
+
+
+def state_of(stored: StoredApproval) -> tuple[str, str]:
+    """The symbol and the word of a question in a list: what has become of it."""
+    return SHOWN[CardState(stored.outcome) if stored.outcome else _ENDS[stored.approval.status]]
+
+
+def outside(content: CardContent) -> list[Any]:
+    """The values that nobody of ours chose."""
+    return [source for source in content.sources if not source.ours]
+
+
+def asks(content: CardContent, kind: ApprovalKind, *, open_: bool) -> str:
+    """The title of the page: the question."""
+    title = (content.question if open_ and content.question else content.title).rstrip()
+    if not open_:
+        return title
+    if kind is ApprovalKind.IN_DOUBT:
+        return f"Did this happen: {title.rstrip('?')}?"
+    return title if title.endswith("?") else f"{title}?"
+
+
+def escalates(stored: StoredApproval) -> tuple[datetime, str] | None:
+    """The escalation that is still to come: when, and who may decide as well then."""
+    later = stored.approval.terms.escalate
+    if later is None or stored.approval.escalated:
+        return None
+    return stored.created_at + timedelta(seconds=later.after_seconds), later.to.group
+
+
+def counts(stored: StoredApproval) -> list[str]:
+    """The progress of each group: `0 of 1 from leads`."""
+    return [f"{len(one.names)} of {one.group.of} from {one.group.group}" for one in progress(stored.approval)]
+
+
+def differences(seen: CardContent, now: CardContent) -> list[tuple[str, Json, Json]]:
+    """The differences of two questions: label, value then, value now. A mask differs from nothing."""
+    found: list[tuple[str, Json, Json]] = []
+    for word, old, new in (
+        *_pairs("before", seen, now),
+        *_pairs("after", seen, now),
+        *((name, getattr(seen, name), getattr(now, name)) for name in _COMPARED),
+        ("rule", ", ".join(rule.id for rule in seen.rules), ", ".join(rule.id for rule in now.rules)),
+        ("policy", f"{seen.policy_name} {seen.policy_version}", f"{now.policy_name} {now.policy_version}"),
+    ):
+        if old != new:
+            found.append((word, old, new))
+    return found
+
+
+def _pairs(side: str, seen: CardContent, now: CardContent) -> list[tuple[str, Json, Json]]:
+    was = {change.field: getattr(change, side) for change in seen.changes}
+    be = {change.field: getattr(change, side) for change in now.changes}
+    if side == "after":
+        was |= {item.field: item.value for item in seen.inputs}
+        be |= {item.field: item.value for item in now.inputs}
+    return [(f"{name} {side}", was.get(name), be.get(name)) for name in dict.fromkeys((*was, *be))]

@@ -1,0 +1,195 @@
+"""The page of one run: its outcome, its graph, its times, its steps, its receipts, and what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Request
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app.access import Role
+from app.console import graph, questions, runs, story
+from app.console.outcomes import OPEN, failure_of, state_of, title_of
+from app.console.sessions import Viewer
+from app.console.web import HOME, FacesDep, Operator, Page, Posted, Reader, go, identified, page
+from app.faces import Faces
+from app.http import runs as over_http
+from app.outlining import outline
+from app.shown import attempted, run_row
+from approvals.model import ApprovalKind, ApprovalStatus
+from core.errors import CountersealError
+from core.identity import Directory, Kind, principal
+from evidence.receipts import ReceiptStatus
+from runtime.engine.model.states import RunState
+from runtime.requests import pausing
+from runtime.requests.directory import as_people
+from runtime.requests.views import Seen
+from runtime.store import console, read_models, tenants
+from runtime.store.console import Told
+from runtime.store.read_models import Row
+
+router = APIRouter(prefix="/runs")
+
+QUESTIONS_MAX = 200
+STEPS_SHOWN = 200
+RECEIPTS_SHOWN = 30
+_DECIDED = {"allow": "Allowed", "needs_approval": "People were asked", "deny": "Denied"}
+_RECEIPTS = {
+    ReceiptStatus.INTENDED: ("executing", "Executing"),
+    ReceiptStatus.SUCCEEDED: ("applied", "Applied"),
+    ReceiptStatus.FAILED: ("failed", "Failed"),
+    ReceiptStatus.IN_DOUBT: ("in-doubt", "In doubt"),
+}
+
+
+@router.get("/{run}")
+async def look(request: Request, run: str, viewer: Reader, faces: FacesDep) -> Response:
+    """Show the run. An approver sees those of their questions, that they asked for or answered."""
+    return await _drawn(faces, await page(request, faces, viewer), identified(run))
+
+
+@router.post("/{run}/{do}")
+async def steer(request: Request, run: str, do: str, viewer: Operator, faces: FacesDep, fields: Posted) -> Response:
+    """Retry or cancel the run; the reason is kept if it is refused."""
+    run_id, reason = identified(run), fields.one("reason", 2000).strip()
+    if do not in ("retry", "cancel"):
+        raise HTTPException(404)
+    await run_row(faces, viewer.who.tenant, run_id)
+    problem = "" if reason else "Write a reason: it is kept in the audit"
+    status = 422
+    if not problem:
+        try:
+            await runs.steer(faces, viewer, do, run_id, reason)
+            return go(f"{HOME}/runs/{run_id}?done={do}")
+        except CountersealError as error:
+            problem, status = str(error), 409
+    shown = await page(request, faces, viewer)
+    return await _drawn(faces, shown, run_id, status=status, problem=problem, doing=do, reason=reason)
+
+
+@router.get("/{run}/evidence")
+async def evidence(run: str, viewer: Reader, faces: FacesDep) -> Response:
+    """Give the bundle to auditors and admins. That is an event, as over HTTP."""
+    if not viewer.has(Role.AUDITOR, Role.ADMIN):
+        raise HTTPException(404)
+    return await over_http.download(identified(run), viewer.who, faces)
+
+
+async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, **told: Any) -> Response:
+    viewer, tenant = shown.viewer, shown.viewer.who.tenant
+    async with faces.database.transaction(tenant) as connection:
+        row = await read_models.run(connection, tenant, run_id)
+        if row is None:
+            raise HTTPException(404)
+        asked = await console.questions_of_run(connection, tenant, run_id, QUESTIONS_MAX)
+        digest = await tenants.directory_digest(connection, tenant)
+        people = await faces.definitions.directory(connection, tenant, digest)
+        held = await pausing.of_run(connection, tenant, run_id)
+    if not await _concerns(faces, viewer, row, asked, people):
+        raise HTTPException(404)
+    seen = await faces.looking.at(tenant, run_id)
+    lines = [orjson.loads(line) for line in await faces.looking.lines(tenant, run_id)]
+    name = row["reference"] or str(run_id)
+    given: dict[str, Any] = {"problem": "", "doing": "", "reason": ""}
+    given |= {
+        "did": shown.request.query_params.get("done", ""),
+        "run": row,
+        "name": name,
+        "title": title_of(row, name),
+        "state": state_of(row),
+        "failure": failure_of(row),
+        "asker": questions.name_of(people, row["requester"] or row["requested_by"]),
+        "people": people,
+        "held": held,
+        "open": row["status"] in OPEN,
+        "retryable": row["status"] == RunState.FAILED_TERMINAL and row["parent_run_id"] is None,
+        "operator": viewer.has(Role.OPERATOR, Role.ADMIN),
+        "auditor": viewer.has(Role.AUDITOR, Role.ADMIN),
+        "questions": [(one, questions.state_of(one.stored)) for one in asked],
+        "story": story.told(lines, people)[-100:],
+        "seen": seen,
+        **_steps(seen, lines, asked),
+        **await _pictures(faces, shown, run_id, seen, asked, name),
+    }
+    return shown.show("run.html", at="runs", status=status, **{**given, **told})
+
+
+async def _concerns(faces: Faces, viewer: Viewer, run: Row, asked: Sequence[Told], people: Directory) -> bool:
+    """True if the viewer may see the run: all but approvers see every run of their tenant."""
+    person = runs.own_only(viewer)
+    if person is None or person in (run["requester"], run["started_by"]):
+        return True
+    entry = people.entry(principal(Kind.PERSON, person))
+    wanted = [group for one in asked for group in questions.groups_of(one.stored)]
+    slack = await questions.slack_groups(faces, viewer, people, wanted)
+    own = {f"group:{name}" for name in entry.groups} if entry is not None else set()
+    shaped = {one.person for each in asked for one in as_people(each.stored.approval, people).contributors}
+    voted = {vote.voter for each in asked for vote in each.stored.approval.votes}
+    return person in shaped | voted or any(group.key in own | slack.groups for group in wanted)
+
+
+def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[Told]) -> dict[str, Any]:
+    """The steps with why they could happen, and the receipts with what was approved."""
+    decided: dict[str, tuple[str, str]] = {}
+    for line in lines:
+        if line["type"] == "decision.made" and line.get("step"):
+            rules = ", ".join(str(rule) for rule in line["data"].get("rules") or ())
+            decided[line["step"]] = (_DECIDED.get(line["data"]["outcome"], "Judged"), f"rule {rules}" if rules else "")
+    approved = {}
+    for one in asked:
+        approval = one.stored.approval
+        if approval.status is ApprovalStatus.APPROVED:
+            names = ", ".join(vote.name for vote in approval.votes)
+            decided[approval.step_key] = (names, "approved")
+            if approval.kind is ApprovalKind.ACTION:
+                approved[approval.step_key] = approval.action_digest
+    receipts = {row["step_key"]: row for row in seen.receipts}
+    first = set[str]()
+    shown = []
+    for step in seen.steps[:STEPS_SHOWN]:
+        name = graph.names_of(step["step_key"])
+        anchor = "" if name in first else name
+        first.add(name)
+        why = decided.get(step["step_key"], ("", ""))
+        shown.append((step, graph.STEPS[step["status"]], why, receipts.get(step["step_key"]), anchor))
+    told = [
+        (row, _RECEIPTS[row["status"]], attempted(row), approved.get(row["step_key"], row["action_digest"]))
+        for row in seen.receipts[:RECEIPTS_SHOWN]
+    ]
+    left = (max(0, len(seen.steps) - STEPS_SHOWN), max(0, len(seen.receipts) - RECEIPTS_SHOWN))
+    return {"steps": shown, "receipts": told, "left_out": left, "writes": sum(1 for _ in seen.receipts)}
+
+
+async def _pictures(
+    faces: Faces, shown: Page, run_id: UUID, seen: Seen, asked: Sequence[Told], name: str
+) -> dict[str, Any]:
+    """The graph and the line of time; without the graph if the workflow cannot be read any more."""
+    drawn: Markup | None = None
+    try:
+        editions = await faces.looking.editions(shown.viewer.who.tenant, run_id)
+        outlines = [outline(one) for one in (editions[0], editions[-1])]
+        before = {node.id for node in graph.nodes_of(outlines[0], frozenset())}
+        every = graph.nodes_of(outlines[1], frozenset())
+        added = frozenset(node.id for node in every) - before
+        drawn = graph.draw(graph.nodes_of(outlines[1], added), seen.steps, f"Graph of {name}")
+    except CountersealError:
+        drawn = None  # retention has emptied it, or no release reads its workflow: the list of steps is the same
+    spans: list[tuple[str, datetime, datetime]] = [
+        (one.stored.approval.step_key, one.stored.created_at, _until(one, shown.now)) for one in asked
+    ]
+    return {"graph": drawn, "timeline": graph.timeline(seen.steps, spans, shown.now)}
+
+
+def _until(told: Told, now: datetime) -> datetime:
+    """The end of the question: its last vote, or the time when it ran out; now if it is open."""
+    approval = told.stored.approval
+    if approval.status is ApprovalStatus.REQUESTED:
+        return now
+    votes = [datetime.fromisoformat(vote.at) for vote in approval.votes]
+    return max(votes, default=min(now, approval.expires_at or now))

@@ -1,0 +1,147 @@
+"""Logins of browsers: a random cookie whose SHA-256 is stored, by a token or by a link that works once.
+
+A session ends when it expires, at logout, with the token that it was made by, and when its person is removed from the
+directory or deactivated: nothing caches it. The token of a form is derived from the cookie, so no other site knows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from app.access import Principal, Role, principal_of, token_hash
+from core.canonical import JsonObject, sha256_hex
+from core.db import Database
+from core.errors import AuthenticationError, InputError
+from core.identity import Kind, Standing, principal
+from evidence.chain import Actor, EventType
+from runtime.store import audit, sessions, tenants
+from runtime.store.sessions import Session, SessionKind
+
+LIFETIME = timedelta(hours=12)
+LINK_LIFETIME = timedelta(minutes=15)
+# The roles that open a page. An author or a trigger works by program.
+ROLES = frozenset({Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
+_REMEDY = "Create a token with `counterseal token create`, and paste it here."
+_OVER = "This link is used, or too old."
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A person who is logged in. ``name`` is the directory's, ``secret`` the cookie."""
+
+    who: Principal
+    name: str
+    secret: str = field(repr=False)
+
+    @property
+    def csrf(self) -> str:
+        """The token that each form carries."""
+        return hmac.new(self.secret.encode(), b"counterseal console form", hashlib.sha256).hexdigest()
+
+    @property
+    def actor(self) -> Actor:
+        """The viewer as the audit names them."""
+        return Actor("person", self.who.subject)
+
+    def has(self, *roles: Role) -> bool:
+        """True if the viewer has any of the roles."""
+        return self.who.has(*roles)
+
+
+async def viewer_of(database: Database, secret: str) -> Viewer | None:
+    """The person behind a cookie; None if nobody is logged in by it (any more)."""
+    found = await _found(database, secret, SessionKind.LOGIN)
+    if found is None:
+        return None
+    who = Principal(found.tenant_id, found.subject, frozenset(found.roles))
+    return Viewer(who, found.name or found.subject, secret)
+
+
+async def log_in(database: Database, token: str) -> Viewer:
+    """Make a session of a bearer token; ``AuthenticationError`` says why not. It ends when the token does."""
+    try:
+        who = await principal_of(database, token.strip())
+    except AuthenticationError as error:
+        raise AuthenticationError(error.message, remedy=_REMEDY) from None
+    return await _open(database, who.tenant, who.subject, who.roles, "token", token_hash(token.strip()))
+
+
+async def log_in_by_link(database: Database, code: str) -> Viewer:
+    """Make a session of a link, which then works no more; ``AuthenticationError`` if it does not now.
+
+    A crash after its use leaves it used: the person asks for another.
+    """
+    found = await _found(database, code, SessionKind.LINK)
+    used = False
+    if found is not None:
+        async with database.transaction(found.tenant_id) as connection:
+            used = await sessions.end(connection, found.tenant_id, sha256_hex(code.encode()))
+    if found is None or not used:
+        raise AuthenticationError(_OVER, remedy="Ask for another with `counterseal login`.")
+    return await _open(database, found.tenant_id, found.subject, frozenset(found.roles), "link")
+
+
+async def log_in_person(database: Database, tenant: str, subject: str, roles: frozenset[Role], by: str) -> Viewer:
+    """Make a session of a person whom somebody else has authenticated; errors as of ``log_in``."""
+    return await _open(database, tenant, subject, frozenset(map(str, roles)), by)
+
+
+async def make_link(
+    database: Database, tenant: str, subject: str, roles: frozenset[Role], actor: Actor
+) -> tuple[str, str]:
+    """Make a link for a person of the directory: its code, and the person's id. ``InputError`` if there is no such."""
+    code = secrets.token_urlsafe(32)
+    if not roles & ROLES:
+        raise InputError("opens no page.", where="role", remedy=f"One of {', '.join(sorted(ROLES))}.")
+    async with database.transaction(tenant) as connection:
+        holder = (await tenants.directory(connection, tenant)).entry(principal(Kind.PERSON, subject))
+        if holder is None or holder.standing is not Standing.PERSON:
+            remedy = "Use the id of an active person of the directory."
+            raise InputError(f"{subject!r} is no such person.", where="subject", remedy=remedy)
+        names = sorted(map(str, roles))
+        given = (sha256_hex(code.encode()), holder.id, names, SessionKind.LINK, LINK_LIFETIME)
+        await sessions.create(connection, tenant, *given)
+        data: JsonObject = {"subject": holder.id, "roles": [*names], "by": "link"}
+        await audit.record(connection, tenant, EventType.SESSION_OFFERED, actor, data)
+    return code, holder.id
+
+
+async def log_out(database: Database, viewer: Viewer) -> None:
+    """End the session. A crash before the commit leaves the person logged in, and they press again."""
+    tenant = viewer.who.tenant
+    async with database.transaction(tenant) as connection:
+        if await sessions.end(connection, tenant, sha256_hex(viewer.secret.encode())):
+            data: JsonObject = {"subject": viewer.who.subject}
+            await audit.record(connection, tenant, EventType.SESSION_ENDED, viewer.actor, data)
+
+
+async def _found(database: Database, secret: str, kind: SessionKind) -> Session | None:
+    async with database.connection() as connection:
+        found = await sessions.owner(connection, sha256_hex(secret.encode()))
+    return found if found is not None and found.kind is kind and found.ended is None else None
+
+
+async def _open(
+    database: Database, tenant: str, subject: str, roles: frozenset[str], by: str, token: str | None = None
+) -> Viewer:
+    if not roles & {str(role) for role in ROLES}:
+        words = "This login has none of the roles that open a page."
+        raise AuthenticationError(words, remedy=f"Ask an administrator for one of {', '.join(sorted(ROLES))}.")
+    secret = secrets.token_urlsafe(32)
+    async with database.transaction(tenant) as connection:
+        # Publishing a directory takes this lock too, so the person cannot be deactivated meanwhile.
+        await tenants.lock(connection, tenant)
+        entry = (await tenants.directory(connection, tenant)).entry(principal(Kind.PERSON, subject))
+        if entry is None or entry.standing is not Standing.PERSON:
+            words = "Only active people of the directory use the console."
+            raise AuthenticationError(words, remedy="A service account works over HTTP.")
+        names = sorted(roles)
+        given = (sha256_hex(secret.encode()), entry.id, names, SessionKind.LOGIN, LIFETIME, token)
+        await sessions.create(connection, tenant, *given)
+        data: JsonObject = {"subject": entry.id, "roles": [*names], "by": by}
+        await audit.record(connection, tenant, EventType.SESSION_OPENED, Actor("person", entry.id), data)
+    return Viewer(Principal(tenant, entry.id, roles), entry.name, secret)
