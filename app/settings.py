@@ -239,6 +239,11 @@ class Settings(BaseSettings):
         return f"{(self.console_url or f'http://{host}:{self.port}').rstrip('/')}/console"
 
     @property
+    def pages(self) -> str:
+        """The address to which messages link, "" if no address is set: where this process listens is nobody else's."""
+        return self.console_address if self.console_url else ""
+
+    @property
     def embedded(self) -> bool:
         """True if no setting names a database, so that an embedded one runs below ``home``."""
         return self.database_url is None and self.faces_database_url is None

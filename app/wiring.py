@@ -87,7 +87,7 @@ class App:
             mentions = self.settings.slack_mentions
             messages = Messages(self.messenger, channel, self.definitions, mentions).handlers()
         if self.messenger is not None:
-            messages |= Telling(self.messenger, self.definitions).handlers()
+            messages |= Telling(self.messenger, self.definitions, pages=self.settings.pages).handlers()
         return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)
 
     def completing(self) -> Completing:
@@ -155,7 +155,7 @@ async def build(
         if signer is None:
             signer = await asyncio.to_thread(FileSigner.load_or_create, settings.signing_key_path)
         if messenger is None and faces.slack is not None:
-            messenger = SlackMessenger(faces.slack)
+            messenger = SlackMessenger(faces.slack, pages=settings.pages)
         owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         letters = adapters.dead_letters_of(settings)
         yield App(faces, engine, connectors, queue, signer, messenger, owner, letters)

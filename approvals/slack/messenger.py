@@ -34,19 +34,21 @@ class SlackMessenger:
     """A Messenger over one Slack workspace.
 
     ``client`` has ``retry_handlers=[]`` (a retry after a lost answer would post a card twice) and a shared ``session``.
+    ``pages`` is the address below which questions have pages of their own (``/approvals/ID``), "" for none.
     """
 
-    def __init__(self, client: AsyncWebClient, *, timeout_seconds: float = 10.0) -> None:
+    def __init__(self, client: AsyncWebClient, *, timeout_seconds: float = 10.0, pages: str = "") -> None:
         if client.retry_handlers:
             message = "the Slack client retries by itself, which can post a card twice"
             raise ConfigurationError(message, remedy="Construct AsyncWebClient(retry_handlers=[]).")
-        self._client = client
+        self._client, self._pages = client, pages
         self._timeout_seconds = timeout_seconds
         self._own_user: str | None = None
         self._url = ""
 
     async def post_card(self, channel: str, view: CardView, key: str) -> PostOutcome:
         """Post the card with ``key`` in its metadata, which anybody in the workspace may read."""
+        view = self._linked(view)
         posted = await self._post(channel, called(render(view), view), key)
         if not _too_much(posted):
             return posted
@@ -55,6 +57,7 @@ class SlackMessenger:
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw the card. Always sends blocks: without them Slack would keep the old ones with their buttons."""
+        view = self._linked(view)
         if view.anew_place is not None:
             view = replace(view, anew_link=await self._link(*view.anew_place))
         drawn = await self._update(ref, called(render(view), view))
@@ -62,6 +65,9 @@ class SlackMessenger:
             return drawn
         drawn = await self._update(ref, called(render_short(view), view))
         return replace(drawn, short=True) if isinstance(drawn, Posted) else drawn
+
+    def _linked(self, view: CardView) -> CardView:
+        return replace(view, link=f"{self._pages}/approvals/{view.approval_id}") if self._pages else view
 
     async def post_task(self, channel: str, view: TaskView, key: str) -> PostOutcome:
         """Post the task like a card; ``find_card`` finds it by ``key``."""
