@@ -48,7 +48,7 @@ def groups(found: Comparison) -> dict[str, list[tuple[str, ...]]]:
 
 
 def gate(found: Comparison) -> list[str]:
-    """How our rate compares with the leanest job by hand, one sentence for each workload that was measured."""
+    """The ratio of our rate to that of the leanest job by hand, one sentence for each workload that was measured."""
     said = []
     for workload in RATES:
         leanest = found.leanest(AS_IS, workload)

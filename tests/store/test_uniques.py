@@ -41,6 +41,8 @@ UNIQUE = {
     "pk_commands": "command_id",
     "pk_effects": "tenant_id, key",
     "pk_families": "root_run_id",
+    "pk_notices": "tenant_id, person_id, topic",
+    "pk_sessions": "session_hash",
     "pk_group_members": "tenant_id, group_name, person_id",
     "pk_inbox": "tenant_id, source, notification_id",
     "pk_journal": "run_id, n",

@@ -552,6 +552,8 @@ async def tenants_seen(connection: Connection) -> set[str]:
     """The tenants of whom this connection sees any row."""
     found = set()
     for (name,) in await connection.fetch(_WITH_COLUMN, "tenant_id"):
+        if not await connection.fetchval("SELECT has_table_privilege($1, 'SELECT')", name):
+            continue
         found |= {row["tenant_id"] for row in await connection.fetch(f"SELECT DISTINCT tenant_id FROM {name}")}
     return found
 

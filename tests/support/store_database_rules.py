@@ -18,6 +18,8 @@ ROWS = {
     " VALUES ($1, $2::uuid::text, 'workflow', 'w', 'r')",
     "sessions": "INSERT INTO sessions (session_hash, tenant_id, subject, roles, kind, expires_at)"
     " VALUES ($2::uuid::text, $1, 's', '{}', 'login', now())",
+    "notices": "INSERT INTO notices (tenant_id, person_id, topic, began_at, channel, message_ts, count)"
+    " VALUES ($1, $2::uuid::text, 't', now(), 'D1', '1', 1)",
     "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles)"
     " VALUES ($2::uuid::text, $1, 's', '{}')",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"

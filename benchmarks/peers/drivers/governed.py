@@ -133,7 +133,7 @@ class Action:
         return hashlib.sha256(_canonical([OPERATION, self.inputs])).hexdigest()
 
     def facts(self) -> dict[str, Any]:
-        """What the rules may read."""
+        """The facts that the rules may read."""
         inputs = self.inputs
         fields = {f"action.fields.{name}": value for name, value in inputs.items()}
         return {name: value for name, value in fields.items() if name in FACTS} | {
@@ -156,7 +156,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the policy says of an action, and the rules that fired."""
+    """The ruling of the policy on an action, and the rules that fired."""
 
     outcome: str
     rules: list[str]
