@@ -14,7 +14,7 @@ TABLES = (
 )
 # SQL that names a table, and SQL that names it by a variable.
 NAMES_A_TABLE = re.compile(rf"\b(FROM|INTO|UPDATE|JOIN|ON) (ONLY )?({TABLES})\b|\b(FROM|INTO|UPDATE|JOIN) \{{")
-MAY = ("tests/support/", "tests/store/")
+MAY = ("tests/support/", "tests/store/", "tests/benchmarks/test_governed_by_hand.py")  # the last has tables of its own
 
 # Files that still have to be freed. The list only shrinks: a file that has become clean is taken off.
 STILL_TO_DO: set[str] = set()

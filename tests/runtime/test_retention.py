@@ -37,7 +37,9 @@ steps:
     as: thing
     steps:
       - {id: put, do: probe.effect.apply, with: {name: "n-${{ string(index) }}", value: "${{ thing }}"}}
-  - {id: record, do: probe.record.update, with: {name: rec, fields: {priority: "${{ trigger.value }} of ${{ trigger.ref }}"}}}
+  - id: record
+    do: probe.record.update
+    with: {name: rec, fields: {priority: "${{ trigger.value }} of ${{ trigger.ref }}"}}
   - id: told
     wait: {signal: told, correlate: "${{ run.reference }}"}
     set: {seen: "${{ signal.payload.value }}"}
