@@ -43,6 +43,7 @@ from runtime.store import claims
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 from tests.support.book import Question
+from tests.support.telling import UNTOLD
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 SEEDS = range(40) if DEEP else range(4)
@@ -383,7 +384,7 @@ class Storm:
         messages = Messages(self.board, "C1", self.runtime.definitions)
         bundling = Bundling(FileBlobStore(self.folder / "blobs"), self.signer, "test", self.runtime.definitions)
         errands = Errands(database, self.runtime.definitions, Connectors({"probe": self.outside}))
-        handlers = {**messages.handlers(), **bundling.handlers(), **errands.handlers()}
+        handlers = {**messages.handlers(), **bundling.handlers(), **errands.handlers(), **UNTOLD}
         return Dispatcher(database, handlers, owner, idle=timedelta(seconds=0.05))
 
     async def weather_it(self) -> None:
