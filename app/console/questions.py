@@ -78,11 +78,6 @@ class Seat:
     said: str = ""
 
 
-async def people_now(faces: Faces, tenant: str) -> Directory:
-    """The directory of a tenant as it is now."""
-    return await faces.directory(tenant).now()
-
-
 async def slack_groups(faces: Faces, viewer: Viewer, people: Directory, wanted: Sequence[GroupQuorum]) -> Membership:
     """Those of the wanted Slack groups that the viewer is in now. Slack is asked only if there are any."""
     asked = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]

@@ -85,11 +85,6 @@ async def log_in_by_link(database: Database, code: str) -> Viewer:
     return await _open(database, found.tenant_id, found.subject, frozenset(found.roles), "link")
 
 
-async def log_in_person(database: Database, tenant: str, subject: str, roles: frozenset[Role], by: str) -> Viewer:
-    """Make a session of a person whom somebody else has authenticated; errors as of ``log_in``."""
-    return await _open(database, tenant, subject, frozenset(map(str, roles)), by)
-
-
 async def make_link(
     database: Database, tenant: str, subject: str, roles: frozenset[Role], actor: Actor
 ) -> tuple[str, str]:
