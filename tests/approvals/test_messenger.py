@@ -35,6 +35,17 @@ async def test_card_is_posted_found_and_redrawn(messenger: SlackMessenger, slack
     assert all(block["type"] != "actions" for block in slack.messages[0]["blocks"])
 
 
+@pytest.mark.parametrize(("pages", "linked"), [("https://gov.example/console", True), ("", False)])
+async def test_a_decided_card_leads_to_its_page_where_an_address_is_set(
+    client: AsyncWebClient, slack: Any, view: CardView, pages: str, linked: bool
+) -> None:
+    messenger = SlackMessenger(client, timeout_seconds=5, pages=pages)
+    posted = await messenger.post_card("C1", view, "key-1")
+    assert isinstance(posted, Posted)
+    await messenger.update_card(posted.ref, replace(view, state=CardState.APPLIED))
+    assert (f"<https://gov.example/console/approvals/{view.approval_id}|" in str(slack.messages[0]["blocks"])) is linked
+
+
 @pytest.mark.parametrize(("fault", "there"), [("lost", 0), ("landed", 1)])
 async def test_lost_answer_is_in_doubt_and_resolved_by_looking(
     messenger: SlackMessenger, slack: Any, view: CardView, fault: str, there: int
