@@ -61,7 +61,7 @@ async def intent(runtime: Any) -> Commit:
 
 
 async def paused(runtime: Any, connection: Connection) -> None:
-    await pauses.pause(connection, "acme", "connector:probe", "olga", "An emergency.", [])
+    await pauses.pause(connection, "acme", "connector:probe", OPS, "An emergency.")
 
 
 async def denied(runtime: Any, connection: Connection) -> None:
@@ -149,7 +149,7 @@ async def test_only_one_tenant_waits(runtime: Any) -> None:
     commit = await intent(runtime)
     await runtime.tenant("other")
     async with runtime.database.transaction() as one, runtime.database.connection() as other:
-        await pauses.pause(one, "other", "tenant", "olga", "An emergency.", [])
+        await pauses.pause(one, "other", "tenant", OPS, "An emergency.")
         await other.execute("SET lock_timeout = '5 s'")
         assert await apply(other, commit)
         await other.execute("RESET lock_timeout")

@@ -266,8 +266,9 @@ class Runtime:
         found = [compile_policy(each, "policy.yaml") for each in (text, *beside)]
         async with owning(self.database) as connection:
             for policy in found:
-                await documents.store_policy(connection, tenant, policy, policy.text, "test")
-            await documents.put_in_force(connection, tenant, [policy.digest for policy in found])
+                await documents.store_policy(connection, tenant, policy, policy.text, Actor("person", "test"))
+            digests = [policy.digest for policy in found]
+            await connection.execute("UPDATE tenants SET policy_digests = $2 WHERE tenant_id = $1", tenant, digests)
         for each in (text, *beside) if filled else ():
             await fill_groups(self.database, tenant, each)
 

@@ -503,4 +503,4 @@ class Forger:
     async def refuse_audit(self) -> None:
         """The faces may not add lines to the audit any more."""
         async with self._owner() as connection:
-            await connection.execute("REVOKE INSERT ON audit_events, journal FROM counterseal_faces")
+            await connection.execute("REVOKE INSERT ON audit_events FROM counterseal_appender")
