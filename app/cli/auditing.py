@@ -9,7 +9,6 @@ import typer
 
 from app.cli import context
 from app.cli.outcome import Commands, Json, first_of, print_json, print_rows
-from core.errors import InputError
 
 audit = Commands(name="audit", help="The audit of the tenant: what belongs to no run.")
 
@@ -36,7 +35,7 @@ async def tenant_events(
     from runtime.requests import auditing
     from runtime.requests.auditing import Wanted
 
-    wanted = Wanted(type_, person, _moment("--since", since), _moment("--until", until))
+    wanted = Wanted(type_, person, context.moment("--since", since), context.moment("--until", until))
     async with context.faces() as faces:
         actor = context.actor(faces.settings)
         seen = await faces.ask(faces.settings.tenant, auditing.look, wanted, actor, limit + 1)
@@ -47,15 +46,3 @@ async def tenant_events(
     rows = [{**event, "at": datetime.fromisoformat(event["ts"]), "actor": event["actor"]["id"]} for event in events]
     print_rows(rows, ("seq", "at", "type", "actor", "data"), empty="No event fits.")
     typer.echo(f"verified: all {seen.head.count} lines of the stream, up to {seen.head.hash}", err=True)
-
-
-def _moment(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InputError(f"{text!r} is no moment in RFC 3339.", where=option, remedy="Such as 2026-11-01T00:00:00Z.")
-    return moment

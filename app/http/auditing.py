@@ -10,8 +10,9 @@ from pydantic import AwareDatetime, BaseModel
 
 from app.http import models
 from app.http.dependencies import Auditor, FacesDep, Paged
-from runtime.requests import auditing
+from runtime.requests import auditing, past
 from runtime.requests.auditing import Wanted
+from runtime.requests.past import PastDirectory
 
 router = APIRouter(prefix="/v1", tags=["evidence"])
 
@@ -68,3 +69,40 @@ async def tenant_events(
     seen = await faces.ask(who.tenant, auditing.look, wanted, who.actor, paging.limit + 1, *before)
     rows = [{**event, "at": event["ts"]} for event in seen.events]
     return {**paging.page(rows, "seq"), "verified": {"lines": seen.head.count, "head": seen.head.hash}}
+
+
+class MembershipOut(BaseModel):
+    """A member of a group, since the publication of that time, by that person; null if an older release made it."""
+
+    group: str
+    person: str
+    since: datetime | None
+    by: str | None
+
+
+class DirectoryOut(BaseModel):
+    """A directory and its use; `until` is null if it is in use now. `source` and `members` are null for a directory of
+    an older release, which kept only the digest.
+    """
+
+    name: str
+    version: int
+    digest: str
+    since: datetime
+    until: datetime | None
+    by: str
+    source: str | None
+    members: list[MembershipOut] | None
+
+
+@router.get("/directory", response_model=DirectoryOut, summary="The directory that was in use at a moment")
+async def directory(
+    who: Auditor,
+    faces: FacesDep,
+    at: AwareDatetime | None = None,
+    digest: Annotated[str | None, Query(min_length=12, max_length=64, pattern="^[0-9a-f]+$")] = None,
+) -> PastDirectory:
+    """Who was in which group, since when, and by whose publication. Without a moment or a digest: now. `digest` may be
+    the beginning of one. 404 if there was none, 409 if the tenant's stream is broken.
+    """
+    return await faces.ask(who.tenant, past.directory_at, at, digest)

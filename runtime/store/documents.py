@@ -86,6 +86,7 @@ _CHANGE_POLICIES = _SQL["change_policies"]
 _POLICIES = _SQL["policies"]
 _DIRECTORIES = _SQL["directories"]
 _DIRECTORY_SINCE = _SQL["directory_since"]
+_DIRECTORY_TEXTS = _SQL["directory_texts"]
 _POLICY_OF = _SQL["policy_of"]
 _PROPOSED = _SQL["proposed"]
 _POLICY = _SQL["policy"]
@@ -269,6 +270,11 @@ async def directory_since(connection: Connection, tenant: str) -> datetime | Non
     """The time at which the directory in use was published; None if there is none."""
     line = await connection.fetchval(_DIRECTORY_SINCE, tenant)
     return None if line is None else datetime.fromisoformat(orjson.loads(line)["ts"])
+
+
+async def directory_texts(connection: Connection, tenant: str) -> dict[str, str]:
+    """Every text of a directory that was published in the tenant, by its digest; older releases kept none."""
+    return {row["digest"]: row["source"] for row in await connection.fetch(_DIRECTORY_TEXTS, tenant)}
 
 
 class StoredPolicy(Struct, frozen=True):

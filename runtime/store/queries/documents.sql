@@ -60,6 +60,9 @@ WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC;
 SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC LIMIT 1;
 
+-- name: directory_texts
+SELECT digest, source FROM directories WHERE tenant_id = $1;
+
 -- name: policy_of
 SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3;
 
