@@ -59,7 +59,7 @@ async def tenant_events(
     since: AwareDatetime | None = None,
     until: AwareDatetime | None = None,
 ) -> dict[str, Any]:
-    """What belongs to no run: publications, pauses, tokens, refused requests, erasures, reads of evidence.
+    """Lists what belongs to no run: publications, pauses, tokens, refused requests, erasures, reads of evidence.
 
     The chain of the whole stream is computed again for every page. 409 names the line at which it is broken.
     `person` is a person's id, account or e-mail: events in which the person acts, or is named. `until` is excluded.
@@ -102,7 +102,8 @@ async def directory(
     at: AwareDatetime | None = None,
     digest: Annotated[str | None, Query(min_length=12, max_length=64, pattern="^[0-9a-f]+$")] = None,
 ) -> PastDirectory:
-    """Who was in which group, since when, and by whose publication. Without a moment or a digest: now. `digest` may be
-    the beginning of one. 404 if there was none, 409 if the tenant's stream is broken.
+    """Shows who was in which group, since when, and by whose publication. Without a moment or a digest: now.
+
+    `digest` may be the beginning of one. 404 if there was none, 409 if the tenant's stream is broken.
     """
     return await faces.ask(who.tenant, past.directory_at, at, digest)

@@ -91,7 +91,8 @@ GRANT SELECT ON sessions TO counterseal_finder, counterseal_engine;
 REVOKE INSERT ON audit_events FROM counterseal_engine, counterseal_faces;
 REVOKE INSERT ON policies FROM counterseal_faces;
 REVOKE UPDATE ON tenants FROM counterseal_engine;
-GRANT UPDATE (virtual_start, virtual_time, starts_left, starts_left_at) ON tenants TO counterseal_engine;
+GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
+  starts_left_at) ON tenants TO counterseal_engine;
 REVOKE UPDATE (policy_digests, paused, resumed, audit_count, audit_head) ON tenants FROM counterseal_faces;
 GRANT INSERT ON audit_events TO counterseal_appender;
 GRANT SELECT, INSERT ON policies TO counterseal_appender;

@@ -7,7 +7,8 @@
 GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, people, policies, run_lines, runs,
   sessions, tenants, tokens, unavailable, workflows TO counterseal_engine;
 GRANT SELECT, INSERT ON bundles, journal, ledger, remains TO counterseal_engine;
-GRANT UPDATE (virtual_start, virtual_time, starts_left, starts_left_at) ON tenants TO counterseal_engine;
+GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
+  starts_left_at) ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, votes, waits, workspaces TO
   counterseal_engine;
 GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals TO counterseal_engine;

@@ -15,7 +15,8 @@ from runtime.engine.book.recorded import Diverged
 from runtime.store.claims import aside
 from runtime.store.statements import statements
 
-_STREAM = statements("audit")["stream"]
+_SQL = statements("streams")
+_STREAM = _SQL["stream"]
 # A line of the stream, parsed, with its place as ``seq``.
 TenantEvent: TypeAlias = dict[str, Any]
 

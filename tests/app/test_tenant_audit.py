@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -39,9 +38,7 @@ async def test_an_auditor_reads_the_tenant_s_events_in_pages_whose_stream_was_ve
         assert (await client.get("/v1/audit", params=refused)).status_code == status
     assert (await admin.get("/v1/audit")).status_code == 403
     read = await installation.tenant_events("evidence.read")
-    assert {json.dumps([event["actor"], event["data"]]) for event in read} == {
-        json.dumps([{"kind": "token", "id": "aud"}, {"what": "tenant"}])
-    }
+    assert {(event["actor"]["id"], event["data"]["what"]) for event in read} == {("aud", "tenant")}
 
 
 @pytest.mark.tampers
