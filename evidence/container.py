@@ -77,6 +77,7 @@ def stated(data: bytes) -> Mapping[str, Any]:
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _check_size(layout.ENVELOPE, archive.getinfo(layout.ENVELOPE).file_size, 1)
             envelope = orjson.loads(archive.read(layout.ENVELOPE))
         predicate = orjson.loads(base64.b64decode(envelope["payload"]))["predicate"]
         return {name: predicate[name] for name in ("tenant", "run", "count", "head")}
