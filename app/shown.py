@@ -16,6 +16,7 @@ from core.canonical import JsonObject
 from core.errors import ConsistencyError, NotFoundError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
+from evidence.container import stated
 from runtime.engine.model.states import RunState
 from runtime.requests.signaling import SignalAnswer, SignalCode
 from runtime.requests.views import Seen
@@ -91,10 +92,19 @@ def attempted(receipt: Row) -> dict[str, Any]:
 
 
 async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
-    """Record the export, then return the bundle's bytes."""
+    """Record the export, then return the bundle's bytes.
+
+    ``ConsistencyError`` if the bundle is not the one of this run, tenant and number of lines: somebody who may write a
+    row could otherwise have it name another run's. Nothing is recorded then.
+    """
     data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
+    told, asked = stated(data), {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
+    asked["head"] = row["audit_head"] if row["lines"] == row["audit_count"] else told["head"]
+    if told != asked or row["lines"] > row["audit_count"]:
+        words = f"{row['uri']} is not the evidence of run {row['run_id']} as it is kept, but says {dict(told)}."
+        raise ConsistencyError(words, remedy="Somebody has changed what is stored: compare it with a backup.")
     facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
     await faces.ask(tenant, audit.record, EventType.EVIDENCE_EXPORTED, actor, facts)
     return data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import stat
 import zipfile
@@ -9,7 +11,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import orjson
 
 from core.errors import InputError
 from evidence import layout
@@ -64,6 +68,21 @@ class HeldFiles(Files):
         if name not in self._files:
             raise InputError("is missing", where=name)
         yield self._files[name]
+
+
+def stated(data: bytes) -> Mapping[str, Any]:
+    """The predicate that a packed bundle states: its tenant, run, count, head, ... No signature is checked.
+
+    ``InputError`` if the bytes are no bundle.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            _check_size(layout.ENVELOPE, archive.getinfo(layout.ENVELOPE).file_size, 1)
+            envelope = orjson.loads(archive.read(layout.ENVELOPE))
+        predicate = orjson.loads(base64.b64decode(envelope["payload"]))["predicate"]
+        return {name: predicate[name] for name in ("tenant", "run", "count", "head")}
+    except (*_UNREADABLE, LookupError, TypeError):
+        raise InputError("is no bundle", where="container") from None
 
 
 class Container(Files):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -89,6 +90,19 @@ def check_word(text: str, words: Sequence[str], what: str) -> None:
     """Refuse a word that the option ``--what`` does not accept; ``InputError`` lists the accepted words."""
     if text not in words:
         raise InputError(f"{text!r} is not a {what}.", where=f"--{what}", remedy=f"One of {', '.join(words)}.")
+
+
+def moment(option: str, text: str | None) -> datetime | None:
+    """A typed moment, with its time zone; ``InputError`` names the option."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InputError(f"{text!r} is no moment in RFC 3339.", where=option, remedy="Such as 2026-11-01T00:00:00Z.")
+    return found
 
 
 def id_of(what: str) -> Callable[[str], UUID]:

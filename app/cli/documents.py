@@ -152,6 +152,34 @@ async def directory_publish(file: File, as_json: Json = False) -> None:
     await _publish("directory", [file], as_json)
 
 
+@directory.command("show")
+async def directory_show(
+    at: Annotated[str | None, typer.Option(help="In use at this moment (RFC 3339); now without it.")] = None,
+    digest: Annotated[str | None, typer.Option(help="With this digest, or one that begins so.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show who was in which group, since when, and by whose publication. Exit 4 if the tenant's audit is broken."""
+    from msgspec import structs
+
+    from runtime.requests import past
+
+    moment = context.moment("--at", at)
+    async with context.faces() as faces:
+        found = await faces.ask(faces.settings.tenant, past.directory_at, moment, digest)
+    if as_json:
+        members = None if found.members is None else [structs.asdict(one) for one in found.members]
+        print_json({**structs.asdict(found), "members": members})
+        return
+    until = f" until {found.until.isoformat()}" if found.until else ""
+    words = f"directory {found.name} version {found.version} ({found.digest}), since {found.since.isoformat()}{until}"
+    typer.echo(printable(f"{words}, by {found.by}"))
+    if found.members is None:
+        typer.echo("An older release published it, and kept only its digest.", err=True)
+        return
+    rows = [structs.asdict(one) for one in found.members]
+    print_rows(rows, ("group", "person", "since", "by"), empty="No group has members.")
+
+
 async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     """Publish all files or none, in one transaction."""
     from runtime.requests import publishing

@@ -418,6 +418,103 @@ REVOKE ALL ON FUNCTION approval_owner FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION approval_owner TO counterseal_faces;
 
+-- Keeps a pause or ends one, with the line that says so; false, and no line, if it is so already. Key, person and reason
+-- are the line's. A new pause also removes those of runs that are over.
+--
+-- Executed by counterseal_faces, because people pause, and by counterseal_engine, which may hand their requests on. Nobody can change `paused` in any other way, and only
+-- follow_change takes a key out of `resumed`.
+CREATE OR REPLACE FUNCTION change_pause(_line bytea, _tenant text)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+  its_key text := told #>> '{data,paused}';
+  sets boolean := told ->> 'type' = 'pause.set';
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  -- The row stays locked from here on, so what is found is still so when it is changed.
+  PERFORM FROM tenants WHERE tenant_id = _tenant AND coalesce(paused ? its_key, false) <> sets FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM link_line(_line, '^pause\.(set|lifted)$', _tenant);
+  IF sets THEN
+    UPDATE tenants SET resumed = array_remove(resumed, its_key), paused = coalesce(paused, '{}') - ARRAY(
+      SELECT k.key FROM jsonb_object_keys(paused) k(key)
+        JOIN runs r ON r.run_id = CASE WHEN k.key LIKE 'run:%' THEN substr(k.key, 5)::uuid END
+      WHERE r.tenant_id = _tenant AND r.finished_at IS NOT NULL)
+      || jsonb_build_object(its_key, jsonb_build_object('by', told #>> '{actor,id}', 'reason', told #>> '{data,reason}',
+        'at', now()))
+    WHERE tenant_id = _tenant;
+  ELSE
+    UPDATE tenants SET resumed = array_append(array_remove(resumed, its_key), its_key),
+      paused = nullif(paused - its_key, '{}')
+    WHERE tenant_id = _tenant;
+  END IF;
+  RETURN true;
+END $function$;
+
+ALTER FUNCTION change_pause OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION change_pause FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION change_pause TO counterseal_engine, counterseal_faces;
+
+-- Puts a policy in force in place of the one of its name, or takes it out of force, with the line that says so. What is
+-- in force then follows from the line alone. A policy in force that is not in the database stays: it denies.
+--
+-- Executed by counterseal_faces, because people change policies, and by counterseal_engine, which may hand their
+-- requests on. Nobody can change policy_digests in any other way. The
+-- line names the author as the policy's publication did.
+CREATE OR REPLACE FUNCTION change_policies(_line bytea, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+  its policies;
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  SELECT * INTO its FROM policies WHERE tenant_id = _tenant AND digest = told #>> '{data,digest}'
+    AND name = told #>> '{data,name}' AND version::text = told #>> '{data,version}'
+    AND (told ->> 'type' = 'policy.retired' OR published_by = told #>> '{data,author}');
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'no such policy was published' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  PERFORM link_line(_line, '^policy\.(activated|retired)$', _tenant);
+  UPDATE tenants SET policy_digests = ARRAY(
+    SELECT d.digest FROM (
+      SELECT unnest(policy_digests) EXCEPT SELECT p.digest FROM policies p WHERE p.tenant_id = _tenant AND p.name = its.name
+      UNION ALL SELECT its.digest WHERE told ->> 'type' = 'policy.activated') d(digest)
+    LEFT JOIN policies p ON p.tenant_id = _tenant AND p.digest = d.digest
+    ORDER BY p.digest IS NULL, p.name COLLATE "C", d.digest COLLATE "C")
+  WHERE tenant_id = _tenant;
+END $function$;
+
+ALTER FUNCTION change_policies OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION change_policies FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION change_policies TO counterseal_engine, counterseal_faces;
+
+-- Notes how far a keeper has followed a change of a tenant's policies or pauses. Nothing, if there is a newer change.
+--
+-- Executed by counterseal_engine, whose keeper follows. It writes the list of work that a change has left, and nothing
+-- that is in force: that needs a line.
+CREATE OR REPLACE FUNCTION follow_change(_number int, _after uuid, _over boolean, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  UPDATE tenants SET judge_after = _after, resumed = CASE WHEN _over THEN NULL ELSE resumed END
+  WHERE tenant_id = _tenant AND stop_number = _number;
+END $function$;
+
+ALTER FUNCTION follow_change OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION follow_change FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION follow_change TO counterseal_engine;
+
 -- Says if a row of the queue holds what its status asks for: a row in line has no owner, one that was sent has one, and
 -- a leased one has the lease, too.
 --
@@ -431,6 +528,40 @@ BEGIN
     WHEN 'leased' THEN owner IS NOT NULL AND expires_at IS NOT NULL AND lease_id IS NOT NULL
     ELSE false END;
 END $function$;
+
+-- Appends one line to a tenant's audit stream, and returns the line as JSON. The tenant's row is locked until the
+-- transaction ends.
+--
+-- Executed by counterseal_appender, within the functions that people and systems call: nobody else may write
+-- audit_events, or the count and the head in the tenant's row. The line has to be of the given types, and of the time of
+-- this transaction, so that nobody dates a fact back.
+CREATE OR REPLACE FUNCTION link_line(_line bytea, _types text, _tenant text)
+RETURNS json LANGUAGE plpgsql AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+  its record;
+  head text;
+BEGIN
+  IF (told ->> 'type' ~ _types AND ARRAY(SELECT json_object_keys(told)) = '{actor,data,step,ts,type,v}'
+      AND told ->> 'ts' = to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) IS NOT TRUE THEN
+    RAISE EXCEPTION 'this line does not belong here' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  SELECT stream_id, audit_count, audit_head INTO its FROM tenants WHERE tenant_id = _tenant FOR UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'there is no such tenant' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  head := encode(sha256(CASE its.audit_count WHEN 0 THEN sha256(convert_to('tenant:' || _tenant, 'UTF8'))
+    ELSE decode(its.audit_head, 'hex') END || sha256(_line)), 'hex');
+  -- A crash before the commit leaves neither the line nor what the caller changes with it.
+  INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)
+  VALUES (its.stream_id, its.audit_count, _tenant, told ->> 'type', _line, head);
+  UPDATE tenants SET audit_count = its.audit_count + 1, audit_head = head WHERE tenant_id = _tenant;
+  RETURN told;
+END $function$;
+
+REVOKE ALL ON FUNCTION link_line FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION link_line TO counterseal_appender;
 
 -- Raises stop_number, the guard of every intent, at any change of a tenant's policies, directory or pauses.
 --
@@ -555,6 +686,36 @@ ALTER FUNCTION order_message OWNER TO counterseal_appender;
 REVOKE ALL ON FUNCTION order_message FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION order_message TO counterseal_engine, counterseal_faces;
+
+-- Stores a policy with the line that says so; false if it was there. Name, version, digest and author are the line's.
+--
+-- Executed by counterseal_faces, because people publish policies. Nobody can store a policy in any other way.
+CREATE OR REPLACE FUNCTION publish_policy(_line bytea, _source text, _operations jsonb, _tenant text)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  IF encode(sha256(convert_to(_source, 'UTF8')), 'hex') IS DISTINCT FROM told #>> '{data,digest}' THEN
+    RAISE EXCEPTION 'the line is of another text' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  INSERT INTO policies (tenant_id, digest, name, version, source, published_by, operations)
+  VALUES (_tenant, told #>> '{data,digest}', told #>> '{data,name}', (told #>> '{data,version}')::int, _source,
+    told #>> '{actor,id}', _operations)
+  ON CONFLICT (tenant_id, digest) DO NOTHING;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM link_line(_line, '^policy\.published$', _tenant);
+  RETURN true;
+END $function$;
+
+ALTER FUNCTION publish_policy OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION publish_policy FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION publish_policy TO counterseal_faces;
 
 -- Deletes the values of a run whose retention is over, or that has inherited values of a run that is purged. The lines
 -- stay, and commit to values that nobody can recover.
@@ -695,28 +856,33 @@ BEGIN
   RETURN NULL;
 END $function$;
 
--- Replaces the people and groups of a tenant, only if the same transaction wrote the audit line of it.
+-- Replaces the people and groups of a tenant, with the line that says so, and keeps the text of the directory for ever.
 --
 -- Executed by counterseal_faces, because people publish the directory, and by counterseal_engine, which publishes the
--- one of its files at the start. Neither can write people or groups in any other way. It runs with the rights of
--- counterseal_appender, which never logs in; row-level security binds that role to the tenant that is set first.
-CREATE OR REPLACE FUNCTION replace_directory(_people jsonb, _members jsonb, _digest text, _tenant text)
+-- one of its files at the start. Neither can write people, groups or directories in any other way. It runs with the
+-- rights of counterseal_appender, which never logs in; row-level security binds that role to the tenant that is set
+-- first.
+CREATE OR REPLACE FUNCTION replace_directory(_line bytea, _text text, _people jsonb, _members jsonb, _tenant text)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+  its_digest text := told #>> '{data,digest}';
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true);
-  -- A visible row whose transaction is still in progress was written by this transaction.
-  IF NOT EXISTS (
-      SELECT FROM tenants t JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq = t.audit_count - 1
-      WHERE t.tenant_id = _tenant AND e.type = 'directory.published' AND pg_xact_status(
-        ((pg_current_xact_id()::text::bigint >> 32 << 32) + e.xmin::text::bigint)::text::xid8) = 'in progress') THEN
-    RAISE EXCEPTION 'a directory is replaced by its publication alone' USING ERRCODE = 'insufficient_privilege';
+  IF encode(sha256(convert_to(_text, 'UTF8')), 'hex') IS DISTINCT FROM its_digest THEN
+    RAISE EXCEPTION 'the line is of another text' USING ERRCODE = 'insufficient_privilege';
   END IF;
+  PERFORM link_line(_line, '^directory\.published$', _tenant);
+  -- A text that was published before is kept as it was then; each publication has a line of its own.
+  INSERT INTO directories (tenant_id, digest, name, version, source, published_by)
+  VALUES (_tenant, its_digest, told #>> '{data,name}', (told #>> '{data,version}')::int, _text, told #>> '{actor,id}')
+  ON CONFLICT (tenant_id, digest) DO NOTHING;
   DELETE FROM group_members WHERE tenant_id = _tenant;
   DELETE FROM people WHERE tenant_id = _tenant;
   INSERT INTO people SELECT * FROM jsonb_populate_recordset(NULL::people, _people);
   INSERT INTO group_members SELECT * FROM jsonb_populate_recordset(NULL::group_members, _members);
-  UPDATE tenants SET directory_digest = _digest WHERE tenant_id = _tenant;
+  UPDATE tenants SET directory_digest = its_digest WHERE tenant_id = _tenant;
 END $function$;
 
 ALTER FUNCTION replace_directory OWNER TO counterseal_appender;
@@ -750,6 +916,25 @@ ALTER FUNCTION session_owner OWNER TO counterseal_finder;
 REVOKE ALL ON FUNCTION session_owner FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION session_owner TO counterseal_faces;
+
+-- Appends one line to a tenant's audit stream that goes with no change of the tenant's state.
+--
+-- Executed by counterseal_engine and counterseal_faces. Facts that change what is in force have functions of their own,
+-- which refuse to write the one without the other: publish_policy, change_policies, change_pause, replace_directory.
+CREATE OR REPLACE FUNCTION tell_tenant(_line bytea, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true),
+    link_line(_line, '^(signal|task|request|evidence|token|workflow)\.|^run\.purged$|^approval\.vote_refused$|'
+      '^action\.late$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$', _tenant);
+END $function$;
+
+ALTER FUNCTION tell_tenant OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION tell_tenant FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION tell_tenant TO counterseal_engine, counterseal_faces;
 
 -- Looks up the owner of a bearer token by the token's hash, and why it is good no more (null if it is good).
 --

@@ -87,9 +87,36 @@ CREATE POLICY finder ON sessions FOR SELECT TO counterseal_finder USING (true);
 GRANT SELECT, INSERT, DELETE ON sessions TO counterseal_faces;
 GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;
 GRANT SELECT ON sessions TO counterseal_finder, counterseal_engine;
+-- What is in force in a tenant, and its audit, change only together, by functions (link_line.sql).
+REVOKE INSERT ON audit_events FROM counterseal_engine, counterseal_faces;
+REVOKE INSERT ON policies FROM counterseal_faces;
+REVOKE UPDATE ON tenants FROM counterseal_engine;
+GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
+  starts_left_at) ON tenants TO counterseal_engine;
+REVOKE UPDATE (policy_digests, paused, resumed, audit_count, audit_head) ON tenants FROM counterseal_faces;
+GRANT INSERT ON audit_events TO counterseal_appender;
+GRANT SELECT, INSERT ON policies TO counterseal_appender;
+GRANT UPDATE (policy_digests, paused, resumed, judge_after, audit_count, audit_head) ON tenants TO counterseal_appender;
+-- Every text of a directory that was published, as `policies` keeps those of policies. The tenant's audit says when each
+-- was in use. Directories of an older release have no row: their texts were not kept.
+CREATE TABLE directories (
+  tenant_id text NOT NULL, digest text NOT NULL, name text NOT NULL, version int NOT NULL, source text NOT NULL,
+  published_by text NOT NULL, published_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_directories PRIMARY KEY (tenant_id, digest),
+  CONSTRAINT fk_directories_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+ALTER TABLE directories ENABLE ROW LEVEL SECURITY;
+ALTER TABLE directories FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON directories TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON directories TO counterseal_faces, counterseal_appender
+  USING (tenant_id = current_setting('counterseal.tenant', true))
+  WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+GRANT SELECT ON directories TO counterseal_engine, counterseal_faces;
+GRANT SELECT, INSERT ON directories TO counterseal_appender;
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
 -- functions never log in; they may create something only while this migration gives them what they own.
 DROP FUNCTION append;
+DROP FUNCTION replace_directory;
 DROP FUNCTION append_to_run;
 DROP FUNCTION open_run;
 DROP FUNCTION order_message;

@@ -137,11 +137,10 @@ async def make(
     told = proposed.to_json()
     if proposed.way is Way.ACTIVATE:
         told["author"] = (await documents.policy_of(connection, tenant, proposed.name, proposed.version))[2]
-    await documents.put_in_force(connection, tenant, foreseen.change.digests)
     told |= {"approver": actor.id, "consequences": foreseen.consequences}
     if first:
         told["by"] = first
-    await audit.record(connection, tenant, _MADE[proposed.way], actor, told)
+    await documents.change_policies(connection, tenant, _MADE[proposed.way], actor, told)
     await end_others(connection, definitions, tenant, actor, but)
 
 

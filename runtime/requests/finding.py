@@ -1,11 +1,11 @@
-"""Finds the runs of a person by any of their names (promise 12)."""
+"""Finds what is a person's, such as runs, by any of their names (promise 12)."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from core.db import Connection
-from core.identity import Kind, principal
+from core.identity import Directory, Kind, principal
 from runtime.store import tenants
 from runtime.store.read_models import RunFilter
 
@@ -21,7 +21,11 @@ async def of_person(connection: Connection, tenant: str, wanted: RunFilter, text
     person = people.resolve(text)
     if person is None:
         return replace(wanted, requester="", texts=(text,))
+    return replace(wanted, requester=person, texts=tuple(sorted({text, *names_of(people, person)})))
+
+
+def names_of(people: Directory, person: str) -> set[str]:
+    """Every text that names this person or one of the service accounts that the person owns."""
     theirs = [entry for entry in people.entries.values() if entry.person == person]
     names = {principal(Kind.PERSON, person), *(entry.id for entry in theirs)}
-    names |= {name for entry in theirs for claim in entry.principals for name in (claim, claim.partition(":")[2])}
-    return replace(wanted, requester=person, texts=tuple(sorted({text, *names})))
+    return names | {name for entry in theirs for claim in entry.principals for name in (claim, claim.partition(":")[2])}

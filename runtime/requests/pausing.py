@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from core.canonical import JsonObject, check_text
+from core.canonical import check_text
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError, NotFoundError, nearest
 from core.terms import Stopped
-from evidence.chain import Actor, EventType
+from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
 from runtime.engine.life.pausing import Pause, key_of, parts_of
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import RunPaused, RunResumed
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.store import audit, documents, faces, pauses, read_models, tenants
+from runtime.store import documents, faces, pauses, read_models, tenants
 from runtime.store.views import Purged, load_to_end
 
 PAUSES_MAX = 500
@@ -64,14 +64,10 @@ async def pause(
         await tenants.lock(connection, tenant)
         key = await _key(connection, definitions, tenant, what, name, new=True)
         there = await pauses.in_force(connection, tenant)
-        gone = [row["key"] for row in there if row["over"]]
-        if len(there) - len(gone) >= PAUSES_MAX:
+        if sum(not row["over"] for row in there) >= PAUSES_MAX:
             words = f"{PAUSES_MAX} pauses are in force, and no more can be kept."
             raise ConsistencyError(words, remedy="Pause the workflow or the tenant, and resume what it covers.")
-        changed = await pauses.pause(connection, tenant, key, actor.id, reason, gone)
-        if changed:
-            data: JsonObject = {"paused": key, "reason": reason}
-            await audit.record(connection, tenant, EventType.PAUSE_SET, actor, data)
+        changed = await pauses.pause(connection, tenant, key, actor, reason)
     await _tell_run(database, definitions, tenant, key, actor, reason, paused=True)
     return Changed(*parts_of(key), True, changed)
 
@@ -87,10 +83,7 @@ async def resume(
     async with database.transaction(tenant) as connection:
         await tenants.lock(connection, tenant)
         key = await _key(connection, definitions, tenant, what, name, new=False)
-        changed = await pauses.resume(connection, tenant, key)
-        if changed:
-            data: JsonObject = {"paused": key, "reason": reason}
-            await audit.record(connection, tenant, EventType.PAUSE_LIFTED, actor, data)
+        changed = await pauses.resume(connection, tenant, key, actor, reason)
     await _tell_run(database, definitions, tenant, key, actor, reason, paused=False)
     return Changed(*parts_of(key), False, changed)
 

@@ -11,7 +11,7 @@ from approvals.model import Choice, VoteChannel
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
-from evidence.chain import Actor, EventType
+from evidence.chain import Actor
 from policy.load import Policy
 from runtime.definition import agents, people
 from runtime.definition.catalog import Definitions
@@ -22,7 +22,7 @@ from runtime.requests.directory import approvers, member
 from runtime.requests.enacting import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, vote_within
-from runtime.store import audit, documents, pauses, runs, tenants
+from runtime.store import documents, pauses, runs, tenants
 
 WORKSPACE = "main"
 
@@ -74,9 +74,7 @@ async def publish_policy(
     policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
     if not dry_run:
-        stored = await documents.store_policy(connection, tenant, policy, text, actor.id, definitions.own_operations)
-        if stored:
-            await audit.record(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
+        stored = await documents.store_policy(connection, tenant, policy, text, actor, definitions.own_operations)
         if stage:
             warnings = await _warnings(connection, definitions, tenant, text, file)
             return Published(policy.name, policy.version, policy.digest, stored, warnings=warnings, staged=True)

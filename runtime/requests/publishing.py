@@ -172,8 +172,7 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
             return Published(content.directory, content.version, digest, False, waits=True)
     before = {one.approval_id for one in await unread(connection, tenant, await tenants.directory(connection, tenant))}
     lost = [str(one) for one in await unread(connection, tenant, people) if one.approval_id not in before]
-    await audit.record(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, data)
-    await tenants.replace_directory(connection, tenant, people)
+    await tenants.replace_directory(connection, tenant, people, text, actor, data)
     warnings = (*await undecided(connection, tenant), *lost)
     return Published(content.directory, content.version, digest, True, warnings=warnings)
 

@@ -10,11 +10,19 @@ from runtime.store.statements import statements
 
 _SQL = statements("audit")
 _HEAD = _SQL["head"]
-_LINE = _SQL["line"]
+_TELL = _SQL["tell"]
 
 
 async def record(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
     """Append one fact to the tenant's stream, in the caller's transaction (promise 6).
+
+    PostgreSQL refuses a fact that changes what is in force: the function that makes the change writes its line, too.
+    """
+    await connection.execute(_TELL, await line(connection, tenant, kind, actor, data), tenant)
+
+
+async def line(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> bytes:
+    """The line of a fact that a function of the database appends in this transaction, and no later.
 
     The tenant's row is locked until that commits, which keeps ``seq`` without gaps; these facts are rare.
     """
@@ -23,5 +31,5 @@ async def record(connection: Connection, tenant: str, kind: EventType, actor: Ac
         raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant create`.")
     stream, count = f"tenant:{tenant}", row["audit_count"]
     head = ChainHead(stream, count, row["audit_head"]) if count else ChainHead.of(stream)
-    (line,), after = append(head, [Event(kind, actor, row["now"], data)])
-    await connection.execute(_LINE, tenant, row["stream_id"], count, str(kind), line, after.hash)
+    (made,), _ = append(head, [Event(kind, actor, row["now"], data)])
+    return made

@@ -12,8 +12,9 @@ from msgspec import Struct
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, NotFoundError, nearest
+from evidence.chain import Actor, EventType
 from policy.load import Policy
-from runtime.store import replication
+from runtime.store import audit, replication
 from runtime.store.statements import statements
 
 NAMED_MAX = 10  # how many numbers an error lists
@@ -81,10 +82,11 @@ _PUBLISH_WORKFLOW = _SQL["publish_workflow"]
 _PUBLISH_POLICY = _SQL["publish_policy"]
 _SAME_POLICY_VERSION = _SQL["same_policy_version"]
 _IN_FORCE = _SQL["in_force"]
-_PUT_IN_FORCE = _SQL["put_in_force"]
+_CHANGE_POLICIES = _SQL["change_policies"]
 _POLICIES = _SQL["policies"]
 _DIRECTORIES = _SQL["directories"]
 _DIRECTORY_SINCE = _SQL["directory_since"]
+_DIRECTORY_TEXTS = _SQL["directory_texts"]
 _POLICY_OF = _SQL["policy_of"]
 _PROPOSED = _SQL["proposed"]
 _POLICY = _SQL["policy"]
@@ -193,11 +195,12 @@ async def publish_workflow(
 
 
 async def store_policy(
-    connection: Connection, tenant: str, policy: Policy, source: str, by: str, operations: JsonObject | None = None
+    connection: Connection, tenant: str, policy: Policy, source: str, actor: Actor, operations: JsonObject | None = None
 ) -> bool:
-    """Store a policy with its text; False if it was there. ``ConsistencyError`` for another text of its version.
+    """Store a policy with its text, and tell the audit; False if it was there.
 
-    ``operations`` are the installation's own declarations that it was compiled against (V-4).
+    ``ConsistencyError`` for another text of its version. ``operations`` are the installation's own declarations that it
+    was compiled against (V-4). A crash leaves both the policy and its line, or neither.
     """
     name, version, digest = policy.name, policy.version, policy.digest
     if await connection.fetchval(_SAME_POLICY_VERSION, tenant, name, version) not in (None, digest):
@@ -205,16 +208,17 @@ async def store_policy(
             f"Policy {name} version {version} is published with another text, and versions never change.",
             remedy=f"Give this text a new number, such as version: {version + 1}.",
         )
-    return await connection.fetchrow(_PUBLISH_POLICY, tenant, digest, name, version, source, by, operations) is not None
+    line = await audit.line(connection, tenant, EventType.POLICY_PUBLISHED, actor, policy.named.to_json())
+    return bool(await connection.fetchval(_PUBLISH_POLICY, line, source, operations, tenant))
 
 
-async def put_in_force(connection: Connection, tenant: str, digests: Sequence[str]) -> bool:
-    """Put exactly these policies in force; False if they are already.
+async def change_policies(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
+    """Put a policy in force, or take it out of force, as the event says, with the event.
 
     It returns when all appends with decisions that began before have ended. A decision that is being committed at this
-    moment sees the change in its guard, and is judged again.
+    moment sees the change in its guard, and is judged again. A crash before the commit leaves the former policies.
     """
-    return await connection.fetchrow(_PUT_IN_FORCE, tenant, list(digests)) is not None
+    await connection.execute(_CHANGE_POLICIES, await audit.line(connection, tenant, kind, actor, data), tenant)
 
 
 async def in_force(connection: Connection, tenant: str) -> tuple[str, ...]:
@@ -266,6 +270,11 @@ async def directory_since(connection: Connection, tenant: str) -> datetime | Non
     """The time at which the directory in use was published; None if there is none."""
     line = await connection.fetchval(_DIRECTORY_SINCE, tenant)
     return None if line is None else datetime.fromisoformat(orjson.loads(line)["ts"])
+
+
+async def directory_texts(connection: Connection, tenant: str) -> dict[str, str]:
+    """Every text of a directory that was published in the tenant, by its digest; older releases kept none."""
+    return {row["digest"]: row["source"] for row in await connection.fetch(_DIRECTORY_TEXTS, tenant)}
 
 
 class StoredPolicy(Struct, frozen=True):

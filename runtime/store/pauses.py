@@ -1,6 +1,7 @@
 """The pauses of a tenant: an object in the tenant's row, by key, which every decision reads with the policy.
 
-A trigger of that row moves ``stop_number``, the guard of every intent, and waits for the appends that began before.
+Functions of the database alone change it, each with its line in the audit. A trigger moves ``stop_number``, the guard
+of every intent, and waits for the appends that began before.
 ``resumed`` holds the keys whose steps a keeper has still to resume; a crash after a resume loses none of them.
 """
 
@@ -13,11 +14,12 @@ from uuid import UUID
 from msgspec import Struct
 
 from core.db import Connection
+from evidence.chain import Actor, EventType
+from runtime.store import audit
 from runtime.store.statements import statements
 
 _SQL = statements("pauses")
-_PAUSE = _SQL["pause"]
-_RESUME = _SQL["resume"]
+_CHANGE_PAUSE = _SQL["change_pause"]
 _IN_FORCE = _SQL["in_force"]
 _OF_RUN = _SQL["of_run"]
 _PARKED = _SQL["parked"]
@@ -29,18 +31,23 @@ _OPEN_QUESTIONS = _SQL["open_questions"]
 _FOLLOWED = _SQL["followed"]
 
 
-async def pause(connection: Connection, tenant: str, key: str, by: str, reason: str, gone: Sequence[str]) -> bool:
-    """Keep a pause, and drop those that are ``gone``; False if there is one under this key.
+async def pause(connection: Connection, tenant: str, key: str, actor: Actor, reason: str) -> bool:
+    """Keep a pause with its event, and drop those of runs that are over; False if there is one under this key.
 
     It returns when every append with an intent that began before has ended; none begins until the transaction ends.
     A crash before that leaves the tenant as it was.
     """
-    return await connection.fetchrow(_PAUSE, tenant, key, by, reason, gone) is not None
+    return await _change(connection, tenant, EventType.PAUSE_SET, key, actor, reason)
 
 
-async def resume(connection: Connection, tenant: str, key: str) -> bool:
-    """End a pause; False if there is none. Keepers find its steps, whatever crashes after the commit."""
-    return await connection.fetchrow(_RESUME, tenant, key) is not None
+async def resume(connection: Connection, tenant: str, key: str, actor: Actor, reason: str) -> bool:
+    """End a pause with its event; False if there is none. Keepers find its steps, whatever crashes after the commit."""
+    return await _change(connection, tenant, EventType.PAUSE_LIFTED, key, actor, reason)
+
+
+async def _change(connection: Connection, tenant: str, kind: EventType, key: str, actor: Actor, reason: str) -> bool:
+    line = await audit.line(connection, tenant, kind, actor, {"paused": key, "reason": reason})
+    return bool(await connection.fetchval(_CHANGE_PAUSE, line, tenant))
 
 
 async def in_force(connection: Connection, tenant: str) -> list[dict[str, Any]]:
@@ -106,4 +113,4 @@ async def followed(connection: Connection, change: Change, after: UUID | None, *
 
     After a crash before that, the same questions are looked at once more, which is idempotent.
     """
-    await connection.execute(_FOLLOWED, change.tenant, change.number, after, over)
+    await connection.execute(_FOLLOWED, change.number, after, over, change.tenant)

@@ -4,10 +4,11 @@
 
 -- The login of the workers and keepers. It sees every tenant. Lines and values of a book are never changed, and
 -- only purge_records deletes values, after their retention. Nobody may delete an effect.
-GRANT SELECT ON alembic_version, caps, group_members, people, policies, run_lines, runs, sessions, tokens,
-  unavailable, workflows TO counterseal_engine;
-GRANT SELECT, INSERT ON audit_events, bundles, journal, ledger, remains TO counterseal_engine;
-GRANT SELECT, UPDATE ON tenants TO counterseal_engine;
+GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, people, policies, run_lines, runs,
+  sessions, tenants, tokens, unavailable, workflows TO counterseal_engine;
+GRANT SELECT, INSERT ON bundles, journal, ledger, remains TO counterseal_engine;
+GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
+  starts_left_at) ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, votes, waits, workspaces TO
   counterseal_engine;
 GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals TO counterseal_engine;
@@ -20,10 +21,10 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- The login of the HTTP service and of Slack. Row-level security shows it the tenant of its transaction, and nothing
 -- without one. It changes runs only through append_to_run, open_run and order_message (functions/). It cannot read the
 -- folded state of a run (runs.state): only read_run and read_question do.
-GRANT SELECT ON alembic_version, approvals, bundles, caps, commands, effects, families, group_members, journal,
-  ledger, people, queue, records, refusals, remains, run_lines, tenants, votes, waits, workspaces TO
-  counterseal_faces;
-GRANT SELECT, INSERT ON audit_events, inbox, policies, tokens, workflows TO counterseal_faces;
+GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
+  group_members, journal, ledger, people, policies, queue, records, refusals, remains, run_lines, tenants, votes,
+  waits, workspaces TO counterseal_faces;
+GRANT SELECT, INSERT ON inbox, tokens, workflows TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
 GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;
 GRANT INSERT (tenant_id, cap, slots, max_runs_per_min) ON caps TO counterseal_faces;
@@ -36,21 +37,22 @@ GRANT SELECT (run_id, tenant_id, workspace_id, workflow, workflow_version, workf
   finished_at, deadline_at, retention, purge_at, open_until, purged_at, root_run_id, last_at, requester, started_by)
   ON runs TO counterseal_faces;
 GRANT INSERT (tenant_id, stream_id) ON tenants TO counterseal_faces;
-GRANT UPDATE (policy_digests, paused, resumed, max_concurrency, max_runs_per_min, max_writes_per_run, weight,
-  audit_count, audit_head) ON tenants TO counterseal_faces;
+GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight) ON tenants TO counterseal_faces;
 GRANT UPDATE (revoked_at) ON tokens TO counterseal_faces;
 GRANT UPDATE (reason) ON unavailable TO counterseal_faces;
 GRANT UPDATE (retired_at, waits_for) ON workflows TO counterseal_faces;
 
 -- The owner of the functions that faces call. It never logs in; row-level security binds it to the tenant that each
 -- function sets. A row lock needs UPDATE.
-GRANT SELECT ON audit_events, caps, remains, tenants, workflows TO counterseal_appender;
-GRANT SELECT, INSERT ON commands, journal, ledger, workspaces TO counterseal_appender;
+GRANT SELECT ON caps, remains, tenants, workflows TO counterseal_appender;
+GRANT SELECT, INSERT ON audit_events, commands, directories, journal, ledger, policies, workspaces TO
+  counterseal_appender;
 GRANT SELECT, UPDATE ON approvals, effects, families, waits TO counterseal_appender;
 GRANT SELECT, INSERT, DELETE ON group_members, people, queue, refusals TO counterseal_appender;
 GRANT SELECT, INSERT, UPDATE ON runs, votes TO counterseal_appender;
 GRANT UPDATE (created_at) ON queue TO counterseal_appender;
-GRANT UPDATE (directory_digest) ON tenants TO counterseal_appender;
+GRANT UPDATE (policy_digests, directory_digest, paused, resumed, judge_after, audit_count, audit_head) ON tenants TO
+  counterseal_appender;
 
 -- The owner of token_owner, session_owner and approval_owner, which look up a tenant by a key that cannot be guessed. It never logs
 -- in.

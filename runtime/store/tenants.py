@@ -8,10 +8,13 @@ from uuid import UUID
 
 from msgspec import convert, to_builtins
 
+from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError
 from core.identity import Directory, Entry
 from core.quiet import Quiet
+from evidence.chain import Actor, EventType
+from runtime.store import audit
 from runtime.store.statements import statements
 
 MAX_CONCURRENCY_DEFAULT = 16
@@ -131,10 +134,13 @@ async def directory(connection: Connection, tenant: str) -> Directory:
     return Directory.of((rows[0]["directory_digest"] if rows else None) or "", entries)
 
 
-async def replace_directory(connection: Connection, tenant: str, directory: Directory) -> None:
-    """Replace the people, the service accounts and the groups, after the audit's line that says so.
+async def replace_directory(
+    connection: Connection, tenant: str, directory: Directory, text: str, actor: Actor, told: JsonObject
+) -> None:
+    """Replace the people, the service accounts and the groups, with the event that says so, and keep the text.
 
-    A person who is not active is a member of no group.
+    A person who is not active is a member of no group. A crash before the commit leaves the former directory, and
+    neither the event nor the text.
     """
     entries = directory.entries.values()
     people = [
@@ -148,7 +154,8 @@ async def replace_directory(connection: Connection, tenant: str, directory: Dire
         if one.active
         for group in sorted(one.groups)
     ]
-    await connection.execute(_REPLACE_DIRECTORY, people, members, directory.digest, tenant)
+    line = await audit.line(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, told)
+    await connection.execute(_REPLACE_DIRECTORY, line, text, people, members, tenant)
     quiet = [[one.id, to_builtins(one.quiet)] for one in entries if one.quiet is not None]
     if quiet:  # of the same transaction: a crash leaves the directory as it was
         await connection.execute(_QUIET, quiet, tenant)

@@ -28,8 +28,18 @@ MACHINES: dict[str, Machine[Any, Any]] = {
 
 FROZEN = importlib.import_module("migrations.versions.0006_one_book")
 # With what later migrations grant.
-FACES_OWN = {**FROZEN.FACES_OWN, "sessions": "INSERT, DELETE, UPDATE (ended_at)"}
-APPENDS = {**FROZEN.APPENDS, "families": "SELECT, UPDATE", "refusals": "SELECT, INSERT, DELETE"}
+FACES_OWN = {
+    **FROZEN.FACES_OWN,
+    "sessions": "INSERT, DELETE, UPDATE (ended_at)",
+    **dict.fromkeys(("audit_events", "policies"), ""),
+    "tenants": "INSERT (tenant_id, stream_id), UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight)",
+}
+APPENDS = {
+    **FROZEN.APPENDS,
+    "families": "SELECT, UPDATE",
+    "refusals": "SELECT, INSERT, DELETE",
+    **dict.fromkeys(("audit_events", "directories", "policies"), "SELECT, INSERT"),
+}
 APPEND_ONLY = ("audit_events", "journal", "ledger", "remains")
 # What runs are made of, and what follows from them.
 OF_RUNS = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.store import pauses
+from evidence.chain import Actor
+from runtime.store import pauses, streams
 from tests.support.rows import ago, put, put_run, read, uid
 
 # The rows are of no book.
@@ -27,25 +28,30 @@ async def kept(runtime: Any, tenant: str = "acme") -> tuple[Any, ...]:
     return {key: (value["by"], value["reason"]) for key, value in (paused or {}).items()}, paused is None, resumed
 
 
-async def test_a_pause_is_kept_and_ended_in_its_tenant(runtime: Any) -> None:
+async def test_a_pause_is_kept_and_ended_in_its_tenant_with_its_line(runtime: Any) -> None:
     await two_tenants(runtime)
-    async with runtime.database.connection() as connection:
-        assert await pauses.pause(connection, "acme", "tenant", "ann", "why", [])
-        assert not await pauses.pause(connection, "acme", "tenant", "bob", "again", [])
-        assert await pauses.pause(connection, "acme", RUN, "bob", "", [])
-        assert not await pauses.resume(connection, "acme", "workflow:w")
-        assert not await pauses.resume(connection, "beta", "tenant")
-        assert await kept(runtime) == ({"tenant": ("ann", "why"), RUN: ("bob", "")}, False, None)
-        assert await pauses.resume(connection, "acme", "tenant")
-        assert not await pauses.resume(connection, "acme", "tenant")
-        assert await kept(runtime) == ({RUN: ("bob", "")}, False, ["tenant"])
-        # What is paused anew while its steps are still to be set going is paused.
-        assert await pauses.pause(connection, "acme", "tenant", "eve", "once more", [RUN, "no such key"])
-        assert await kept(runtime) == ({"tenant": ("eve", "once more")}, False, [])
-        assert await pauses.pause(connection, "acme", "workflow:w", "eve", "", [])
-        assert await pauses.resume(connection, "acme", "tenant")
-        assert await pauses.resume(connection, "acme", "workflow:w")
-    assert await kept(runtime) == ({}, True, ["tenant", "workflow:w"])
+    over = f"run:{uid(1)}"
+    await put_run(runtime.database, "acme", 1, status="failed", finished_at=ago(hours=1))
+    pause, resume = pauses.pause, pauses.resume
+    steps: list[tuple[Any, str, str, bool, dict[str, tuple[str, str]], list[str] | None]] = [
+        (pause, "tenant", "ann", True, {"tenant": ("ann", "why")}, None),
+        (pause, "tenant", "bob", False, {"tenant": ("ann", "why")}, None),
+        (pause, over, "bob", True, {"tenant": ("ann", "why"), over: ("bob", "why")}, None),
+        (resume, "workflow:w", "ann", False, {"tenant": ("ann", "why"), over: ("bob", "why")}, None),
+        (resume, "tenant", "ann", True, {over: ("bob", "why")}, ["tenant"]),
+        (resume, "tenant", "ann", False, {over: ("bob", "why")}, ["tenant"]),
+        # What is paused anew while its steps are still to be set going is paused; that of a run that is over goes.
+        (pause, "tenant", "eve", True, {"tenant": ("eve", "why")}, []),
+        (resume, "tenant", "eve", True, {}, ["tenant"]),
+    ]
+    for change, key, by, changes, after, resumed in steps:
+        async with runtime.database.transaction() as connection:
+            assert await change(connection, "acme", key, Actor("person", by), "why") is changes
+        assert await kept(runtime) == (after, after == {}, resumed)
+    async with runtime.database.transaction() as connection:
+        told = [(event["type"], event["actor"]["id"]) for event in (await streams.read(connection, "acme")).events]
+    kinds = {pause: "pause.set", resume: "pause.lifted"}
+    assert told == [(kinds[change], by) for change, _, by, changes, *_ in steps if changes]
     assert await kept(runtime, "beta") == ({}, True, None)
 
 

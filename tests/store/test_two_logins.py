@@ -22,6 +22,35 @@ pytestmark = pytest.mark.tampers
 
 APPEND_ONLY = ("journal", "audit_events", "ledger", "remains", "effects", "bundles")
 OF_RUNS = ("runs", "queue", "waits", "approvals", "votes", "commands", *APPEND_ONLY[:-1])
+# What is in force in a tenant, and its stream: they change only together.
+IN_FORCE = ("policy_digests", "directory_digest", "paused", "resumed", "stop_number", "judge_after")
+OF_STREAM = ("audit_count", "audit_head", "stream_id")
+NAMED = '{"author":"m","digest":"d","name":"n","version":1}'
+
+
+def line(kind: str, data: str = "{}", at: str = "now()") -> str:
+    """A line that somebody makes up, as an SQL expression."""
+    ts = f"""to_char({at} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+    told = f'{{"actor":{{"id":"m","kind":"person"}},"data":{data},"step":null,"ts":"%s","type":"{kind}","v":2}}'
+    return f"convert_to(format('{told}', {ts}), 'UTF8')"
+
+
+# Lines of the past, lines that say more than is done with them, and lines of what was never published.
+WITHOUT_THEIR_LINE = [
+    *(
+        f"tell_tenant({line(kind)}, 'acme')"
+        for kind in ("policy.activated", "policy.published", "policy.retired", "directory.published", "pause.set")
+    ),
+    f"tell_tenant({line('pause.lifted')}, 'acme')",
+    f"tell_tenant({line('run.opened')}, 'acme')",
+    f"tell_tenant({line('token.created', at='(now() - interval $$1 day$$)')}, 'acme')",
+    f"tell_tenant({line('token.created')}, 'nobody')",
+    f"change_policies({line('policy.activated', NAMED)}, 'acme')",
+    "change_policies(NULL, 'acme')",
+    f"publish_policy({line('policy.published', NAMED)}, '', NULL, 'acme')",
+    f"replace_directory({line('directory.published', NAMED)}, '', '[]', '[]', 'acme')",
+    f"link_line({line('token.created')}, '', 'acme')",
+]
 # Neither may do this: become somebody, change a rule or what is on record, or bring an erasure forward.
 OF_BOTH = [
     *(f"SET ROLE {role}" for role in ("postgres", "counterseal_appender", "pg_read_all_data", "pg_write_all_data")),
@@ -57,6 +86,14 @@ OF_BOTH = [
     "INSERT INTO people (tenant_id, person_id, name) VALUES ('acme', 'mallory', 'M')",
     "DELETE FROM people",
     "INSERT INTO group_members (tenant_id, group_name, person_id) VALUES ('acme', 'owners', 'mallory')",
+    *(f"UPDATE tenants SET {column} = {column}" for column in IN_FORCE + OF_STREAM),
+    *(f"SELECT {function}" for function in WITHOUT_THEIR_LINE),
+    "INSERT INTO audit_events SELECT stream_id, 99, tenant_id, 'pause.set', '', '' FROM tenants",
+    "INSERT INTO policies (tenant_id, digest, name, version, source, published_by) SELECT 'acme', '', '', 1, '', ''",
+    "INSERT INTO directories (tenant_id, digest, name, version, source, published_by) SELECT 'acme', '', '', 1, '', ''",
+    "UPDATE directories SET source = ''",
+    "DELETE FROM directories",
+    "DELETE FROM policies",
     "UPDATE workflows SET source = ''",
     "UPDATE policies SET source = ''",
     *(f"{what} {table}" for table in APPEND_ONLY for what in ("DELETE FROM",)),
@@ -78,7 +115,6 @@ OF_FACES = [
     "SELECT state FROM runs",
     "SELECT purge_records(gen_random_uuid())",
     f"SELECT append({', '.join(['NULL'] * 29)})",
-    "SELECT replace_directory('[]', '[]', 'd', 'acme')",
     "UPDATE tokens SET roles = '{admin}'",
     "UPDATE tokens SET expires_at = NULL",
     "UPDATE sessions SET roles = '{admin}'",
@@ -90,7 +126,6 @@ OF_ENGINE = [
     "ALTER ROLE {faces} PASSWORD 'x'",
     "SELECT token_owner('x')",
     "SELECT approval_owner(gen_random_uuid())",
-    "SELECT replace_directory('[]', '[]', 'd', 'acme')",
     "INSERT INTO tokens (token_hash, tenant_id, subject, roles) VALUES ('h', 'acme', 'mallory', '{admin}')",
     "UPDATE tokens SET revoked_at = NULL",
     (

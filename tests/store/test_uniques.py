@@ -39,6 +39,7 @@ UNIQUE = {
     "pk_bundles": "run_id, lines",
     "pk_caps": "tenant_id, cap",
     "pk_commands": "command_id",
+    "pk_directories": "tenant_id, digest",
     "pk_effects": "tenant_id, key",
     "pk_families": "root_run_id",
     "pk_notices": "tenant_id, person_id, topic",

@@ -11,6 +11,8 @@ ROWS = {
     " VALUES ($1, 'w', 1, $2::uuid::text, 's', '{}', 'p')",
     "policies": "INSERT INTO policies (tenant_id, digest, name, version, source, published_by)"
     " VALUES ($1, $2::uuid::text, 'n', 1, 's', 'p')",
+    "directories": "INSERT INTO directories (tenant_id, digest, name, version, source, published_by)"
+    " VALUES ($1, $2::uuid::text, 'n', 1, 's', 'p')",
     "people": "INSERT INTO people (tenant_id, person_id, name) VALUES ($1, $2::uuid::text, 'n')",
     "group_members": "INSERT INTO group_members (tenant_id, group_name, person_id)"
     " VALUES ($1, 'g', $2::uuid::text)",

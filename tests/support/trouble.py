@@ -321,6 +321,18 @@ class Forger:
         kept = "convert_to(replace(convert_from(state, 'UTF8'), $2, $3), 'UTF8')"
         await self._forge(f"UPDATE runs SET state = {kept} WHERE run_id = $1 AND state <> {kept}", run, told, other)
 
+    async def foreign_bundle(self, run: UUID, other: UUID) -> None:
+        """The newest bundle of a run names the file of another run, as the engine's login may write it."""
+        columns = "name, uri, version_id, sha256, bytes, key_id"
+        await self._forge(
+            f"INSERT INTO bundles (run_id, tenant_id, lines, {columns}) SELECT $1, tenant_id, lines + 1, {columns} "
+            "FROM bundles WHERE run_id = $2",
+            run,
+            other,
+        )
+        # A row that names as many lines as the run has is looked at no less.
+        await self._forge("UPDATE runs SET audit_count = audit_count + 1 WHERE run_id = $1", run)
+
     async def failed_message(self, kind: str) -> None:
         """The messages of this kind have failed for good."""
         await self._forge("UPDATE commands SET status = 'failed' WHERE kind = $1", kind)
@@ -503,4 +515,4 @@ class Forger:
     async def refuse_audit(self) -> None:
         """The faces may not add lines to the audit any more."""
         async with self._owner() as connection:
-            await connection.execute("REVOKE INSERT ON audit_events, journal FROM counterseal_faces")
+            await connection.execute("REVOKE INSERT ON audit_events FROM counterseal_appender")

@@ -1,25 +1,30 @@
--- Replaces the people and groups of a tenant, only if the same transaction wrote the audit line of it.
+-- Replaces the people and groups of a tenant, with the line that says so, and keeps the text of the directory for ever.
 --
 -- Executed by counterseal_faces, because people publish the directory, and by counterseal_engine, which publishes the
--- one of its files at the start. Neither can write people or groups in any other way. It runs with the rights of
--- counterseal_appender, which never logs in; row-level security binds that role to the tenant that is set first.
-CREATE OR REPLACE FUNCTION replace_directory(_people jsonb, _members jsonb, _digest text, _tenant text)
+-- one of its files at the start. Neither can write people, groups or directories in any other way. It runs with the
+-- rights of counterseal_appender, which never logs in; row-level security binds that role to the tenant that is set
+-- first.
+CREATE OR REPLACE FUNCTION replace_directory(_line bytea, _text text, _people jsonb, _members jsonb, _tenant text)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+  its_digest text := told #>> '{data,digest}';
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true);
-  -- A visible row whose transaction is still in progress was written by this transaction.
-  IF NOT EXISTS (
-      SELECT FROM tenants t JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq = t.audit_count - 1
-      WHERE t.tenant_id = _tenant AND e.type = 'directory.published' AND pg_xact_status(
-        ((pg_current_xact_id()::text::bigint >> 32 << 32) + e.xmin::text::bigint)::text::xid8) = 'in progress') THEN
-    RAISE EXCEPTION 'a directory is replaced by its publication alone' USING ERRCODE = 'insufficient_privilege';
+  IF encode(sha256(convert_to(_text, 'UTF8')), 'hex') IS DISTINCT FROM its_digest THEN
+    RAISE EXCEPTION 'the line is of another text' USING ERRCODE = 'insufficient_privilege';
   END IF;
+  PERFORM link_line(_line, '^directory\.published$', _tenant);
+  -- A text that was published before is kept as it was then; each publication has a line of its own.
+  INSERT INTO directories (tenant_id, digest, name, version, source, published_by)
+  VALUES (_tenant, its_digest, told #>> '{data,name}', (told #>> '{data,version}')::int, _text, told #>> '{actor,id}')
+  ON CONFLICT (tenant_id, digest) DO NOTHING;
   DELETE FROM group_members WHERE tenant_id = _tenant;
   DELETE FROM people WHERE tenant_id = _tenant;
   INSERT INTO people SELECT * FROM jsonb_populate_recordset(NULL::people, _people);
   INSERT INTO group_members SELECT * FROM jsonb_populate_recordset(NULL::group_members, _members);
-  UPDATE tenants SET directory_digest = _digest WHERE tenant_id = _tenant;
+  UPDATE tenants SET directory_digest = its_digest WHERE tenant_id = _tenant;
 END $function$;
 
 ALTER FUNCTION replace_directory OWNER TO counterseal_appender;

@@ -35,9 +35,7 @@ INSERT INTO workflows (tenant_id, name, version, digest, source, operations, pub
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version;
 
 -- name: publish_policy
-INSERT INTO policies (tenant_id, digest, name, version, source, published_by, operations)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (tenant_id, digest) DO NOTHING RETURNING digest;
+SELECT publish_policy($1, $2, $3, $4);
 
 -- name: same_policy_version
 SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3;
@@ -45,8 +43,8 @@ SELECT digest FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3;
 -- name: in_force
 SELECT policy_digests FROM tenants WHERE tenant_id = $1;
 
--- name: put_in_force
-UPDATE tenants SET policy_digests = $2 WHERE tenant_id = $1 AND policy_digests <> $2 RETURNING tenant_id;
+-- name: change_policies
+SELECT change_policies($1, $2);
 
 -- name: policies
 SELECT p.name, p.version, p.digest, p.digest = ANY (t.policy_digests) AS active
@@ -61,6 +59,9 @@ WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC;
 -- name: directory_since
 SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC LIMIT 1;
+
+-- name: directory_texts
+SELECT digest, source FROM directories WHERE tenant_id = $1;
 
 -- name: policy_of
 SELECT digest, source, published_by FROM policies WHERE tenant_id = $1 AND name = $2 AND version = $3;

@@ -1,12 +1,5 @@
--- name: pause
--- The next pause also removes those of runs that are over by now.
-UPDATE tenants SET resumed = array_remove(resumed, $2), paused = coalesce(paused, '{}') - $5::text[]
-  || jsonb_build_object($2::text, jsonb_build_object('by', $3::text, 'reason', $4::text, 'at', now()))
-WHERE tenant_id = $1 AND NOT coalesce(paused ? $2, false) RETURNING tenant_id;
-
--- name: resume
-UPDATE tenants SET resumed = array_append(array_remove(resumed, $2), $2), paused = nullif(paused - $2, '{}')
-WHERE tenant_id = $1 AND paused ? $2 RETURNING tenant_id;
+-- name: change_pause
+SELECT change_pause($1, $2);
 
 -- name: in_force
 SELECT p.key, p.value, r.finished_at IS NOT NULL AS over
@@ -59,5 +52,4 @@ WHERE q.lines <= $3 ORDER BY q.approval_id;
 SELECT count(*) FROM approvals WHERE tenant_id = $1 AND status = 'requested';
 
 -- name: followed
-UPDATE tenants SET judge_after = $3, resumed = CASE WHEN $4 THEN NULL ELSE resumed END
-WHERE tenant_id = $1 AND stop_number = $2;
+SELECT follow_change($1, $2, $3, $4);

@@ -91,8 +91,9 @@ WHERE tenant_id = $1 AND run_id = $2 AND n >= (
 ORDER BY n LIMIT $4;
 
 -- name: bundle
-SELECT run_id, name, uri, version_id, sha256, bytes FROM bundles WHERE tenant_id = $1 AND run_id = $2
-ORDER BY lines DESC LIMIT 1;
+SELECT b.run_id, b.name, b.uri, b.version_id, b.sha256, b.bytes, b.lines, r.audit_count, r.audit_head
+FROM bundles b JOIN runs r USING (run_id) WHERE b.tenant_id = $1 AND r.tenant_id = $1 AND b.run_id = $2
+ORDER BY b.lines DESC LIMIT 1;
 
 -- name: policies
 SELECT p.name, p.version, p.digest, p.published_by, p.published_at, p.digest = ANY (t.policy_digests) AS active

@@ -57,7 +57,7 @@ SELECT tenant_id FROM tenants ORDER BY tenant_id;
 SELECT EXISTS (SELECT FROM people WHERE tenant_id = $1);
 
 -- name: replace_directory
-SELECT replace_directory($1, $2, $3, $4);
+SELECT replace_directory($1, $2, $3, $4, $5);
 
 -- name: quiet
 UPDATE people SET quiet = q.one -> 1 FROM jsonb_array_elements($1) AS q(one)

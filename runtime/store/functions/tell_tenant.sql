@@ -1,0 +1,18 @@
+-- Appends one line to a tenant's audit stream that goes with no change of the tenant's state.
+--
+-- Executed by counterseal_engine and counterseal_faces. Facts that change what is in force have functions of their own,
+-- which refuse to write the one without the other: publish_policy, change_policies, change_pause, replace_directory.
+CREATE OR REPLACE FUNCTION tell_tenant(_line bytea, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true),
+    link_line(_line, '^(signal|task|request|evidence|token|workflow)\.|^run\.purged$|^approval\.vote_refused$|'
+      '^action\.late$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$', _tenant);
+END $function$;
+
+ALTER FUNCTION tell_tenant OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION tell_tenant FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION tell_tenant TO counterseal_engine, counterseal_faces;
