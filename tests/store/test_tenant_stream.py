@@ -12,8 +12,10 @@ from evidence.chain import Actor, EventType
 from runtime.engine.book.recorded import Diverged
 from runtime.requests import auditing, past, publishing
 from runtime.requests.auditing import Wanted
+from runtime.requests.policies import publish_policy
 from runtime.store import audit, streams, tenants
 from tests.support.rows import read
+from tests.support.runtime_stage import ALLOW_ALL
 
 pytestmark = pytest.mark.tampers
 
@@ -101,3 +103,11 @@ async def test_a_directory_is_replaced_with_its_line_and_its_text_is_kept(runtim
     async with runtime.database.transaction() as connection:
         with pytest.raises(Diverged, match="not the one that was published"):
             await past.directory_at(connection, "acme")
+
+
+async def test_a_policy_that_is_published_again_has_one_line(runtime: Any) -> None:
+    await runtime.tenant()
+    for _ in range(2):
+        async with runtime.faces.transaction("acme") as connection:
+            await publish_policy(connection, runtime.definitions, "acme", ALLOW_ALL, "policy.yaml", runtime.actor)
+    assert len(await runtime.books.tenant_events("acme", type="policy.published")) == 1
