@@ -151,7 +151,7 @@ async def test_leases_that_end_time_and_again_are_counted_across_the_waits(runti
 
 
 @pytest.mark.parametrize(
-    ("lease", "stalled", "readings"), [(30, SEND_WITHIN.total_seconds() + 1, 2), (3, 4, 2), (3, 4, 1)]
+    ("lease", "stalled", "readings"), [(30, SEND_WITHIN.total_seconds() + 1, 3), (3, 4, 3), (3, 4, 1)]
 )
 async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
     runtime: Any, monkeypatch: pytest.MonkeyPatch, lease: float, stalled: float, readings: int
@@ -163,7 +163,7 @@ async def test_a_worker_that_stalls_between_intent_and_call_sends_nothing(
     started: list[float] = []
 
     def time() -> float:
-        # The first readings are those before the claim and the intent; every other one is of a moment after the stall.
+        # The first readings are those around the claim and before the intent; every other one is after the stall.
         started.append(clock())
         return started[-1] if len(started) <= readings else clock() + stalled
 
