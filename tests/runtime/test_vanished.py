@@ -75,7 +75,7 @@ async def publish(runtime: Any, database: Vanishing) -> Any:
 # What vanishes, under which login, and how many of its statements at least are tried.
 ACTS: dict[str, tuple[Callable[[Any, Vanishing], Coroutine[Any, Any, Any]], str, int]] = {
     "sweep": (sweep, ENGINE_ROLE, 15),
-    "pause": (pause, FACES_ROLE, 8),
+    "pause": (pause, FACES_ROLE, 6),
     "publication": (publish, FACES_ROLE, 12),
 }
 
