@@ -67,8 +67,8 @@ async def describe(
         workflow = definitions.compiled(stored)
     except CountersealError as error:
         return {**described, "definition_digest": None, "outline": None, "problem": str(error)}
-    told = {"definition_digest": workflow.definition_digest, "outline": outline(workflow)}
-    return {**described, **told, "problem": None}
+    facts = {"definition_digest": workflow.definition_digest, "outline": outline(workflow)}
+    return {**described, **facts, "problem": None}
 
 
 async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
@@ -106,9 +106,9 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         problems += await _check(faces, connection, connectors)
         lines = [line for problem in problems for line in problem.reason.splitlines()] + misfits
         if lines and faces.settings.definitions_mode == "strict":
-            told = "\n".join(lines)
+            facts = "\n".join(lines)
             raise ConfigurationError(
-                f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{told}\n",
+                f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{facts}\n",
                 remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
             )
         await replication.replace(connection, faces.settings.tenant, problems)

@@ -93,10 +93,10 @@ async def _database(settings: Settings) -> list[Check]:
                 if login is not None:
                     await storage.check_login(kind, login)
             async with Database(url, FACES_ROLE) as database:
-                told = [check async for check in of_server(settings.tenant, database)]
+                checks = [check async for check in of_server(settings.tenant, database)]
                 definitions = Definitions(adapters.catalog_of(settings))
-                told += [check async for check in of_tenant(settings.tenant, database, definitions)]
-            return [well, Check("schema", State.OK, f"at {head}, the newest"), *told]
+                checks += [check async for check in of_tenant(settings.tenant, database, definitions)]
+            return [well, Check("schema", State.OK, f"at {head}, the newest"), *checks]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]
 

@@ -62,7 +62,7 @@ def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject
     }
     if policies is not None:
         result["policies"] = [str(policy.named) for policy in policies.policies]
-        result["foreseen"] = {one.step: one.told() for one in foresee_steps(workflow, policies)}
+        result["foreseen"] = {one.step: one.to_json() for one in foresee_steps(workflow, policies)}
     return result
 
 
@@ -75,30 +75,30 @@ def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:
 
 def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonObject:
     kind = getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower()
-    told: JsonObject = {"id": node.id, "kind": str(kind), "needs": list(node.needs), "stage": stage}
+    outlined: JsonObject = {"id": node.id, "kind": str(kind), "needs": list(node.needs), "stage": stage}
     if isinstance(node, OperationNode):
-        told["kind"], told["operation"] = "do", node.operation
+        outlined["kind"], outlined["operation"] = "do", node.operation
         declared = operations.get(node.operation)
         if declared is not None:
-            told |= {"connector": declared.connector, "answers": str(declared.kind)}
-            told |= {"side_effects": str(declared.side_effects), "risk": str(declared.risk)}
-            told["reversible"] = declared.reverse is not None
+            outlined |= {"connector": declared.connector, "answers": str(declared.kind)}
+            outlined |= {"side_effects": str(declared.side_effects), "risk": str(declared.risk)}
+            outlined["reversible"] = declared.reverse is not None
     if (other := getattr(node, "workflow", None)) is not None:
         number = getattr(node, "version", None)
-        told["workflow"] = f"{other}@{number}" if number is not None else str(other)
+        outlined["workflow"] = f"{other}@{number}" if number is not None else str(other)
     inside: JsonObject = {label: _scope(scope, operations) for label, scope in _inside(node)}
     if isinstance(node, AgentNode):
-        told |= {"model": node.model, "limits": to_builtins(node.limits)}
+        outlined |= {"model": node.model, "limits": to_builtins(node.limits)}
         inside["tools"] = [_tool(node, number, tool, operations) for number, tool in enumerate(node.tools.values(), 1)]
     if inside:
-        told["inside"] = inside
-    return told
+        outlined["inside"] = inside
+    return outlined
 
 
 def _tool(agent: AgentNode, number: int, tool: AgentTool, operations: Mapping[str, Operation]) -> JsonObject:
     """A tool, in the form of a node. Its verdict has the same ``id``."""
-    told: JsonObject = {**_node(tool.leaf, number, operations), "id": f"{agent.id}/{tool.tool.name}"}
-    return {**told, "kind": _TOOLS[tool.tool.kind], "fixed": [*sorted(tool.tool.fixed)]}
+    outlined: JsonObject = {**_node(tool.leaf, number, operations), "id": f"{agent.id}/{tool.tool.name}"}
+    return {**outlined, "kind": _TOOLS[tool.tool.kind], "fixed": [*sorted(tool.tool.fixed)]}
 
 
 def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
@@ -113,24 +113,24 @@ def _inside(node: Node) -> Iterator[tuple[str, Scope]]:
             yield names.get(id(scope), str(number)), scope
 
 
-def lines(told: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[str]:
+def lines(outlined: Mapping[str, Any], connectors: Mapping[str, str]) -> Iterator[str]:
     """The outline for people. ``connectors`` maps each needed connector to its state in this process."""
-    title = f" · {told['title']}" if told["title"] != told["name"] else ""
-    yield f"{told['name']} version {told['version']}{title}"
+    title = f" · {outlined['title']}" if outlined["title"] != outlined["name"] else ""
+    yield f"{outlined['name']} version {outlined['version']}{title}"
     facts = {
-        "starts with": "; ".join(told["started_by"]),
-        "channels": ", ".join(_channel(channel) for channel in told["channels"]),
-        "writes": "" if told["max_writes_per_run"] is None else f"at most {told['max_writes_per_run']} a run",
-        "starts": "" if told["max_runs_per_min"] is None else f"at most {told['max_runs_per_min']} a minute",
-        "sla": told["sla"] or "",
-        "functions": ", ".join(told["functions"]),
-        "connectors": ", ".join(f"{name} ({connectors[name]})" for name in told["connectors"]),
+        "starts with": "; ".join(outlined["started_by"]),
+        "channels": ", ".join(_channel(channel) for channel in outlined["channels"]),
+        "writes": "" if outlined["max_writes_per_run"] is None else f"at most {outlined['max_writes_per_run']} a run",
+        "starts": "" if outlined["max_runs_per_min"] is None else f"at most {outlined['max_runs_per_min']} a minute",
+        "sla": outlined["sla"] or "",
+        "functions": ", ".join(outlined["functions"]),
+        "connectors": ", ".join(f"{name} ({connectors[name]})" for name in outlined["connectors"]),
     }
     for name, value in facts.items():
         if value:
             yield f"  {name:<12} {value}"
     yield "  steps"
-    yield from _tree(told["steps"], "  ", told.get("foreseen", {}))
+    yield from _tree(outlined["steps"], "  ", outlined.get("foreseen", {}))
 
 
 def _channel(channel: Mapping[str, Any]) -> str:
@@ -200,9 +200,9 @@ def _traced(value: JsonObject, operation: Operation, action: Action, file: str) 
     """The facts about origins in the description; an absent argument has no origins."""
     traced: dict[str, object] = {}
     for member, begins, kind in (("origins", ORIGIN, "list<list<string>>"), ("carries", CARRIES, "list<string>")):
-        told = _object(value.get(member, {}), f"{file}: {member}")
+        outlined = _object(value.get(member, {}), f"{file}: {member}")
         traced |= {f"{begins}{name}": [] for name in operation.arguments - action.input.keys() - action.fields.keys()}
-        for name, item in told.items():
+        for name, item in outlined.items():
             if name not in operation.arguments:
                 words = f"is not an argument of {operation.name}."
                 raise InputError(words, where=f"{file}: {member}.{name}", remedy=f"One of {_names(operation)}.")

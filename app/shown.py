@@ -100,10 +100,10 @@ async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
     data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
-    told, asked = stated(data), {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
-    asked["head"] = row["audit_head"] if row["lines"] == row["audit_count"] else told["head"]
-    if told != asked or row["lines"] > row["audit_count"]:
-        words = f"{row['uri']} is not the evidence of run {row['run_id']} as it is kept, but says {dict(told)}."
+    claimed, asked = stated(data), {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
+    asked["head"] = row["audit_head"] if row["lines"] == row["audit_count"] else claimed["head"]
+    if claimed != asked or row["lines"] > row["audit_count"]:
+        words = f"{row['uri']} is not the evidence of run {row['run_id']} as it is kept, but says {dict(claimed)}."
         raise ConsistencyError(words, remedy="Somebody has changed what is stored: compare it with a backup.")
     facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
     await faces.ask(tenant, audit.record, EventType.EVIDENCE_EXPORTED, actor, facts)

@@ -70,12 +70,12 @@ class Interactions:
 
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:
         """Record a refused attempt; return the sentence for the person. If Slack did not answer, record nothing."""
-        await self._record(code, asked, told=code is not StrangerCode.UNAVAILABLE)
+        await self._record(code, asked, answered=code is not StrangerCode.UNAVAILABLE)
         return self.sentence(code, asked.clicker)
 
-    async def _record(self, code: str, asked: Asked, *, told: bool = True) -> None:
+    async def _record(self, code: str, asked: Asked, *, answered: bool = True) -> None:
         """Count a refused attempt, and record it if it is to be ``told``."""
-        if told:
+        if answered:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
             if isinstance(asked, Click | Submission):
                 kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)

@@ -155,8 +155,8 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value. Leaves out what is empty of ``LATER``."""
         value: JsonObject = to_builtins(self)
-        told = {name: item for name, item in value.items() if item or name not in LATER}
-        return {name: list(item) if isinstance(item, tuple) else item for name, item in told.items()}
+        facts = {name: item for name, item in value.items() if item or name not in LATER}
+        return {name: list(item) if isinstance(item, tuple) else item for name, item in facts.items()}
 
     @classmethod
     def from_json(cls, value: JsonObject) -> CardContent:
@@ -181,9 +181,9 @@ MASK = "[hidden]"
 _UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
 
 
-def _problem(told: str) -> InputError:
+def _problem(text: str) -> InputError:
     """Turn msgspec's message about a card, such as "Expected `str`, got `int` - at `$.title`", into an InputError."""
-    words, _, place = told.partition(" - at `$")
+    words, _, place = text.partition(" - at `$")
     where = f"card{place.removesuffix('`')}"
     if member := _UNUSABLE.fullmatch(words):
         word = "is missing" if member[1] == "missing required" else "is not a member of a card"

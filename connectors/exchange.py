@@ -90,8 +90,8 @@ class Answer(Struct, frozen=True):
     def words(self) -> str:
         """The message and detail of the body's ``error``, as many APIs give them; "" if there is none."""
         error = self.explanation().get("error")
-        told = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
-        return ": ".join(str(word) for word in told if word)
+        reasons = [error.get("message"), error.get("detail")] if isinstance(error, dict) else []
+        return ": ".join(str(word) for word in reasons if word)
 
 
 class Unread(InDoubt, frozen=True):

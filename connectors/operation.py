@@ -157,9 +157,9 @@ class Operation(Part):
 
     @model_serializer(mode="wrap")
     def _as_declared(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        told = self.spoken(serialize(self))
-        owner = told.pop("owner", None)
-        return told if owner is None else {**told, "connector": owner}
+        facts = self.spoken(serialize(self))
+        owner = facts.pop("owner", None)
+        return facts if owner is None else {**facts, "connector": owner}
 
     @field_validator("input_schema", "output_schema")
     @classmethod

@@ -35,9 +35,9 @@ class Part(BaseModel):
     # Keys that were added later. Serialization leaves out undeclared ones, so older declarations keep their digests.
     LATER: ClassVar[frozenset[str]] = frozenset()
 
-    def spoken(self, told: dict[str, Any]) -> dict[str, Any]:
+    def spoken(self, facts: dict[str, Any]) -> dict[str, Any]:
         """The keys without those of ``LATER`` that are empty."""
-        return {name: value for name, value in told.items() if name not in self.LATER or value not in (None, {})}
+        return {name: value for name, value in facts.items() if name not in self.LATER or value not in (None, {})}
 
 
 class Idempotency(Part):
@@ -99,8 +99,8 @@ class Timeouts(Part):
 
     @model_serializer(mode="wrap")
     def _as_declared(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        told = self.spoken(serialize(self))
-        return told if self.park is None else {name: value for name, value in told.items() if name != "complete"}
+        facts = self.spoken(serialize(self))
+        return facts if self.park is None else {name: value for name, value in facts.items() if name != "complete"}
 
     @model_validator(mode="after")
     def _extends(self) -> Timeouts:

@@ -148,10 +148,10 @@ def given_action(operation: Operation, values: JsonObject) -> Action:
 
 def masked(operation: Operation, action: Action) -> Action:
     """The action as people see it: without the values that its handler knows to be secret. It is never sent."""
-    told = shown(operation, action.input)
-    if told is action.input:
+    facts = shown(operation, action.input)
+    if facts is action.input:
         return action
-    return replace(action, input=told, fields=writes_of(operation, told))
+    return replace(action, input=facts, fields=writes_of(operation, facts))
 
 
 def action_digest(action: Action, asked: Json = None, read: Iterable[str] = ()) -> str:
@@ -188,11 +188,11 @@ def unchanged(operation: Operation, action: Action, before: Before | None) -> Js
         return None
     if not all(name in before.values and _equal(before.values[name], value) for name, value in action.fields.items()):
         return None
-    told: JsonObject = {"fields": {**action.fields}, "altered": []}
+    facts: JsonObject = {"fields": {**action.fields}, "altered": []}
     key = action.input.get("key")
     if operation.handler == UPDATE and isinstance(key, list):
-        return {"key": {str(name): action.input.get(str(name)) for name in key}, "version": before.version, **told}
-    return {**{name: before.facts[name] for name in _OF_OUTPUT if name in before.facts}, **told}
+        return {"key": {str(name): action.input.get(str(name)) for name in key}, "version": before.version, **facts}
+    return {**{name: before.facts[name] for name in _OF_OUTPUT if name in before.facts}, **facts}
 
 
 def _equal(one: Json, other: Json) -> bool:
@@ -205,8 +205,8 @@ def action_json(action: Action, before: Before | None) -> JsonObject:
     read: Json = None
     if before is not None:
         read = {"values": before.values, "version": before.version, "facts": before.facts}
-    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
-    return {**told, SYSTEM: action.system} if action.system else told
+    facts: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    return {**facts, SYSTEM: action.system} if action.system else facts
 
 
 def idempotency_key(

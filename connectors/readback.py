@@ -124,14 +124,14 @@ def _words(value: Json) -> str:
 
 def sentence(altered: JsonObject, hidden: Iterable[str] = (), said: str = "It was done, but altered") -> str:
     """The difference in words: what was asked, what was found. The values of ``hidden`` fields are not told."""
-    secret, told = frozenset(hidden), []
+    secret, differing = frozenset(hidden), []
     for name, each in altered.items():
         both: Any = each
         values = (
             "its values are hidden" if name in secret else f"asked {quoted(both[ASKED])}, found {quoted(both[FOUND])}"
         )
-        told.append(f"{name}: {values}")
-    return f"{said}. {'; '.join(told)}."
+        differing.append(f"{name}: {values}")
+    return f"{said}. {'; '.join(differing)}."
 
 
 def quoted(value: Json) -> str:

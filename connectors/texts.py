@@ -92,13 +92,13 @@ def _within(schema: object, path: list[str] | tuple[str, ...]) -> str:
     """The reason why this schema never has a value at the path."""
     if not path:
         return ""
-    told: JsonObject = schema if isinstance(schema, dict) else {}
-    kind, properties = told.get("type"), told.get("properties")
+    node: JsonObject = schema if isinstance(schema, dict) else {}
+    kind, properties = node.get("type"), node.get("properties")
     if isinstance(kind, str) and kind != "object":
         return f"goes into {'a list' if kind == 'array' else f'a value of type {kind}'}"
     if isinstance(properties, dict) and path[0] in properties:
         return _within(properties[path[0]], path[1:])
-    more = told.get("additionalProperties", True)
+    more = node.get("additionalProperties", True)
     if more is False:
         known = ", ".join(sorted(properties)) if isinstance(properties, dict) and properties else "none"
         return f"is declared nowhere; there are: {known}"

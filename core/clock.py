@@ -70,7 +70,7 @@ class Patience:
 
     def __init__(self, stop: asyncio.Event | None = None) -> None:
         self._stop = stop or asyncio.Event()
-        self._untold: set[object] = set()
+        self._unrecorded: set[object] = set()
         self._calm = asyncio.Event()
         self._calm.set()
 
@@ -78,15 +78,15 @@ class Patience:
         """Wait until no outcome is unrecorded. A claim made before could lease the very step that has one."""
         await self._calm.wait()
 
-    def told(self, who: object) -> None:
+    def settled(self, who: object) -> None:
         """Note that ``who`` has recorded its outcome, or has given up."""
-        self._untold.discard(who)
-        if not self._untold:
+        self._unrecorded.discard(who)
+        if not self._unrecorded:
             self._calm.set()
 
     async def pause(self, who: object, tries: int, error: Exception, **facts: str) -> None:
         """Wait before the next try, after ``tries`` failed ones. Raises ``error`` if ``stop`` is set: no next try."""
-        self._untold.add(who)
+        self._unrecorded.add(who)
         self._calm.clear()
         facts["reason"] = f"{type(error).__name__}: {error}"
         if self._stop.is_set():

@@ -218,8 +218,8 @@ class Contributor(Struct, frozen=True):
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value."""
-        told: JsonObject = to_builtins(self)
-        return told
+        facts: JsonObject = to_builtins(self)
+        return facts
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Contributor:

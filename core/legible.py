@@ -177,11 +177,11 @@ def _styled(character: str) -> bool:
     same = unicodedata.normalize("NFKC", character)
     if not same.isascii() or character.isascii():
         return False
-    kind, told = unicodedata.category(character), unicodedata.decomposition(character)
-    tag = told.partition(" ")[0] if told.startswith("<") else ""
+    kind, form = unicodedata.category(character), unicodedata.decomposition(character)
+    tag = form.partition(" ")[0] if form.startswith("<") else ""
     if same.isalnum():
         return tag in _STYLES or (tag == "<compat>" and kind[0] in "LN")
-    return tag == "" and bool(told)  # such as the Greek question mark, which is a semicolon
+    return tag == "" and bool(form)  # such as the Greek question mark, which is a semicolon
 
 
 def _of_digits(text: str) -> Iterator[int]:

@@ -59,8 +59,8 @@ def first_marker(value: object) -> JsonObject | None:
 def said_of(found: JsonObject) -> str:
     """The marker in words."""
     about: Any = found[NOT_KEPT]
-    told = about if isinstance(about, dict) else {}
-    return f"was not kept. {told.get(REASON)} (SHA-256 {str(told.get(DIGEST))[:16]}…)"
+    facts = about if isinstance(about, dict) else {}
+    return f"was not kept. {facts.get(REASON)} (SHA-256 {str(facts.get(DIGEST))[:16]}…)"
 
 
 def _members(value: dict[Any, Any], levels: int) -> JsonObject:

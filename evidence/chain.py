@@ -59,8 +59,8 @@ class ChainHead(Struct, frozen=True):
         """The head after one append; the same if there are no lines."""
         if not lines:
             return self
-        told = sha256(b"\n".join(lines)).digest()
-        return ChainHead(self.stream, self.count + len(lines), sha256(bytes.fromhex(self.hash) + told).hexdigest())
+        hashed = sha256(b"\n".join(lines)).digest()
+        return ChainHead(self.stream, self.count + len(lines), sha256(bytes.fromhex(self.hash) + hashed).hexdigest())
 
 
 @lru_cache(maxsize=64)  # all lines of one commit share one time, and several commits run at once
@@ -159,16 +159,16 @@ class ChainReport(Struct):
         """Read the next append: the next ``size`` lines. A ``_Fault`` ends the reading."""
         if type(size) is not int or size < 1:
             raise _Fault(f"an append cannot have {size!r} lines")
-        told, between = sha256(), b""
+        hashed, between = sha256(), b""
         for _ in range(size):
             line = next(lines, None)
             if line is None:
                 raise _Fault(f"not all {size} lines of its append are here")
             observe(self._read(line))
             self.count += 1
-            told.update(between + line)
+            hashed.update(between + line)
             between = b"\n"
-        self.head = sha256(bytes.fromhex(self.head) + told.digest()).hexdigest()
+        self.head = sha256(bytes.fromhex(self.head) + hashed.digest()).hexdigest()
 
     def _read(self, line: bytes) -> dict[str, Any]:
         event = _parse(line)

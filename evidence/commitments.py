@@ -66,8 +66,8 @@ def commit_paths(run_key: bytes, values: Iterable[tuple[str, object]]) -> list[J
         salt.update(path.encode())
         preimage = [salt.hexdigest(), path, value]
         # Most values are scalars, which need no check of the audit domain.
-        told = plain_bytes(preimage) if type(value) in SCALARS else canonical_bytes(preimage)
-        made.append([path, sha256(told).hexdigest()])
+        content = plain_bytes(preimage) if type(value) in SCALARS else canonical_bytes(preimage)
+        made.append([path, sha256(content).hexdigest()])
     return made
 
 

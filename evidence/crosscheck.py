@@ -112,9 +112,9 @@ class Crosscheck:
             self._check_attempts(run["attempts"])
         return f"run {run['run']} of tenant {run['tenant']}: {run['status']}"
 
-    def _check_attempts(self, told: Json) -> None:
+    def _check_attempts(self, stated: Json) -> None:
         """Check that the attempts and the digests of their values are those of the events."""
-        listed = told if isinstance(told, list) else []
+        listed = stated if isinstance(stated, list) else []
         if len(listed) != len(self.history.attempts):
             raise InputError("its attempts are not those of the events", where=layout.RUN_FILE)
         for one, (facts, bound) in zip(listed, self.history.attempts, strict=True):
@@ -133,15 +133,15 @@ class Crosscheck:
             self._commitments([[*pair] for pair in one.values or ()], "chain")
         return origins.recompute(events, lambda *one: (one in self._opened, self._opened.get(one))).words()
 
-    def _check_canceled(self, told: Json) -> None:
+    def _check_canceled(self, stated: Json) -> None:
         """Check who canceled the run and why, if the bundle says so."""
-        if told is None:
+        if stated is None:
             return
         by, reason = self.history.canceled or (None, None)
-        if by is None or not isinstance(told, dict) or told.get("by") != by:
+        if by is None or not isinstance(stated, dict) or stated.get("by") != by:
             raise InputError("canceled: it names another actor than the events", where=layout.RUN_FILE)
         try:
-            _opened(layout.RUN_FILE, told, "reason", reason)
+            _opened(layout.RUN_FILE, stated, "reason", reason)
         except InputError as error:
             raise InputError(f"canceled: {error.message}", where=layout.RUN_FILE) from None
 
@@ -274,8 +274,8 @@ def _votes(file: str, found: Json, known: list[dict[str, object]]) -> list[JsonO
     """The votes in a file; ``InputError`` unless they have the facts that the events have of them, in their order."""
     listed = found if isinstance(found, list) else [found]
     votes = [vote for vote in listed if isinstance(vote, dict)]
-    told = [{name: vote.get(name) for name in facts} for vote, facts in zip(votes, known, strict=False)]
-    if not len(listed) == len(votes) == len(known) or told != known:
+    stated = [{name: vote.get(name) for name in facts} for vote, facts in zip(votes, known, strict=False)]
+    if not len(listed) == len(votes) == len(known) or stated != known:
         raise InputError("its votes are not those of the events", where=file)
     return votes
 

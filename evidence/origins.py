@@ -79,13 +79,13 @@ class Recount(Struct):
         )
 
 
-def listed(told: Json, chained: Mapping[int, tuple[Json, Json, Json]]) -> list[Event]:
+def listed(stated: Json, chained: Mapping[int, tuple[Json, Json, Json]]) -> list[Event]:
     """The listed events. ``InputError`` if one is missing, or has other values than the chain binds.
 
     ``chained`` are the chain's events that may be listed: type, step, and the digest of their values.
     """
     try:
-        events = convert(told or [], list[Event])
+        events = convert(stated or [], list[Event])
     except ValidationError as error:
         raise InputError(f"its origins cannot be read: {error}", where=layout.RUN_FILE) from None
     for one in events:
@@ -103,13 +103,13 @@ def recompute(events: Sequence[Event], opened: Opened) -> Recount:
     count = Recount()
     for event in (one for one in events if one.type == DECIDED):
         try:
-            told = event.opened("origins", opened) or {}
-            if "turn" not in told:
+            stated = event.opened("origins", opened) or {}
+            if "turn" not in stated:
                 count.followed += 1
-            elif told["matcher"] != VERSION or not _is_call(event):
+            elif stated["matcher"] != VERSION or not _is_call(event):
                 count.withheld += 1
             else:
-                _check(event, told, events, opened)
+                _check(event, stated, events, opened)
                 count.again += 1
         except _Withheld:
             count.withheld += 1
@@ -122,7 +122,7 @@ def _is_call(event: Event) -> bool:
     return (event.step or "").count("/") > 1
 
 
-def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opened: Opened) -> None:
+def _check(event: Event, stated: Mapping[str, Any], events: Sequence[Event], opened: Opened) -> None:
     turn, _, number = (event.step or "").rpartition("/")
     agent, _, at = turn.rpartition("/")
     began = [one for one in events if one.type == BEGAN and one.step == agent and one.seq < event.seq][-1]
@@ -134,26 +134,26 @@ def _check(event: Event, told: Mapping[str, Any], events: Sequence[Event], opene
     heard = [*_beginning(began, opened)]
     for before in range(1, int(at)):
         heard += _turn(f"{agent}/{before}", own, matching, opened)
-    if told["turn"] != turn or told["shown"] != digest_of(heard):
+    if stated["turn"] != turn or stated["shown"] != digest_of(heard):
         raise InputError(f"event {event.seq}: its origins were not found in what the model had been shown")
     call = own[ANSWERED, turn].opened("said", opened)[int(number) - 1]
     tool, beside = matching[call["tool"]], list[JsonObject]()
     if tool["effect"] and int(number) > 1:
         calls = calls_of(turn, own[SUCCEEDED, turn].opened("output", opened))[: int(number)]
         beside = [one.arguments for one in calls[:-1] if one.tool == calls[-1].tool and isinstance(one.arguments, dict)]
-    matched = _matched(told["arguments"], call["input"], tool, listener_of(heard), beside)
-    for name, argument in told["arguments"].items():
+    matched = _matched(stated["arguments"], call["input"], tool, listener_of(heard), beside)
+    for name, argument in stated["arguments"].items():
         found = [*argument.get("fixed", ())]
         for path in argument["matched"]:
             found += matched[tuple(path)]
         if distinct(found) != argument["origins"]:
-            raise InputError(f"event {event.seq}: {name} does not come from where it was told")
+            raise InputError(f"event {event.seq}: {name} does not come from where the event says")
     facts = [(path, commitment) for path, commitment in event.values or () if "/facts/origin." in path]
     for path, commitment in facts:
         known, value = opened(path, commitment)
         name = path.rpartition("/facts/origin.")[2]
-        if known and value != told["arguments"].get(name, {"origins": []})["origins"]:
-            raise InputError(f"event {event.seq}: it was judged by other origins of {name} than were told")
+        if known and value != stated["arguments"].get(name, {"origins": []})["origins"]:
+            raise InputError(f"event {event.seq}: it was judged by other origins of {name} than the event says")
 
 
 def _matched(

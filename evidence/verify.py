@@ -230,10 +230,10 @@ class _Run(Struct):
             detail = "; ".join(odds) or f"{len(answers)}; none contradicts its receipt"
             self._add("late answers", detail, Status.WARNING if odds else Status.OK)
 
-    def _altered(self, told: list[str]) -> None:
+    def _altered(self, names: list[str]) -> None:
         """Add the effects that were done otherwise than asked, if there are some."""
-        if told:
-            self._add("altered effects", f"{len(told)} done, but not as asked: {'; '.join(told[:5])}", Status.WARNING)
+        if names:
+            self._add("altered effects", f"{len(names)} done, but not as asked: {'; '.join(names[:5])}", Status.WARNING)
 
     def _complete(self, report: ChainReport, after: int) -> None:
         if report.final:

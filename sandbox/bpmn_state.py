@@ -177,8 +177,8 @@ class BpmnState(Watched):
             for name, activity in waiting.items()
         }
         for task in instance.external.values():
-            for told in self.on_external:
-                told(task)
+            for listener in self.on_external:
+                listener(task)
         self.changed()
 
     def _end(self, instance: Instance, state: str) -> None:

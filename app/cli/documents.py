@@ -55,13 +55,13 @@ async def policy_check(
         """
         found = definitions.compile_policy(context.read_text(path), str(path))
         trusted = agents.of_policy(found.text, str(path), definitions.catalog)
-        told = {"name": found.name, "version": found.version, "warnings": trusted}
+        answer = {"name": found.name, "version": found.version, "warnings": trusted}
         if groups is None:
-            return told
+            return answer
         decided = people.of_policy(found.text, str(path), groups)
         if decided.problems:
             raise DefinitionError(tuple(decided.problems))
-        return {**told, "warnings": [*trusted, *decided.warnings]}
+        return {**answer, "warnings": [*trusted, *decided.warnings]}
 
     await report(files, check, lambda result: _warn(result["warnings"]), as_json=as_json)
 

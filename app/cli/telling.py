@@ -12,25 +12,25 @@ _WORDS_MAX = 160
 _OUTCOMES = {"deny": "is denied", "allow": "is allowed", "needs_approval": "is asked anew"}
 
 
-def consequence_lines(told: dict[str, Any]) -> Iterator[str]:
+def consequence_lines(foreseen: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each consequence; nothing if nothing changes."""
-    if not told:
+    if not foreseen:
         return
-    if told["rollback_from"] is not None:
-        yield f"This goes back from version {told['rollback_from']}: it is a rollback."
-    for rule in told["rules"]:
+    if foreseen["rollback_from"] is not None:
+        yield f"This goes back from version {foreseen['rollback_from']}: it is a rollback."
+    for rule in foreseen["rules"]:
         yield f"rule {rule['rule']} {rule['what']}"
-    for step in told["steps"]:
+    for step in foreseen["steps"]:
         place = f"step {step['step']} of {step['workflow']} ({step['operation']})"
         yield f"{place}: {step['before']} → {step['after']}"
-    for question in told["questions"]:
+    for question in foreseen["questions"]:
         place = f"open question {question['approval']} (run {question['run']}, step {question['step']})"
         yield f"{place} {_OUTCOMES[question['outcome']]}"
-    for kind, count in told["more"].items():
+    for kind, count in foreseen["more"].items():
         if count:
             yield f"and {count} more {kind}"
-    if told["unread"]:
-        yield f"{told['unread']} open questions were not looked at beforehand; they are judged when it is in force"
+    if foreseen["unread"]:
+        yield f"{foreseen['unread']} open questions were not looked at beforehand; they are judged when it is in force"
 
 
 def proposed_by(agent: dict[str, Any] | None) -> dict[str, str]:

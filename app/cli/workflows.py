@@ -62,8 +62,8 @@ async def workflow_check(
         refuse_reserved(found.name, text, str(path))
         refuse_unsendable(text, str(path), found.operations)
         here = await stand(settings, catalog, found, str(path))
-        told = {"name": found.name, "version": found.version, **structs.asdict(here)}
-        return {**told, "outline": outline(found, policies)}
+        answer = {"name": found.name, "version": found.version, **structs.asdict(here)}
+        return {**answer, "outline": outline(found, policies)}
 
     await report(files, check, _tell, as_json=as_json)
 
@@ -105,10 +105,10 @@ def _tell(result: dict[str, Any]) -> None:
         typer.echo(f"{result['file']}: warning: {words}", err=True)
 
 
-def _print_outline(told: Any, connectors: dict[str, str]) -> None:
+def _print_outline(shown: Any, connectors: dict[str, str]) -> None:
     from app.outlining import lines
 
-    for line in lines(told, {name: words.partition(".")[0] for name, words in connectors.items()}):
+    for line in lines(shown, {name: words.partition(".")[0] for name, words in connectors.items()}):
         typer.echo(printable(line))
 
 

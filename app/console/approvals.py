@@ -83,7 +83,7 @@ async def look(request: Request, approval: str, viewer: Reader, faces: FacesDep)
     return await _drawn(faces, shown, found, counted="answered" in request.query_params)
 
 
-async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, **told: Any) -> Response:
+async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, **values: Any) -> Response:
     stored, viewer = found.stored, shown.viewer
     word = questions.SHOWN[found.view.state]
     if found.view.state is CardState.PENDING:
@@ -113,7 +113,7 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         "story": of_step(map(orjson.loads, lines), stored.approval.step_key, found.people),
         "reason_max": REASON_CHARACTERS_MAX,
     }
-    return shown.show("approval.html", at="inbox", status=status, found=found, **{**given, **told})
+    return shown.show("approval.html", at="inbox", status=status, found=found, **{**given, **values})
 
 
 @router.post("/{approval}")
@@ -132,11 +132,11 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         return await _drawn(faces, shown, found, 422, problem=words, field=field, **typed)
     who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
     vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest)
-    told = await faces.voting.vote(vote)
-    faces.metrics.vote(VoteChannel.CONSOLE, told.code)
-    if told.counted:
+    answer = await faces.voting.vote(vote)
+    faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
+    if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
-    return await _refused(faces, shown, found, told, typed, digest)
+    return await _refused(faces, shown, found, answer, typed, digest)
 
 
 def _incomplete(
@@ -156,19 +156,19 @@ def _incomplete(
 
 
 async def _refused(
-    faces: Faces, shown: Page, found: Question, told: VoteAnswer, typed: dict[str, Any], digest: str
+    faces: Faces, shown: Page, found: Question, answer: VoteAnswer, typed: dict[str, Any], digest: str
 ) -> Response:
     """The answer did not count: show why. A question that has changed is shown beside what was seen."""
-    code = RefusalCode(told.code)
+    code = RefusalCode(answer.code)
     again = await read(faces, shown.viewer, found.view.approval_id)
     if code in _CHANGED:
-        return await _changed(faces, shown, again, told, typed, digest)
+        return await _changed(faces, shown, again, answer, typed, digest)
     status = REFUSED[code]
     if code is RefusalCode.REASON_TOO_LONG or code is RefusalCode.REASON_MISSING:
-        return await _drawn(faces, shown, again, status, problem=told.sentence, field="reason", **typed)
+        return await _drawn(faces, shown, again, status, problem=answer.sentence, field="reason", **typed)
     # An answer that was counted before is no error over HTTP; here somebody sees that nothing new has happened.
     return await _drawn(
-        faces, shown, again, 409 if status == 200 else status, refused=told.sentence, code=told.code, **typed
+        faces, shown, again, 409 if status == 200 else status, refused=answer.sentence, code=answer.code, **typed
     )
 
 
@@ -184,7 +184,7 @@ async def _changed(
     ]
     following = await read(faces, shown.viewer, newer[-1]) if newer else None
     then = questions.differences(found.content, following.content) if following is not None else []
-    told = {
+    values = {
         "found": found,
         "following": following,
         "differences": then,
@@ -192,4 +192,4 @@ async def _changed(
         "seen_digest": digest,
         "code": answer.code,
     }
-    return shown.show("changed.html", at="inbox", status=409, **told, reason=typed["reason"])
+    return shown.show("changed.html", at="inbox", status=409, **values, reason=typed["reason"])

@@ -48,7 +48,7 @@ async def policies(request: Request, viewer: Reader, faces: FacesDep) -> Respons
         people = await tenants.directory(connection, tenant)
         used = await faces.definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
     proposed = [await _proposed(faces, tenant, run, versions) for run in asking]
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "active": [row for row in versions if row["active"]],
         "broken": [one.message for one in used.broken],
         "rules": {one.digest: one.rules for one in used.policies},
@@ -58,7 +58,7 @@ async def policies(request: Request, viewer: Reader, faces: FacesDep) -> Respons
         "group": POLICY_APPROVERS,
         "people": people,
     }
-    return shown.show("policies.html", at="policies", **told)
+    return shown.show("policies.html", at="policies", **values)
 
 
 async def _proposed(faces: Faces, tenant: str, run: Row, versions: list[Row]) -> dict[str, Any] | None:
@@ -97,7 +97,7 @@ async def _policy(faces: Faces, shown: Page, name: str, number: int, *, status: 
     other = other or max(
         (row for row in every if row["version"] < number), key=lambda row: row["version"], default=None
     )
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": name,
         "row": mine,
         "digest": digest,
@@ -110,7 +110,7 @@ async def _policy(faces: Faces, shown: Page, name: str, number: int, *, status: 
         "problem": "",
         "waits": "waits" in shown.request.query_params,
     }
-    return shown.show("policy.html", at="policies", status=status, **{**told, **more})
+    return shown.show("policy.html", at="policies", status=status, **{**values, **more})
 
 
 @router.get("/policies/{name}/{version}/activate")
@@ -179,7 +179,7 @@ async def people(request: Request, viewer: Overseer, faces: FacesDep) -> Respons
         if row["ended"] is None:
             roles.setdefault(row["subject"], set()).update(row["roles"])
     entries = sorted(directory.entries.values(), key=lambda one: (one.owner is not None, not one.active, one.name))
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "entries": entries,
         "roles": roles,
         "admin": viewer.has(Role.ADMIN),
@@ -188,4 +188,4 @@ async def people(request: Request, viewer: Overseer, faces: FacesDep) -> Respons
         "slack": Kind.SLACK,
         "named": lambda one: directory.entries[one].name if one in directory.entries else one,
     }
-    return shown.show("people.html", at="people", **told)
+    return shown.show("people.html", at="people", **values)

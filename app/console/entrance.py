@@ -105,8 +105,8 @@ def _own(request: Request, fields: Sent) -> None:
 def _form(request: Request, following: str, problem: str = "", code: str = "") -> Response:
     """The page for the login. Its cookie and its form hold the same secret, which no other site knows."""
     secret = request.cookies.get(_LOGIN_COOKIE) or secrets.token_urlsafe(32)
-    told = {"csrf": secret, "next": following, "problem": problem, "code": code}
-    answer = drawn("login.html", 401 if problem else 200, **told)
+    values = {"csrf": secret, "next": following, "problem": problem, "code": code}
+    answer = drawn("login.html", 401 if problem else 200, **values)
     # Strict: nobody comes to this form from elsewhere in the middle of filling it in.
     answer.set_cookie(
         _LOGIN_COOKIE,

@@ -32,11 +32,11 @@ class Node(Struct):
     layer: int = 0
 
 
-def nodes_of(told: Mapping[str, Any], added: frozenset[str]) -> list[Node]:
+def nodes_of(outlined: Mapping[str, Any], added: frozenset[str]) -> list[Node]:
     """The leaves of an outline, each after those that it needs; composites alone if there are too many leaves."""
-    found = [*_leaves(told["steps"], ())[0]]
+    found = [*_leaves(outlined["steps"], ())[0]]
     if len(found) > NODES_MAX:
-        found = [_node(node, tuple(node["needs"])) for node in told["steps"]][:NODES_MAX]
+        found = [_node(node, tuple(node["needs"])) for node in outlined["steps"]][:NODES_MAX]
     known: dict[str, Node] = {}
     for node in found:
         node.needs = tuple(need for need in node.needs if need in known)
@@ -107,8 +107,8 @@ def draw(nodes: Sequence[Node], steps: Sequence[Mapping[str, Any]], title: str) 
     height = max((y for _, y in places.values()), default=0) + HEIGHT + 4
     edges = Markup("").join(_edge(places[need], places[node.id]) for node in nodes for need in node.needs)
     boxes = Markup("").join(_box(node, places[node.id], states.get(node.id, Counter())) for node in nodes)
-    told = "; ".join(f"{node.id} after {', '.join(node.needs)}" if node.needs else node.id for node in nodes)
-    return _GRAPH.format(width, height, width, height, title, marks.plain(told), edges, boxes)
+    described = "; ".join(f"{node.id} after {', '.join(node.needs)}" if node.needs else node.id for node in nodes)
+    return _GRAPH.format(width, height, width, height, title, marks.plain(described), edges, boxes)
 
 
 _GRAPH = Markup(

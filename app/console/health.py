@@ -58,7 +58,7 @@ async def hold(request: Request, do: str, viewer: Operator, faces: FacesDep, fie
     return go(f"{HOME}/health#h-pa")
 
 
-async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 200, **told: Any) -> Response:
+async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 200, **values: Any) -> Response:
     tenant = shown.viewer.who.tenant
     checks = [check async for check in doctor.of_server(tenant, faces.database)]
     checks += [check async for check in doctor.of_tenant(tenant, faces.database, faces.definitions)]
@@ -84,7 +84,7 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
         "dead_more": len(dead) > DEAD_SHOWN,
         "kinds": [str(kind) for kind in Stopped],
     }
-    return shown.show("health.html", at="health", status=status, **{**given, **told})
+    return shown.show("health.html", at="health", status=status, **{**given, **values})
 
 
 def _gauges(queue: queue_reads.TenantQueue, asked: list[Any], doubts: list[Any], now: datetime) -> list[Any]:

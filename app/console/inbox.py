@@ -24,7 +24,7 @@ from approvals.tally import current_votes
 from core.identity import Directory, Kind, principal
 from runtime.store import console, tasks, tenants
 from runtime.store.approvals import StoredApproval
-from runtime.store.console import Told
+from runtime.store.console import ListedQuestion
 from runtime.store.read_models import FIRST_ID
 
 router = APIRouter(prefix="/inbox")
@@ -48,7 +48,7 @@ class Item:
     """A question in a list. Values that are sensitive stand on no list."""
 
     id: UUID
-    told: Told
+    listed: ListedQuestion
     content: CardContent
     withheld: str
     title: str
@@ -83,8 +83,8 @@ async def inbox(request: Request, viewer: Decider, faces: FacesDep, after: str =
     shown = await page(request, faces, viewer)
     lists = await read(faces, viewer, after)
     count = len(lists.mine) + len(lists.tasks)
-    told: dict[str, Any] = {"said_as": SAID, "groups_of": _group_names}
-    return shown.show("inbox.html", at="inbox", lists=lists, count=count, later=bool(after), **told)
+    values: dict[str, Any] = {"said_as": SAID, "groups_of": _group_names}
+    return shown.show("inbox.html", at="inbox", lists=lists, count=count, later=bool(after), **values)
 
 
 def _group_names(stored: StoredApproval) -> list[str]:
@@ -121,14 +121,14 @@ async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
     )
 
 
-async def _items(faces: Faces, viewer: Viewer, people: Directory, found: Sequence[Told]) -> list[Item]:
+async def _items(faces: Faces, viewer: Viewer, people: Directory, found: Sequence[ListedQuestion]) -> list[Item]:
     wanted = {group.key: group for one in found for group in questions.groups_of(one.stored)}
     slack = await questions.slack_groups(faces, viewer, people, [*wanted.values()])
     return [_item(viewer, one, people, questions.standing(one.stored, viewer, people, slack)) for one in found]
 
 
-def _item(viewer: Viewer, told: Told, people: Directory, may: May) -> Item:
-    stored, approval = told.stored, told.stored.approval
+def _item(viewer: Viewer, listed: ListedQuestion, people: Directory, may: May) -> Item:
+    stored, approval = listed.stored, listed.stored.approval
     shaped = any(viewer.who.subject in people.people(one.principal) for one in approval.contributors)
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
     said = {vote.voter: str(vote.choice) for vote in current_votes(approval.votes)}
@@ -140,7 +140,7 @@ def _item(viewer: Viewer, told: Told, people: Directory, may: May) -> Item:
         word = ("needs-you", "Needs you")
     return Item(
         id=approval.id,
-        told=told,
+        listed=listed,
         content=content.masked(),
         withheld=withheld or ("secret" if content.sensitive else ""),
         title=questions.asks(content, approval.kind, open_=open_),

@@ -31,7 +31,7 @@ from runtime.requests import pausing
 from runtime.requests.directory import as_people
 from runtime.requests.views import Seen
 from runtime.store import console, read_models, tenants
-from runtime.store.console import Told
+from runtime.store.console import ListedQuestion
 from runtime.store.read_models import Row
 
 router = APIRouter(prefix="/runs")
@@ -81,7 +81,7 @@ async def evidence(run: str, viewer: Reader, faces: FacesDep) -> Response:
     return await over_http.download(identified(run), viewer.who, faces)
 
 
-async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, **told: Any) -> Response:
+async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, **values: Any) -> Response:
     viewer, tenant = shown.viewer, shown.viewer.who.tenant
     async with faces.database.transaction(tenant) as connection:
         row = await read_models.run(connection, tenant, run_id)
@@ -112,15 +112,15 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         "operator": viewer.has(Role.OPERATOR, Role.ADMIN),
         "auditor": viewer.has(Role.AUDITOR, Role.ADMIN),
         "questions": [(one, questions.state_of(one.stored)) for one in asked],
-        "story": story.told(lines, people)[-100:],
+        "story": story.facts_of(lines, people)[-100:],
         "seen": seen,
         **_steps(seen, lines, asked),
         **await _pictures(faces, shown, run_id, seen, asked, name),
     }
-    return shown.show("run.html", at="runs", status=status, **{**given, **told})
+    return shown.show("run.html", at="runs", status=status, **{**given, **values})
 
 
-async def _concerns(faces: Faces, viewer: Viewer, run: Row, asked: Sequence[Told], people: Directory) -> bool:
+async def _concerns(faces: Faces, viewer: Viewer, run: Row, asked: Sequence[ListedQuestion], people: Directory) -> bool:
     """True if the viewer may see the run: all but approvers see every run of their tenant."""
     person = runs.own_only(viewer)
     if person is None or person in (run["requester"], run["started_by"]):
@@ -134,7 +134,7 @@ async def _concerns(faces: Faces, viewer: Viewer, run: Row, asked: Sequence[Told
     return person in shaped | voted or any(group.key in own | slack.groups for group in wanted)
 
 
-def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[Told]) -> dict[str, Any]:
+def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[ListedQuestion]) -> dict[str, Any]:
     """The steps with why they could happen, and the receipts with what was approved."""
     decided: dict[str, tuple[str, str]] = {}
     for line in lines:
@@ -158,16 +158,16 @@ def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[Told]
         first.add(name)
         why = decided.get(step["step_key"], ("", ""))
         shown.append((step, graph.STEPS[step["status"]], why, receipts.get(step["step_key"]), anchor))
-    told = [
+    effects = [
         (row, _RECEIPTS[row["status"]], attempted(row), approved.get(row["step_key"], row["action_digest"]))
         for row in seen.receipts[:RECEIPTS_SHOWN]
     ]
     left = (max(0, len(seen.steps) - STEPS_SHOWN), max(0, len(seen.receipts) - RECEIPTS_SHOWN))
-    return {"steps": shown, "receipts": told, "left_out": left, "writes": sum(1 for _ in seen.receipts)}
+    return {"steps": shown, "receipts": effects, "left_out": left, "writes": sum(1 for _ in seen.receipts)}
 
 
 async def _pictures(
-    faces: Faces, shown: Page, run_id: UUID, seen: Seen, asked: Sequence[Told], name: str
+    faces: Faces, shown: Page, run_id: UUID, seen: Seen, asked: Sequence[ListedQuestion], name: str
 ) -> dict[str, Any]:
     """The graph and the line of time; without the graph if the workflow cannot be read any more."""
     drawn: Markup | None = None
@@ -186,9 +186,9 @@ async def _pictures(
     return {"graph": drawn, "timeline": graph.timeline(seen.steps, spans, shown.now)}
 
 
-def _until(told: Told, now: datetime) -> datetime:
+def _until(listed: ListedQuestion, now: datetime) -> datetime:
     """The end of the question: its last vote, or the time when it ran out; now if it is open."""
-    approval = told.stored.approval
+    approval = listed.stored.approval
     if approval.status is ApprovalStatus.REQUESTED:
         return now
     votes = [datetime.fromisoformat(vote.at) for vote in approval.votes]

@@ -77,7 +77,7 @@ async def listed(request: Request, viewer: Reader, faces: FacesDep) -> Response:
     rows = await faces.ask(viewer.who.tenant, console.runs, wanted, SHOWN + 1, start)
     names = await faces.ask(viewer.who.tenant, console.workflow_names)
     last = rows[SHOWN - 1] if len(rows) > SHOWN else None
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "rows": [(row, state_of(row), failure_of(row)) for row in rows[:SHOWN]],
         "filters": {"q": named, "workflow": workflow, "since": since, "states": states, "view": view},
         "states": STATES,
@@ -88,7 +88,7 @@ async def listed(request: Request, viewer: Reader, faces: FacesDep) -> Response:
         "query": [(name, item) for name, item in asked.multi_items() if name not in ("after", "run", "do")],
         "bulk": viewer.has(Role.OPERATOR, Role.ADMIN),
     }
-    return shown.show("runs.html", at="runs", **told)
+    return shown.show("runs.html", at="runs", **values)
 
 
 def own_only(viewer: Viewer) -> str | None:
@@ -156,9 +156,9 @@ async def _several(
         if run is None:
             raise HTTPException(404)
         found.append(_chosen(run, do, (refused or {}).get(run_id, "")))
-    told: dict[str, Any] = {"do": do, "verb": _VERBS[do], "found": found, "done": done, "problem": problem}
-    told |= {"reason": reason, "refused": refused or {}, "possible": sum(one.possible for one in found)}
-    return shown.show("several.html", at="runs", status=status, **told)
+    values: dict[str, Any] = {"do": do, "verb": _VERBS[do], "found": found, "done": done, "problem": problem}
+    values |= {"reason": reason, "refused": refused or {}, "possible": sum(one.possible for one in found)}
+    return shown.show("several.html", at="runs", status=status, **values)
 
 
 def _chosen(run: Row, do: str, refused: str) -> Chosen:

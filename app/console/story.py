@@ -61,10 +61,10 @@ _VOTED = {
 
 def of_step(lines: Iterable[Mapping[str, Any]], step: str, people: Directory) -> list[Fact]:
     """The facts of a step so far."""
-    return told((line for line in lines if line.get("step") == step), people)
+    return facts_of((line for line in lines if line.get("step") == step), people)
 
 
-def told(lines: Iterable[Mapping[str, Any]], people: Directory) -> list[Fact]:
+def facts_of(lines: Iterable[Mapping[str, Any]], people: Directory) -> list[Fact]:
     """The facts, in order."""
     return [fact for line in lines if (fact := _fact(line, people)) is not None]
 

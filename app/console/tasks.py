@@ -58,7 +58,7 @@ def _drawn(shown: Page, found: StoredTask, answer: TaskAnswer | None, value: Jso
     for problem in answer.problems if answer is not None else ():
         faults.setdefault(str(problem.path[0]) if problem.path else "", []).append(problem.sentence)
     member = found.view.group in (found.groups or ()) and shown.viewer.has(Role.APPROVER)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "task": found.view,
         "found": found,
         "fields": fields_of(found.view.form),
@@ -70,7 +70,7 @@ def _drawn(shown: Page, found: StoredTask, answer: TaskAnswer | None, value: Jso
         "done": "done" in shown.request.query_params,
     }
     status = 200 if answer is None else REFUSED[answer.code]
-    return shown.show("task.html", at="inbox", status=status, **told)
+    return shown.show("task.html", at="inbox", status=status, **values)
 
 
 def entered(field: FormField, sent: Sent) -> Any:

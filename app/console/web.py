@@ -204,11 +204,11 @@ class Page:
     now: datetime
     pauses: list[Any]
 
-    def show(self, template: str, *, at: str = "", status: int = 200, **told: Any) -> Response:
+    def show(self, template: str, *, at: str = "", status: int = 200, **values: Any) -> Response:
         """Draw the page. ``at`` is its place in the navigation."""
         pages = [(name, word) for name, word, roles in PAGES if self.viewer.has(*roles)]
         around = {"viewer": self.viewer, "now": self.now, "pauses": self.pauses, "pages": pages, "at": at}
-        return drawn(template, status, **around, **told)
+        return drawn(template, status, **around, **values)
 
 
 async def page(request: Request, faces: Faces, viewer: Viewer) -> Page:
@@ -218,8 +218,8 @@ async def page(request: Request, faces: Faces, viewer: Viewer) -> Page:
         return Page(request, viewer, now, list(await pausing.listed(connection, viewer.who.tenant)))
 
 
-def drawn(template: str, status: int = 200, **told: Any) -> Response:
+def drawn(template: str, status: int = 200, **values: Any) -> Response:
     """Draw a page, also for somebody who is not logged in."""
-    given: Mapping[str, Any] = {"viewer": None, "pauses": [], "pages": [], "at": "", **told}
+    given: Mapping[str, Any] = {"viewer": None, "pauses": [], "pages": [], "at": "", **values}
     text = _environment().get_template(template).render(given)
     return HTMLResponse(text, status_code=status)

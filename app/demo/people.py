@@ -78,7 +78,7 @@ class IncidentRun:
     verified: bool = False
 
     @property
-    def ended_as_told(self) -> bool:
+    def ended_as_planned(self) -> bool:
         """True if the run ended as its story expects, and its evidence verifies."""
         if self.run is None or self.bundle is None:
             return False

@@ -62,18 +62,18 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
             os.environ.update(world.environment)
             people = People(world, client)
             async with build_faces(load_settings()) as faces:
-                told = await _play(faces, people, examples, view, auto=auto)
-                view.farewell(world, told)
+                runs = await _play(faces, people, examples, view, auto=auto)
+                view.farewell(world, runs)
                 if not auto:
                     with suppress(asyncio.CancelledError):  # Ctrl-C
                         await asyncio.Event().wait()
                     sys.stdout.flush()
                     return 0
-                as_told = all(item.ended_as_told for item in told) and await _outside_agrees(people, told)
-                heard = await people.heard([str((item.run or {}).get("run_id")) for item in told])
-                report = _report(told, heard, time.monotonic() - began)
+                as_planned = all(item.ended_as_planned for item in runs) and await _outside_agrees(people, runs)
+                heard = await people.heard([str((item.run or {}).get("run_id")) for item in runs])
+                report = _report(runs, heard, time.monotonic() - began)
                 sys.stdout.write(f"{json.dumps(report)}\n")  # the promised last line
-                return 0 if as_told else 1
+                return 0 if as_planned else 1
 
 
 async def publish(faces: Faces, examples: Path) -> datetime:
@@ -97,23 +97,23 @@ async def _play(faces: Faces, people: People, examples: Path, view: View, *, aut
     last = await people.report(AGENT_STORY)
     await people.describe(last, helper.planted(last, incidents), helper.GUEST)
     await helper.ask_for_help(faces, last)
-    told = [IncidentRun(incident) for incident in (*incidents, last)]
+    runs = [IncidentRun(incident) for incident in (*incidents, last)]
     code, _ = await make_link(faces.database, faces.settings.tenant, ANA, ROLES, ACTOR)
-    view.introduce(people.world, [item.incident for item in told], f"{faces.settings.console_address}/login/{code}")
+    view.introduce(people.world, [item.incident for item in runs], f"{faces.settings.console_address}/login/{code}")
     async with asyncio.TaskGroup() as group:
-        clicking = [group.create_task(people.decide(item.incident)) for item in told] if auto else []
+        clicking = [group.create_task(people.decide(item.incident)) for item in runs] if auto else []
         try:
             async with asyncio.timeout(AUTO_SECONDS if auto else None):
                 with view.live():
-                    while not all(item.bundle for item in told):
-                        told = [await _look(faces, item, since) for item in told]
-                        view.show(told)
+                    while not all(item.bundle for item in runs):
+                        runs = [await _look(faces, item, since) for item in runs]
+                        view.show(runs)
                         await asyncio.sleep(0.25)
         except TimeoutError:
             view.say(f"Not everything ended within {AUTO_SECONDS:g} seconds.")
         for task in clicking:
             task.cancel()
-    return told
+    return runs
 
 
 async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun:
@@ -137,19 +137,19 @@ async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun
     return IncidentRun(item.incident, run, path, str(bundle["sha256"]), verification.ok)
 
 
-async def _outside_agrees(people: People, told: list[IncidentRun]) -> bool:
+async def _outside_agrees(people: People, runs: list[IncidentRun]) -> bool:
     """True if ServiceNow and Slack agree with the runs: one incident raised and announced, none closed, none mailed."""
-    records = [await people.incident(item.incident) for item in told]
+    records = [await people.incident(item.incident) for item in runs]
     announced = [str(message["text"]) for message in await people.messages(ANNOUNCEMENTS)]
     return (
         [record["priority"] == "1" for record in records] == [True, False, False, False]
         and not any(record["state"] in ("6", "7") for record in records)
         and not any(record.get("watch_list") or record.get("comments") for record in records)
-        and [sum(item.incident.number in text for text in announced) for item in told] == [1, 0, 0, 0]
+        and [sum(item.incident.number in text for text in announced) for item in runs] == [1, 0, 0, 0]
     )
 
 
-def _report(told: list[IncidentRun], heard: list[list[str]], seconds: float) -> dict[str, Any]:
+def _report(incidents: list[IncidentRun], heard: list[list[str]], seconds: float) -> dict[str, Any]:
     runs = [
         {
             "run_id": str(item.run["run_id"]) if item.run else None,
@@ -160,6 +160,6 @@ def _report(told: list[IncidentRun], heard: list[list[str]], seconds: float) -> 
             "verified": item.verified,
             "told": said,
         }
-        for item, said in zip(told, heard, strict=True)
+        for item, said in zip(incidents, heard, strict=True)
     ]
     return {"runs": runs, "seconds": round(seconds, 1)}

@@ -73,24 +73,24 @@ class View:
             yield
         self._live = None
 
-    def show(self, told: Sequence[IncidentRun]) -> None:
+    def show(self, runs: Sequence[IncidentRun]) -> None:
         """Show the current state of the runs."""
         if self._live is not None:
-            self._live.update(_table(told))
+            self._live.update(_table(runs))
             return
-        for item in told:
+        for item in runs:
             words = _plain(item)
             if words != self._last.get(item.incident.number):
                 self._last[item.incident.number] = words
                 self.say(f"{item.incident.number}: {words}")
 
-    def farewell(self, world: World, told: Sequence[IncidentRun]) -> None:
+    def farewell(self, world: World, runs: Sequence[IncidentRun]) -> None:
         """Print the commands to look further."""
         command = _command(world)
         self.say("\nLook further:")
-        if (first := next((item for item in told if item.run is not None), None)) is not None:
+        if (first := next((item for item in runs if item.run is not None), None)) is not None:
             self.say(f"  {command} run show {first.run['run_id']}")
-            if (agent := told[-1].run) is not None:
+            if (agent := runs[-1].run) is not None:
                 self.say(f"  {command} run show {agent['run_id']}  [dim]# the agent, turn by turn[/]")
             if "COUNTERSEAL_S3_BUCKET" not in world.environment:  # moto's bucket is gone after the demo
                 self.say(f"  {command} evidence get {first.run['run_id']} -o evidence.zip")
@@ -103,9 +103,9 @@ class View:
             self.say(f"\nThe pages stay up; logs are in {_near(logs)}. Ctrl-C ends it.")
 
 
-def _table(told: Sequence[IncidentRun]) -> Table:
+def _table(runs: Sequence[IncidentRun]) -> Table:
     table = Table("incident", "what", "run", "evidence", box=None, padding=(0, 2))
-    for item in told:
+    for item in runs:
         status = _WORDS.get(item.run["status"], item.run["status"]) if item.run else "[dim]not started[/]"
         evidence = "[green]verified[/]" if item.verified else "[bold red]does not verify[/]" if item.bundle else ""
         table.add_row(item.incident.number, item.incident.story.text, _with_reason(item, status), evidence)

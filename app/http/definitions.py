@@ -228,8 +228,8 @@ async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[s
     """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
     found = publishing.check_workflow(faces.definitions, body.source, body.file)
     here = await stand(faces.settings, faces.definitions.catalog, found, body.file)
-    told = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
-    return {**told, **structs.asdict(here)}
+    answer = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
+    return {**answer, **structs.asdict(here)}
 
 
 @router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")

@@ -164,8 +164,8 @@ async def timeline(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) ->
     (last,) = paging.after(int) or [-1]
     lines = await faces.looking.lines(who.tenant, run_id)
     first = max(last, -1) + 1
-    told = enumerate(map(orjson.loads, lines[first : first + paging.limit + 1]), first)
-    return paging.page([{**line, "seq": seq, "at": line["ts"]} for seq, line in told], "seq")
+    numbered = enumerate(map(orjson.loads, lines[first : first + paging.limit + 1]), first)
+    return paging.page([{**line, "seq": seq, "at": line["ts"]} for seq, line in numbered], "seq")
 
 
 @router.get("/{run_id}/audit", response_model=models.Page[models.AuditLine], summary="The audit chain of a run")

@@ -149,9 +149,9 @@ def words(text: str) -> str:
     Words that are plain text stand as they are. Slack would read formatting, an emoji or a line of its own into any
     other, so these are quoted like text from a request.
     """
-    told = visible(text, edges=False)
-    safe = text and told == text and not _FORMATS.search(text) and len(text) <= _WORDS_MAX
-    return isolated(told.translate(_ESCAPES)) if safe else code(text)
+    shown = visible(text, edges=False)
+    safe = text and shown == text and not _FORMATS.search(text) and len(text) <= _WORDS_MAX
+    return isolated(shown.translate(_ESCAPES)) if safe else code(text)
 
 
 def value_words(value: Json, label: str = "") -> str:

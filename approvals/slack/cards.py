@@ -51,9 +51,9 @@ class Rendered(Struct, frozen=True):
 
 def render_short(view: CardView) -> Rendered:
     """Draw a card of our own words alone, for a request of which Slack takes no card: the window shows all of it."""
-    told = "*Slack did not take the whole card.* Nothing of the request is shown here"
+    shown = "*Slack did not take the whole card.* Nothing of the request is shown here"
     pending = view.state is CardState.PENDING
-    body = [section(f"{told}; *{LOOK if pending else DETAILS}* shows all of it. Risk *{view.content.risk}*.")]
+    body = [section(f"{shown}; *{LOOK if pending else DETAILS}* shows all of it. Risk *{view.content.risk}*.")]
     buttons = [actions([_look(view)])] if pending else [actions([_details(view)])]
     return Rendered("A question for you", [header(_GENERIC[view.kind]), *body, *buttons], complete=False)
 
@@ -164,8 +164,8 @@ def _bodies(lines: Sequence[Line], about: Sequence[Fact], small: str) -> Iterato
         texts = [fact.short if at in short else fact.whole for at, fact in enumerate(about)]
         whole = not any(about[at].vital for at in short)
         for kept in range(len(lines), -1, -1):
-            told = [*(line.text for line in lines[:kept]), *_left(lines, kept)]
-            yield whole and kept == len(lines), _body(told, texts, small)
+            shown = [*(line.text for line in lines[:kept]), *_left(lines, kept)]
+            yield whole and kept == len(lines), _body(shown, texts, small)
     yield False, _body(_left(lines, 0), ["*Too long for a card*"], f"*{LOOK}* shows all of it")
     yield False, [section(f"*Too long for a card: {LOOK}* shows all of it")]
 
@@ -201,7 +201,7 @@ def _doubt(view: CardView) -> tuple[bool, list[Block]]:
     content = view.content
     sent = f"Sent {moment(content.sent_at)}" if content.sent_at else "It was sent"
     answered = f", answered {code(content.answer)}" if content.answer else ", no answer"
-    told = f" The system says: {code(content.evidence)}" if content.evidence else ""
+    shown = f" The system says: {code(content.evidence)}" if content.evidence else ""
     named = code(content.target) if content.target else "the record"
     label = words(content.reference) if content.reference else "the record"
     place = link(content.link, label if "`" not in label else "the record") or named
@@ -209,7 +209,7 @@ def _doubt(view: CardView) -> tuple[bool, list[Block]]:
     small = " · ".join([*reference, *facts.small_facts(view)])
     warned = [fact.whole for fact in facts.asked_facts(view)][1:]
     look = "\n".join([f"*Look first:* {place}", *warned])
-    whole = [section(f"{sent}{answered}.{told}"), section(look), context(small)]
+    whole = [section(f"{sent}{answered}.{shown}"), section(look), context(small)]
     if _fits(view, whole):
         return not content.sensitive, whole
     body = [section(f"{sent}. *{LOOK}* shows what the system says."), section(f"*Look first:* {place}"), context(small)]

@@ -53,17 +53,17 @@ def value_lines(content: CardContent) -> list[Line]:
     """A line for each field that would change, and for each input that people need to see, those from outside first."""
     seen = [item for item in content.inputs if not technical(content, item.value)]
     alone = len(content.changes) == 1 and not seen
-    told = {one.field: _change(one, alone=alone) for one in content.changes}
-    told |= {item.field: f"With {field_words(item.field).lower()} {value_words(item.value)}" for item in seen}
+    notes = {one.field: _change(one, alone=alone) for one in content.changes}
+    notes |= {item.field: f"With {field_words(item.field).lower()} {value_words(item.value)}" for item in seen}
     outside: dict[str, list[str]] = {}
     for source in content.sources:
         if not source.ours:
             outside.setdefault(source.field, []).append(_outside(source))
     for source in content.sources:
-        if not source.ours and source.field not in told:
-            told[source.field] = f"{field_words(source.field)} {value_words(source.value)}"
-    order = sorted(told, key=lambda name: name not in outside)
-    return [Line("\n".join(dict.fromkeys([told[name], *outside.get(name, [])])), name in outside) for name in order]
+        if not source.ours and source.field not in notes:
+            notes[source.field] = f"{field_words(source.field)} {value_words(source.value)}"
+    order = sorted(notes, key=lambda name: name not in outside)
+    return [Line("\n".join(dict.fromkeys([notes[name], *outside.get(name, [])])), name in outside) for name in order]
 
 
 def technical(content: CardContent, value: Json) -> bool:
@@ -108,8 +108,8 @@ def _outside(source: Source) -> str:
     """The source of a value that nobody of ours chose: the last part of a long name says enough on a card."""
     last = source.of.rpartition("/")[2] if "#" in source.of else source.of
     of = f" {code(last)}" if last and len(shown(last)) <= _SOURCE_MAX else ""
-    told = source.words.replace("is the whole of a field", "is from a field")
-    return f"*{field_words(source.field)} {told if of else told.rstrip(':')}*{of}"
+    notes = source.words.replace("is the whole of a field", "is from a field")
+    return f"*{field_words(source.field)} {notes if of else notes.rstrip(':')}*{of}"
 
 
 def asked_facts(view: CardView) -> Iterator[Fact]:
@@ -151,10 +151,10 @@ def small_facts(view: CardView) -> list[str]:
     content = view.content
     gate = view.kind is not ApprovalKind.ACTION
     undone = "can be undone" if content.reversible else "cannot be undone"
-    told = [] if gate else ["high risk"] * (content.risk is Risk.HIGH) + [undone]
-    told += [decides(view)]
-    told += [f"until {moment(content.expires_at)}"] if content.expires_at else ["waits until it is decided"]
-    kept = [one for one in told if one]
+    notes = [] if gate else ["high risk"] * (content.risk is Risk.HIGH) + [undone]
+    notes += [decides(view)]
+    notes += [f"until {moment(content.expires_at)}"] if content.expires_at else ["waits until it is decided"]
+    kept = [one for one in notes if one]
     return [f"{kept[0][:1].upper()}{kept[0][1:]}", *kept[1:]]
 
 

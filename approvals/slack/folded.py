@@ -132,9 +132,9 @@ def _notice(view: CardView) -> list[Block]:
     """A section with what happened and the reason in full, and the small print."""
     content, word = view.content, f"*{word_of(view)}*"
     subject = shown(content.question.removesuffix("?"), edges=False) or code(content.title)
-    told = [f"{word}: {subject}"]
+    texts = [f"{word}: {subject}"]
     if view.state is CardState.EXPIRED:
-        told = [f"*Expired:* {subject}. It was not decided, and nothing was done."]
+        texts = [f"*Expired:* {subject}. It was not decided, and nothing was done."]
     reasons = [code(view.detail)] if view.detail else []
     if view.state is CardState.REJECTED and not reasons:
         reasons = [_reasons(view)]
@@ -144,8 +144,8 @@ def _notice(view: CardView) -> list[Block]:
     extra = [f"*A late answer:* {code(view.late)}"] if view.late else []
     extra += [f"*Paused:* {code(view.paused)}"] if view.paused else []
     small = context(_small(view))
-    for lines in ([*told, *reasons, *extra], [*told, *reasons], [*told, *extra], told):
-        short = [] if lines == [*told, *reasons, *extra] else ["The reason is in *Details*"]
+    for lines in ([*texts, *reasons, *extra], [*texts, *reasons], [*texts, *extra], texts):
+        short = [] if lines == [*texts, *reasons, *extra] else ["The reason is in *Details*"]
         blocks = [section("\n".join([*lines, *short])), small]
         if lines_of(blocks) + 1 <= OPEN_LINES_MAX:
             return blocks

@@ -85,8 +85,8 @@ def _words(line: str, kind: _Type) -> Iterator[tuple[float, float]]:
     width = 0.0
     for token in _TOKEN.findall(line):
         coded = token.startswith("`") and len(token) > 1
-        told, wider = _told(token)
-        parts = re.split(r"(\s+)", told)
+        shown, wider = _told(token)
+        parts = re.split(r"(\s+)", shown)
         edge = _CODE_EDGE / 2 if coded else 0.0
         for at, part in enumerate(parts):
             if at % 2:

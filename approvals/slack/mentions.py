@@ -43,5 +43,5 @@ def _mentions(call: Call) -> list[Block]:
     named += [f"members of {words(group)}" for group in call.groups]
     if not named:
         return []
-    told = {"type": "mrkdwn", "text": f"For {', '.join(named)}", "verbatim": True}
-    return [{"type": "context", "elements": [told]}]
+    element = {"type": "mrkdwn", "text": f"For {', '.join(named)}", "verbatim": True}
+    return [{"type": "context", "elements": [element]}]

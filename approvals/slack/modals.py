@@ -66,11 +66,11 @@ def reason(view: CardView, choice: Choice) -> Block:
     question = heading(view) if content.question else ""
     repeated = plain_sections(embedded(visible(question, edges=False))) or sections(entry("", content.title))
     if choice in _CAUSES:
-        told = _CAUSES[choice]
+        cause = _CAUSES[choice]
     else:
         who = words(content.asker) if content.asker else code(content.requester)
-        told = f"Nothing is done then. {who}, who asked, reads your reason, and so does whoever may see the run."
-    drawn = modal(BUTTON_WORDS[choice], [*repeated, _reason_input(optional=False), context(told)], close="Back")
+        cause = f"Nothing is done then. {who}, who asked, reads your reason, and so does whoever may see the run."
+    drawn = modal(BUTTON_WORDS[choice], [*repeated, _reason_input(optional=False), context(cause)], close="Back")
     metadata = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "c": str(choice)}
     sent = {"callback_id": REASON_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
     return {**drawn, **sent}

@@ -46,11 +46,11 @@ def _counted(notice: Notice) -> str:
 
 
 def _reason(line: Line) -> list[str]:
-    told = [words(line.because) if len(line.because) <= _LONG else _ELSEWHERE] if line.because else []
+    lines = [words(line.because) if len(line.because) <= _LONG else _ELSEWHERE] if line.because else []
     if line.quote:
         by = f"{words(line.by)}: " if line.by else ""
-        told.append(f"{by}{_quoted(line.quote)}")
-    return told
+        lines.append(f"{by}{_quoted(line.quote)}")
+    return lines
 
 
 def _part(line: Line) -> str:

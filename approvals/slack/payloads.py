@@ -131,8 +131,8 @@ def parse_submission(body: _Members) -> Submission:
     elif metadata.get("l") is True:
         option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
         choice = _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
-    told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
-    reason = "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}")
+    entered = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
+    reason = "" if entered.get("value") is None else _text(entered, "value", f"{_VALUES}.{REASON_FIELD}")
     approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
     return Submission(approval_id, nonce, _clicker(body), choice, reason.strip(), page, _digest(metadata))
 

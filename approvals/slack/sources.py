@@ -27,8 +27,8 @@ def source_lines(content: CardContent) -> Iterator[list[str]]:
     """Each value with its source. Values from outside come first, quoted and marked as such."""
     for source in sorted(content.sources, key=attrgetter("ours")):
         line = " ".join([f"• {code(source.field)} {source.words}", *([code(source.of)] if source.of else [])])
-        told = [line] if len(line) <= _LINE_MAX else entry(f"• {source.words}", source.field, source.of)
-        yield told if source.ours else [*_stranger(source), *told]
+        lines = [line] if len(line) <= _LINE_MAX else entry(f"• {source.words}", source.field, source.of)
+        yield lines if source.ours else [*_stranger(source), *lines]
 
 
 def _stranger(source: Source) -> list[str]:

@@ -48,5 +48,5 @@ class Windows:
         return isinstance(given, str) and given.isascii() and hmac.compare_digest(given, expected)
 
     def _mark(self, callback: str, metadata: JsonObject, clicker: Clicker) -> str:
-        told = canonical_bytes([callback, clicker.team, clicker.user, metadata])
-        return hmac.new(self._key, told, hashlib.sha256).hexdigest()
+        signed = canonical_bytes([callback, clicker.team, clicker.user, metadata])
+        return hmac.new(self._key, signed, hashlib.sha256).hexdigest()

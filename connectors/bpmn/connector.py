@@ -147,9 +147,9 @@ class BpmnConnector(NothingBefore):
             return SOMEBODY
         params = {"processInstanceId": process, "finished": "true"}
         rows = await self._client.get("/history/task", params, timeout_seconds=ANSWER_SECONDS)
-        told = [items(row).get("assignee") for row in rows] if isinstance(rows, list) else []
-        named = {name.strip() for name in told if isinstance(name, str) and name.strip()}
-        whole = bool(told) and all(isinstance(name, str) and name.strip() for name in told)
+        assignees = [items(row).get("assignee") for row in rows] if isinstance(rows, list) else []
+        named = {name.strip() for name in assignees if isinstance(name, str) and name.strip()}
+        whole = bool(assignees) and all(isinstance(name, str) and name.strip() for name in assignees)
         return tuple(sorted(named if whole else {*named, *SOMEBODY}))
 
     async def acknowledge(self, completion: Completion) -> None:

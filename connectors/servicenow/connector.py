@@ -124,9 +124,9 @@ class ServiceNowConnector:
         A name that an ACL hides, or that is ours, stands for somebody unknown: who had us write is not told there.
         """
         for name in WRITERS:
-            told = row.get(name)
-            own = not isinstance(told, str) or not told.strip() or told == self._settings.integration_user
-            yield from SOMEBODY if own else (f"{Kind.SERVICENOW}:{str(told).strip()}",)
+            value = row.get(name)
+            own = not isinstance(value, str) or not value.strip() or value == self._settings.integration_user
+            yield from SOMEBODY if own else (f"{Kind.SERVICENOW}:{str(value).strip()}",)
 
     async def _update(self, call: Call, operation: Operation) -> Outcome:
         written = writes_of(operation, call.input)

@@ -63,8 +63,8 @@ class LabelReader:
         query += "^inactive=false^language=en" if kind == "sys_choice" else ""
         fields = ("name", "element", *wanted)
         rows = await self._client.query(kind, query, fields, limit=_ROWS_MAX, timeout_seconds=WITHIN_SECONDS)
-        told = rows if isinstance(rows, list) else []
-        return self._keep(key, _read(sorted(told, key=lambda row: row.get("name") == table), kind), bool(told))
+        labels = rows if isinstance(rows, list) else []
+        return self._keep(key, _read(sorted(labels, key=lambda row: row.get("name") == table), kind), bool(labels))
 
     async def _named(self, table: str, sys_id: str) -> str:
         """The name of a record that a field refers to; "" if it has none."""
@@ -78,24 +78,24 @@ class LabelReader:
         return known.get("name", "")
 
     def _known(self, key: tuple[str, ...]) -> Mapping[str, str] | None:
-        until, told = self._kept.get(key, (0.0, None))
-        return told if until > deadline_in(0) else None
+        until, labels = self._kept.get(key, (0.0, None))
+        return labels if until > deadline_in(0) else None
 
-    def _keep(self, key: tuple[str, ...], told: Mapping[str, str], found: bool) -> Mapping[str, str]:
+    def _keep(self, key: tuple[str, ...], labels: Mapping[str, str], found: bool) -> Mapping[str, str]:
         if len(self._kept) >= _KEPT_MAX:
             self._kept.clear()
-        self._kept[key] = (deadline_in(KEPT_SECONDS if found else AGAIN_SECONDS), told)
-        return told
+        self._kept[key] = (deadline_in(KEPT_SECONDS if found else AGAIN_SECONDS), labels)
+        return labels
 
 
 def _read(rows: Iterable[JsonObject], kind: str) -> Mapping[str, str]:
     """The rows by field: of choices each value's label, of columns the label and the table that is referred to."""
     found = {}
     for row in rows:
-        told = {name: value for name, value in row.items() if isinstance(value, str)}
-        element = told.get("element", "")
+        labels = {name: value for name, value in row.items() if isinstance(value, str)}
+        element = labels.get("element", "")
         if kind == "sys_choice":
-            found[f"{element}.{told.get('value', '')}"] = told.get("label", "")
+            found[f"{element}.{labels.get('value', '')}"] = labels.get("label", "")
         else:
-            found |= {f"{element}.{name}": told.get(name, "") for name in ("column_label", "reference")}
+            found |= {f"{element}.{name}": labels.get(name, "") for name in ("column_label", "reference")}
     return found

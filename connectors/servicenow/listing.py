@@ -89,5 +89,5 @@ class Listing:
         rows: list[Json] = [
             {name: value for name, value in row.items() if name != _ID} if given else row for row in self._rows
         ]
-        told: JsonObject = {"records": rows, "count": len(rows), "truncated": truncated}
-        return told if total is None else {**told, "total": total}
+        output: JsonObject = {"records": rows, "count": len(rows), "truncated": truncated}
+        return output if total is None else {**output, "total": total}

@@ -97,9 +97,9 @@ def matcher_of(heard: Sequence[Heard | None]) -> Matcher:
 
 def digest_of(heard: Iterable[Heard | None]) -> str:
     """The digest of a conversation. Conversations with equal digests give the same origins."""
-    told = [None if one is None else [one.origin, one.step, one.records, one.value] for one in heard]
+    content = [None if one is None else [one.origin, one.step, one.records, one.value] for one in heard]
     marks: list[Json] = [[one.effect, *one.kept] for one in heard if one is not None and (one.effect or one.kept)]
-    return digest([*told, marks] if marks else told)
+    return digest([*content, marks] if marks else content)
 
 
 def calls_of(step: str, answer: Json) -> list[CallSaid]:

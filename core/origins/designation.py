@@ -122,8 +122,8 @@ class Designation:
 
     def filled(self, text: str) -> list[str] | None:
         """The texts that fill the gaps of a quoted text, such as ``Dinner at {place}``; None if this is none."""
-        told = _joined(tokens_of(text))
-        return next((found for one in self.templates if (found := _gaps(one, told)) is not None), None)
+        joined = _joined(tokens_of(text))
+        return next((found for one in self.templates if (found := _gaps(one, joined)) is not None), None)
 
 
 def folded_key(text: str) -> Key:
@@ -244,14 +244,14 @@ def _times(tokens: Sequence[Token], found: Designation) -> set[int]:
             if clock is not None:
                 found.clocks.setdefault(sentence, set()).add(clock)
     for one in tokens:
-        if not one.denied and (told := clocks_in(one)):
-            found.clocks.setdefault(one.sentence, set()).update(told)
+        if not one.denied and (clocks := clocks_in(one)):
+            found.clocks.setdefault(one.sentence, set()).update(clocks)
     return taken
 
 
 def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designation) -> None:
     """Find numbers, addresses, and words with a digit or an underscore in them, or with # or @ before them."""
-    money, told = of_money(tokens), -1  # the last sentence that has had a sum
+    money, last_sum = of_money(tokens), -1  # the last sentence that has had a sum
     for at, one in enumerate(tokens):
         after = tokens[at + 1].folded if at + 1 < len(tokens) else ""
         value = number(one.folded)
@@ -261,8 +261,8 @@ def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designa
             if own and not one.denied:
                 found.numbers.setdefault(value, set()).add(_span([one]))
                 found.numerals.setdefault(numeral(one.folded) or "", set()).add(_span([one]))
-                if is_amount(tokens, at, money, again=told == one.sentence):
-                    told = one.sentence
+                if is_amount(tokens, at, money, again=last_sum == one.sentence):
+                    last_sum = one.sentence
                     found.amounts.add(value)
             if at and tokens[at - 1].folded in MONEY and not one.apart:
                 _add(found.keys, tokens[at - 1 : at + 1])

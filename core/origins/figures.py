@@ -97,13 +97,13 @@ def dates_in(tokens: Sequence[Token]) -> Iterator[tuple[Date, str | None, list[i
 def _written(
     tokens: Sequence[Token], at: int, month: int, day: Sequence[int], years: Sequence[int]
 ) -> tuple[Date, None, list[int]] | None:
-    told = _DAY.fullmatch(tokens[day[0]].folded) if day else None
-    if told is None:
+    matched = _DAY.fullmatch(tokens[day[0]].folded) if day else None
+    if matched is None:
         return None
     years = [place for place in years if _YEAR.fullmatch(tokens[place].folded)]
-    if tokens[at].folded in _AMBIGUOUS and not (tokens[at].raw[0].isupper() or told[2] or years):
+    if tokens[at].folded in _AMBIGUOUS and not (tokens[at].raw[0].isupper() or matched[2] or years):
         return None  # it may 5 times
-    found = (tokens[years[0]].folded if years else None, month, int(told[1]))
+    found = (tokens[years[0]].folded if years else None, month, int(matched[1]))
     return (found, None, [at, *day, *years]) if _is_day(found) else None
 
 

@@ -90,23 +90,23 @@ def designates(leaf: Leaf, how: How, wanted: Wanted, recorded: Callable[[], bool
 
     ``whole``: the value is all of the text. ``recorded`` tells if a record has it as a name.
     """
-    told, value = leaf.designation, wanted.leaf
+    said, value = leaf.designation, wanted.leaf
     if wanted.kind is ArgumentKind.TEXT:
-        return whole or told.says(value.text)
+        return whole or said.says(value.text)
     if not fits(wanted, how):
         return False
     key = key_of(value.text)
-    places = set(told.keys.get(key, ()))
-    if how is How.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in told.amounts):
+    places = set(said.keys.get(key, ()))
+    if how is How.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in said.amounts):
         is_text = isinstance(value.value, str)
-        places |= told.numerals.get(value.numeral or "", set()) if is_text else set()
-        places |= told.numbers.get(value.number or Decimal(0), set()) if not is_text else set()
-    if key in told.initial and recorded():
-        places |= told.initial[key]
+        places |= said.numerals.get(value.numeral or "", set()) if is_text else set()
+        places |= said.numbers.get(value.number or Decimal(0), set()) if not is_text else set()
+    if key in said.initial and recorded():
+        places |= said.initial[key]
     if wanted.kind is ArgumentKind.NAMED:
         names = frozenset(leaf.name.lower().replace("/", "_").split("_"))
-        return (whole and named(wanted.cue, names)) or any(named(wanted.cue, told.beside(place)) for place in places)
-    places |= told.names.get(folded_key(value.text), set())
-    if how is How.DATE and value.moment is not None and told.has_date(*value.moment):
+        return (whole and named(wanted.cue, names)) or any(named(wanted.cue, said.beside(place)) for place in places)
+    places |= said.names.get(folded_key(value.text), set())
+    if how is How.DATE and value.moment is not None and said.has_date(*value.moment):
         return True
-    return whole or bool(places) or (how is How.ACCOUNT and value.words.squeezed in told.accounts)
+    return whole or bool(places) or (how is How.ACCOUNT and value.words.squeezed in said.accounts)

@@ -121,7 +121,7 @@ class Definitions:
 
     async def editions(self, connection: Connection, book: Book) -> list[Workflow]:
         """The workflow as a run began with it, and after each of its extensions. ``Diverged`` for an altered one."""
-        row, added = book.row, books.extensions_in(book.told)
+        row, added = book.row, books.extensions_in(book.events)
         named = (row["tenant_id"], row["workflow"], row["workflow_version"], row["workflow_digest"])
         base = await self.workflow(connection, *named)
         if book.opened.definition != base.definition_digest:

@@ -26,7 +26,7 @@ class StepForeseen(Struct, frozen=True):
     operation: str
     foreseen: Foreseen
 
-    def told(self) -> JsonObject:
+    def to_json(self) -> JsonObject:
         """The step with its verdict as plain JSON."""
         return {"step": self.step, "operation": self.operation, **self.foreseen.to_json()}
 

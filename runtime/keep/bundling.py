@@ -24,7 +24,7 @@ from evidence.origins import counts
 from evidence.signing import Signer
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.draft import ENGINE
-from runtime.engine.book.recorded import Diverged, Told, shown_values
+from runtime.engine.book.recorded import Diverged, RecordedEvent, shown_values
 from runtime.engine.life.ask import approval_path, asked, card_path
 from runtime.engine.model.events import ActionIntended, ApprovalVoted, DecisionMade, RunClosed
 from runtime.engine.model.rows import ApprovalRow
@@ -75,7 +75,7 @@ class Bundling(Struct, frozen=True):
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
         """Read the material of the bundle of a run that is over.
 
-        ``Diverged`` if the book is not what was told, or if what people were shown and answered is not what it says.
+        ``Diverged`` if the book is not what was recorded, or if what people were shown and answered is not what it says.
         """
         book = await books.read(connection, tenant, run_id)
         past = await folded(connection, self.definitions, book)
@@ -116,15 +116,17 @@ def _refused(message: Message, problem: Exception) -> Undeliverable:
     elif isinstance(problem, ContradictionError):
         why, checks = str(problem), [*problem.checks]
     facts: JsonObject = {"run": str(message.run_id), "checks": checks}
-    told = (message.tenant_id, EventType.EVIDENCE_FAILED, ENGINE, facts)
-    return Undeliverable(why, lambda connection: audit.record(connection, *told))
+    recorded = (message.tenant_id, EventType.EVIDENCE_FAILED, ENGINE, facts)
+    return Undeliverable(why, lambda connection: audit.record(connection, *recorded))
 
 
 def content_of(material: Material, producer: str) -> bundle.BundleContent:
     """The content of the bundle: metadata in clear, values as commitments, cards as they were shown."""
     book, past, row, key = material.book, material.past, material.book.row, material.book.row["run_key"]
     run, tenant, run_id = past.run, row["tenant_id"], book.run_id
-    closings = [told for told in reversed(book.told) if isinstance(told.event, RunClosed)]  # late answers may follow
+    closings = [
+        recorded for recorded in reversed(book.events) if isinstance(recorded.event, RunClosed)
+    ]  # late answers may follow
     return bundle.BundleContent(
         run=bundle.RunRecord(
             tenant_id=tenant,
@@ -132,8 +134,8 @@ def content_of(material: Material, producer: str) -> bundle.BundleContent:
             run_id=str(run_id),
             trigger_type=row["trigger_type"],
             status=str(run.status),
-            opened_at=timestamp(book.told[0].at),
-            closed_at=next((timestamp(told.at) for told in closings), None),
+            opened_at=timestamp(book.events[0].at),
+            closed_at=next((timestamp(one.at) for one in closings), None),
             inputs=commit_fields(key, path_of("trigger"), book.opened.inputs or {}),
             outputs=_outputs(past, key),
             state=commit_fields(key, path_of("state"), run.state.channels) if key else (),
@@ -152,33 +154,35 @@ def content_of(material: Material, producer: str) -> bundle.BundleContent:
 
 
 def _outputs(past: Past, key: bytes) -> list[Json]:
-    told = sorted((step.index, step.key, step.output) for step in past.steps() if step.output is not None)
-    return [[path, commit(key, path, output)] for _, step, output in told for path in [path_of("step", step, "output")]]
+    outputs = sorted((step.index, step.key, step.output) for step in past.steps() if step.output is not None)
+    return [
+        [path, commit(key, path, output)] for _, step, output in outputs for path in [path_of("step", step, "output")]
+    ]
 
 
 def _attempts(book: Book, key: bytes) -> list[Json]:
     """Every intent of an action, with the commitments to what was attempted."""
     lines = [line for append in book.appends for line in append.lines]
     found: list[Json] = []
-    for told, line in zip(book.told, lines, strict=True):
-        if isinstance(told.event, ActionIntended):
+    for recorded, line in zip(book.events, lines, strict=True):
+        if isinstance(recorded.event, ActionIntended):
             read = orjson.loads(line)
             facts: JsonObject = {name: read["data"].get(name) for name in ATTEMPTED}
-            facts |= {"seq": told.seq, "step": read["step"], "ts": read["ts"]}
-            found.append({**facts, "values": shown_values(told, line, key)})
+            facts |= {"seq": recorded.seq, "step": read["step"], "ts": read["ts"]}
+            found.append({**facts, "values": shown_values(recorded, line, key)})
     return found
 
 
 def _origins(book: Book, key: bytes) -> list[Json] | None:
     """The events that origins come from, with the commitments to their values; None if nobody has asked for origins."""
-    if not any(isinstance(told.event, DecisionMade) and told.event.origins for told in book.told):
+    if not any(isinstance(recorded.event, DecisionMade) and recorded.event.origins for recorded in book.events):
         return None
     lines, found = [line for append in book.appends for line in append.lines], list[Json]()
-    for told, line in zip(book.told, lines, strict=True):
-        decided = isinstance(told.event, DecisionMade) and bool(told.event.origins)
-        if decided or counts(str(told.event.TYPE), told.step):
-            listed: JsonObject = {"seq": told.seq, "type": str(told.event.TYPE), "step": told.step}
-            found.append({**listed, "values": shown_values(told, line, key)})
+    for recorded, line in zip(book.events, lines, strict=True):
+        decided = isinstance(recorded.event, DecisionMade) and bool(recorded.event.origins)
+        if decided or counts(str(recorded.event.TYPE), recorded.step):
+            listed: JsonObject = {"seq": recorded.seq, "type": str(recorded.event.TYPE), "step": recorded.step}
+            found.append({**listed, "values": shown_values(recorded, line, key)})
     return found
 
 
@@ -186,8 +190,8 @@ def _canceled(run: Run, key: bytes) -> bundle.CancelRecord | None:
     """The first cancel of the run: who it was, and the reason, which is the one that the event binds."""
     if run.canceling is None:
         return None
-    told = run.canceling["reason"]
-    reason = disclosure(key, path_of("cancel", "reason"), told) if told else None
+    recorded = run.canceling["reason"]
+    reason = disclosure(key, path_of("cancel", "reason"), recorded) if recorded else None
     return bundle.CancelRecord(str(run.canceling["by"]), reason)
 
 
@@ -210,17 +214,17 @@ def _approval(past: Past, row: ApprovalRow, key: bytes) -> bundle.ApprovalRecord
     )
 
 
-def _vote(row: ApprovalRow, told: Told, key: bytes, *, stands: bool) -> bundle.VoteRecord:
-    vote, reason = _vote_of(told), None
+def _vote(row: ApprovalRow, recorded: RecordedEvent, key: bytes, *, stands: bool) -> bundle.VoteRecord:
+    vote, reason = _vote_of(recorded), None
     if stands and vote.reason:
-        path = reason_path(str(row.approval_id), told.actor.id, timestamp(told.at))
+        path = reason_path(str(row.approval_id), recorded.actor.id, timestamp(recorded.at))
         reason = disclosure(key, path, vote.reason)
-    return bundle.VoteRecord(told.actor.id, vote.choice, vote.channel, timestamp(told.at), reason)
+    return bundle.VoteRecord(recorded.actor.id, vote.choice, vote.channel, timestamp(recorded.at), reason)
 
 
-def _vote_of(told: Told) -> ApprovalVoted:
-    assert isinstance(told.event, ApprovalVoted), "votes are nothing else"
-    return told.event
+def _vote_of(recorded: RecordedEvent) -> ApprovalVoted:
+    assert isinstance(recorded.event, ApprovalVoted), "votes are nothing else"
+    return recorded.event
 
 
 def remedy(run_id: UUID) -> str:

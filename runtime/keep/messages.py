@@ -182,8 +182,8 @@ class Messages(Struct, frozen=True):
         payload = message.payload
         return partial(self._note, (payload["user"], payload["text"]), payload["channel"])
 
-    async def _note(self, told: tuple[str, str], channel: str = "") -> Result:
-        user, text = told
+    async def _note(self, note: tuple[str, str], channel: str = "") -> Result:
+        user, text = note
         if not user:
             return Delivered()  # the run says it, too
         outcome = await self.messenger.post_ephemeral(channel or self.channel, user, text)
@@ -230,8 +230,8 @@ class _Drawing(Struct, frozen=True):
             match await self.messenger.find_card(self.channel, str(self.about), since=began - 60):
                 case Posted(ref):
                     drawn = await self.update(ref)
-                    told = Posted(ref, isinstance(drawn, Posted) and drawn.short)
-                    return _drawn(drawn, self._record(told))
+                    note = Posted(ref, isinstance(drawn, Posted) and drawn.short)
+                    return _drawn(drawn, self._record(note))
                 case ports.NotPosted(text, seconds):
                     return Later(text, seconds)
                 case ports.PostRefused(_, text):

@@ -10,7 +10,7 @@ from approvals.model import ApprovalKind, ApprovalStatus, Choice
 from approvals.notices import Line, Notice, Rule, Word
 from core.identity import Directory
 from evidence.receipts import ALTERED, ReceiptStatus
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.errors import DENIED, REJECTED
 from runtime.engine.model.events import DecisionMade, RunCanceled, RunClosed
 from runtime.engine.model.rows import ApprovalRow, StepRow
@@ -31,10 +31,10 @@ _IN_DOUBT = "It was sent, and nobody knows yet whether it was done. People are a
 class Outcome:
     """The story of one run for its requester: a notice for its end, and one for each doubt."""
 
-    def __init__(self, past: Past, told: Sequence[Told], people: Directory, workflow: str) -> None:
+    def __init__(self, past: Past, recorded: Sequence[RecordedEvent], people: Directory, workflow: str) -> None:
         self._past = past
         self._run = past.run
-        self._told = told
+        self._told = recorded
         self._people = people
         self._workflow = workflow
 
@@ -74,7 +74,7 @@ class Outcome:
         return self._notice(Line(Word.IN_DOUBT, subject, _IN_DOUBT), at or self._told[-1])
 
     def _notice(
-        self, whole: Line, at: Told, lines: tuple[Line, ...] = (), more: int = 0, rule: Rule | None = None
+        self, whole: Line, at: RecordedEvent, lines: tuple[Line, ...] = (), more: int = 0, rule: Rule | None = None
     ) -> Notice:
         run, when = self._run, at.at.isoformat(timespec="seconds")
         place = (run.run_id, self._workflow, run.reference, when)

@@ -332,7 +332,7 @@ async def purge(database: Database, definitions: Definitions, run_id: UUID) -> b
 
     The run's key goes as well, so nobody who was not told a value can ever open what the audit commits to. All of it is
     one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run whose book is
-    not what was told: a purge would remove what can still be compared.
+    not what was recorded: a purge would remove what can still be compared.
     """
     async with database.transaction() as connection:
         tenant = await retention.hold(connection, run_id)

@@ -54,9 +54,9 @@ class Telling(Struct, frozen=True):
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
-        return {TOLD: self.told, ALARM: self.alarm, ALARMED: self.alarmed}
+        return {TOLD: self.outcome, ALARM: self.alarm, ALARMED: self.alarmed}
 
-    async def told(self, connection: Connection, message: Message) -> Deliver:
+    async def outcome(self, connection: Connection, message: Message) -> Deliver:
         """Tell the person who requested a run what became of it."""
         people = await tenants.directory(connection, message.tenant_id)
         book = await books.read(connection, message.tenant_id, UUID(message.payload["run"]))
@@ -82,9 +82,9 @@ class Telling(Struct, frozen=True):
 
         async def ordered(connection: Connection) -> None:
             for one in operators:
-                told: JsonObject = {**message.payload, "person": one.id}
+                facts: JsonObject = {**message.payload, "person": one.id}
                 key = f"{ALARMED}:{message.tenant_id}:{one.id}:{message.payload['topic']}"
-                place = (message.tenant_id, UUID(message.payload["run"]), ALARMED, told)
+                place = (message.tenant_id, UUID(message.payload["run"]), ALARMED, facts)
                 await outbox.order(connection, *place, derived_id(message.command_id, one.id), key)
 
         return partial(saying, Delivered(ordered))
@@ -108,33 +108,33 @@ class Telling(Struct, frozen=True):
         notice = replace(notice, count=count, since=began.isoformat(timespec="seconds"), at=newest_at)
 
         async def noticed(at: MessageRef, connection: Connection) -> None:
-            told = Shown(at.channel, at.ts, began, count)
-            await outbox.noticed(connection, message.tenant_id, person, topic, told)
+            facts = Shown(at.channel, at.ts, began, count)
+            await outbox.noticed(connection, message.tenant_id, person, topic, facts)
 
         if shown is None:
             return partial(self._post, account, message, notice, noticed)
         return partial(self._update, MessageRef(shown.channel, shown.message_ts), notice, noticed)
 
-    async def _failure(self, connection: Connection, tenant: str, told: JsonObject, people: Directory) -> Notice:
+    async def _failure(self, connection: Connection, tenant: str, facts: JsonObject, people: Directory) -> Notice:
         """The failure, from the run's book. If that cannot be read, the operators hear of just that."""
-        run_id, topic = UUID(str(told["run"])), str(told["topic"])
+        run_id, topic = UUID(str(facts["run"])), str(facts["topic"])
         found = await books.fetch(connection, tenant, run_id)
         row = dict(found)
         if topic.startswith(_MESSAGE):
             kind = topic.removeprefix(_MESSAGE)
             remedy = f"Mend the cause, then send it again: counterseal queue again --kind {kind}"
             return _plain(
-                row, Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(told.get("reason") or ""))
+                row, Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(facts.get("reason") or ""))
             )
         if row["purged_at"] is not None:
             return _plain(row, Line(Word.FAILED, str(row["workflow"]), "Retention has removed what it held."))
         try:
             outcome = await self._outcome(connection, await books.checked(found), people)
         except Diverged as problem:
-            line = Line(Word.FAILED, str(row["workflow"]), "Its book is not what was told.", quote=str(problem))
+            line = Line(Word.FAILED, str(row["workflow"]), "Its book is not what was recorded.", quote=str(problem))
             return _plain(row, line)
         if topic.startswith(_DOUBT):
-            notice = outcome.doubted(UUID(str(told["approval"])))
+            notice = outcome.doubted(UUID(str(facts["approval"])))
         elif outcome.over:
             notice = replace(outcome.ended(), retry=True)
         else:
@@ -143,7 +143,7 @@ class Telling(Struct, frozen=True):
 
     async def _outcome(self, connection: Connection, book: Book, people: Directory) -> Outcome:
         past = await folded(connection, self.definitions, book)
-        return Outcome(past, book.told, people, str(book.row["workflow"]))
+        return Outcome(past, book.events, people, str(book.row["workflow"]))
 
     def _link(self, run_id: UUID) -> str:
         return f"{self.pages}/runs/{run_id}" if self.pages else ""

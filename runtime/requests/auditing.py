@@ -72,5 +72,5 @@ def _names(event: TenantEvent, text: str, people: Directory) -> bool:
     """True if the person acts in the event, or is named by a member of its data."""
     person = people.resolve(text)
     names = {text} if person is None else {text, *names_of(people, person)}
-    told = [event["actor"]["id"], *event["data"].values()]
-    return any(isinstance(one, str) and (one in names or one.partition(":")[2] in names) for one in told)
+    mentioned = [event["actor"]["id"], *event["data"].values()]
+    return any(isinstance(one, str) and (one in names or one.partition(":")[2] in names) for one in mentioned)

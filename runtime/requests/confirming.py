@@ -56,8 +56,8 @@ async def activate_workflow(
     known = documents.of_number(await documents.known_versions(connection, tenant, name), version)
     changed = await documents.activate_workflow(connection, tenant, name, version)
     if changed:
-        told: JsonObject = {"name": name, "version": version, "digest": known.digest, "author": known.published_by}
-        await audit.record(connection, tenant, EventType.WORKFLOW_ACTIVATED, actor, told)
+        facts: JsonObject = {"name": name, "version": version, "digest": known.digest, "author": known.published_by}
+        await audit.record(connection, tenant, EventType.WORKFLOW_ACTIVATED, actor, facts)
         stored = await documents.workflow(connection, tenant, name, version)
         if stored is not None:
             await set_caps(connection, tenant, definitions.compiled(stored))

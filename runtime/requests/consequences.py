@@ -48,7 +48,7 @@ class Consequences(Struct, frozen=True):
 
     def to_json(self) -> JsonObject:
         """The consequences as plain JSON, for people, programs and the audit: names and ids, never a value."""
-        told: JsonObject = {
+        facts: JsonObject = {
             "rules": _named(self.rules, ("rule", "what")),
             "steps": _named(self.steps, ("workflow", "step", "operation", "before", "after")),
             "questions": _named(self.questions, ("approval", "run", "step", "outcome")),
@@ -57,9 +57,9 @@ class Consequences(Struct, frozen=True):
                 for name, found in (("rules", self.rules), ("steps", self.steps), ("questions", self.questions))
             },
         }
-        told["unread"] = self.unread
-        told["rollback_from"] = self.rollback
-        return told
+        facts["unread"] = self.unread
+        facts["rollback_from"] = self.rollback
+        return facts
 
 
 def _named(found: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> list[Json]:
@@ -133,12 +133,12 @@ async def _questions(
     found, unread = [], max(0, await pauses.open_questions(connection, tenant) - len(looked_at))
     for approval_id in looked_at:
         try:
-            told = await _question(connection, definitions, tenant, after, approval_id)
+            facts = await _question(connection, definitions, tenant, after, approval_id)
         except CountersealError:
             unread += 1  # its run cannot be read; the keepers say so when they judge it
             continue
-        if told is not None:
-            found.append(told)
+        if facts is not None:
+            found.append(facts)
     return found, unread
 
 

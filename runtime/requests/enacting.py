@@ -134,13 +134,13 @@ async def make(
 
     When it returns, no append with an intent that the former policies have decided is under way any more.
     """
-    told = proposed.to_json()
+    facts = proposed.to_json()
     if proposed.way is Way.ACTIVATE:
-        told["author"] = (await documents.policy_of(connection, tenant, proposed.name, proposed.version))[2]
-    told |= {"approver": actor.id, "consequences": foreseen.consequences}
+        facts["author"] = (await documents.policy_of(connection, tenant, proposed.name, proposed.version))[2]
+    facts |= {"approver": actor.id, "consequences": foreseen.consequences}
     if first:
-        told["by"] = first
-    await documents.change_policies(connection, tenant, _MADE[proposed.way], actor, told)
+        facts["by"] = first
+    await documents.change_policies(connection, tenant, _MADE[proposed.way], actor, facts)
     await end_others(connection, definitions, tenant, actor, but)
 
 
@@ -207,16 +207,16 @@ async def _summary(
         await _lines_of(connection, tenant, used.digest if used else None), await _lines_of(connection, tenant, after)
     )
     head = await _head(connection, definitions, tenant, proposed, foreseen)
-    told = "\n".join([head, HEAD, *lines] if lines else [head, SAME])
-    if (size := len(told.encode())) <= TOLD_BYTES_MAX:
-        return told
+    facts = "\n".join([head, HEAD, *lines] if lines else [head, SAME])
+    if (size := len(facts.encode())) <= TOLD_BYTES_MAX:
+        return facts
     if proposed.way is Way.ACTIVATE:
         raise InputError(
             f"changes {len(lines)} lines, {size} bytes; people are shown {TOLD_BYTES_MAX} at most.",
             where=f"{proposed.name}@{proposed.version}",
             remedy="Make the change in smaller steps, or divide the policy into several.",
         )
-    fitting = told.encode()[:TOLD_BYTES_MAX].decode(errors="ignore").rpartition("\n")[0]
+    fitting = facts.encode()[:TOLD_BYTES_MAX].decode(errors="ignore").rpartition("\n")[0]
     left = len(lines) - (fitting.count("\n") - 1)
     return (
         f"{fitting}\n{left} lines more go: all that follows in {proposed.name}@{proposed.version} as it was published."

@@ -78,13 +78,13 @@ async def directory_at(
         if sha256_hex(text.encode()) != kept:
             raise Diverged(f"The text of the directory {kept} is not the one that was published", "directories")
     event, following = published[last], published[last + 1 : last + 2]
-    told = {name: event["data"][name] for name in ("name", "version", "digest")}
+    facts = {name: event["data"][name] for name in ("name", "version", "digest")}
     return PastDirectory(
-        **told,
+        **facts,
         since=_at(event),
         until=_at(following[0]) if following else None,
         by=event["actor"]["id"],
-        source=texts.get(told["digest"]),
+        source=texts.get(facts["digest"]),
         members=_members(published[: last + 1], texts),
     )
 

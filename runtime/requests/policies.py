@@ -145,8 +145,8 @@ async def retire_policy(
         return Published(name, known[-1].version, known[-1].digest, False, retired=True)
     proposed = Proposed(Way.RETIRE, name, used.version, used.digest)
     foreseen = await enacting.foresee(connection, definitions, tenant, proposed, None)
-    told = foreseen.consequences
-    answer = Published(name, used.version, used.digest, True, retired=True, consequences=told, dry_run=dry_run)
+    consequences = foreseen.consequences
+    answer = Published(name, used.version, used.digest, True, retired=True, consequences=consequences, dry_run=dry_run)
     return answer if dry_run else await _make(connection, definitions, tenant, proposed, foreseen, answer, actor)
 
 

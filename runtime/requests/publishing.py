@@ -22,7 +22,7 @@ from runtime.definition.people import load_directory, of_policy, of_workflow
 from runtime.definition.reserved import refuse_reserved
 from runtime.definition.schemas import refuse_unsendable
 from runtime.definition.workflow import load_workflow
-from runtime.engine.book.contributors import told_of
+from runtime.engine.book.contributors import stated_contributors
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.child_runs import check_children
 from runtime.requests.confirming import set_caps, waits_for
@@ -93,14 +93,14 @@ async def publish_workflow(
         await replication.forget(connection, tenant, "workflow", workflow.name)
         warnings = refuse(of_workflow(text, file, await tenants.groups(connection, tenant)))
         policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
-        steps = tuple(one.told() for one in foresee_steps(workflow, policies))
-        told = (workflow.name, workflow.version, workflow.digest, True)
-        return Published(*told, warnings=warnings, steps=steps, waits=waits is not None, waits_for=waits)
+        steps = tuple(one.to_json() for one in foresee_steps(workflow, policies))
+        answer = (workflow.name, workflow.version, workflow.digest, True)
+        return Published(*answer, warnings=warnings, steps=steps, waits=waits is not None, waits_for=waits)
     known = await documents.known_versions(connection, tenant, workflow.name)
     found = documents.of_number(known, workflow.version)
     waits, retired = found.waits_for, found.retired_at is not None
-    told = (workflow.name, workflow.version, workflow.digest, False)
-    return Published(*told, retired=retired, waits=waits is not None, waits_for=waits)
+    answer = (workflow.name, workflow.version, workflow.digest, False)
+    return Published(*answer, retired=retired, waits=waits is not None, waits_for=waits)
 
 
 def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
@@ -205,7 +205,7 @@ async def unread(connection: Connection, tenant: str, people: Directory) -> list
         terms = Terms.from_json(one.asked.terms or {})
         if slack_groups(terms):
             continue
-        why = unanswerable(terms, resolved(told_of(one.asked), people), people, {})
+        why = unanswerable(terms, resolved(stated_contributors(one.asked), people), people, {})
         if why is not None:
             found.append(Unread(one.approval_id, one.run_id, one.step_key, f"{why.message} {why.remedy}"))
     return found

@@ -32,12 +32,12 @@ async def again(connection: Connection, definitions: Definitions, book: Book) ->
     graphs = [workflow.graph for workflow in editions]
     opened, row = book.opened, book.row
     named = (book.run_id, row["workflow"], row["workflow_version"], opened.reference, opened.requested_by)
-    judged = {evaluated(each.event) for each in book.told if isinstance(each.event, DecisionMade)}
+    judged = {evaluated(each.event) for each in book.events if isinstance(each.event, DecisionMade)}
     policies = {one: await definitions.policies(connection, row["tenant_id"], one, editions[-1]) for one in judged}
-    constants = constants_of(opened.inputs or {}, *named, book.told[0].at)
+    constants = constants_of(opened.inputs or {}, *named, book.events[0].at)
     return Replay(
         first=unopened(book.run_id, row["run_key"], graphs[0]),
-        told=book.told,
+        events=book.events,
         graphs=graphs,
         constants=constants,
         writes=writes_of,
@@ -53,8 +53,8 @@ async def _origins(
     row, opened = book.row, book.opened
     people = await tenants.directory(connection, row["tenant_id"])
     since = await documents.directory_since(connection, row["tenant_id"])
-    began = [told for told in book.told if isinstance(told.event, AgentBegan)]
-    others = sorted({one for told in began for one in wanted([told], told.step or "")})
+    began = [recorded for recorded in book.events if isinstance(recorded.event, AgentBegan)]
+    others = sorted({one for recorded in began for one in wanted([recorded], recorded.step or "")})
 
     def starters(at: datetime) -> Sequence[str]:
         today = starter_of(opened.trigger or "", opened.requested_by or "", people)

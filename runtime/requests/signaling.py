@@ -258,16 +258,16 @@ def _check(signal: Signal) -> None:
 
 
 def _said(signal: Signal) -> JsonObject:
-    told: JsonObject = {"output": signal.output, "error": signal.error, "token": signal.token}
-    told["version"] = signal.version
-    return told if signal.writers is None else {**told, "writers": [*signal.writers]}
+    content: JsonObject = {"output": signal.output, "error": signal.error, "token": signal.token}
+    content["version"] = signal.version
+    return content if signal.writers is None else {**content, "writers": [*signal.writers]}
 
 
 def _kept_as(tenant: str, source: str, notice_id: str, notice: inbox.Notice) -> Signal:
     payload, actor = notice.payload, Actor(**notice.payload["actor"])
     said = (payload["output"], payload["error"], payload["token"], payload["version"])
-    told = payload.get("writers")
-    writers = None if told is None else tuple(map(str, told))
+    content = payload.get("writers")
+    writers = None if content is None else tuple(map(str, content))
     return Signal(tenant, notice.correlation_key or "", notice_id, actor, *said, source, writers)
 
 
@@ -295,7 +295,7 @@ async def end_wait(
 ) -> bool:
     """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
 
-    It commutes with what is told of other steps meanwhile.
+    It commutes with what is recorded of other steps meanwhile.
     False for a task that asks something else by now: it is put anew, and the answer is not taken. A crash before the
     commit leaves nothing, and the sender repeats it; after it, the run has resumed.
     """

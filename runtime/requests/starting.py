@@ -188,8 +188,8 @@ async def _open(
     view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
     transition = Transition(view, workflow.graph)
     error = transition.open(_opening(workflow, request, view, open_for), request.actor)
-    told = people.digest if guarded and request.requester is None else None
-    new_run = _new_run(workflow, request, view, open_for, told, pinned=pinned)
+    digest = people.digest if guarded and request.requester is None else None
+    new_run = _new_run(workflow, request, view, open_for, digest, pinned=pinned)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
     return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))

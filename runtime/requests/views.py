@@ -95,7 +95,7 @@ async def folded(connection: Connection, definitions: Definitions, book: Book, w
     """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
-    past = await aside(len(book.told), lambda: past_of(first, book.told, graphs, wanted), connection)
+    past = await aside(len(book.events), lambda: past_of(first, book.events, graphs, wanted), connection)
     books.check_row(book, past.run)
     return past
 
@@ -105,7 +105,7 @@ async def seen(
 ) -> Seen:
     """All there is to see of a run now, and the wanted checkpoints.
 
-    ``NotFoundError`` if the tenant has no such run, ``Diverged`` if what is stored is not what was told.
+    ``NotFoundError`` if the tenant has no such run, ``Diverged`` if what is stored is not what was recorded.
     """
     book = await books.read(connection, tenant, run_id)
     if book.purged:
@@ -115,7 +115,7 @@ async def seen(
     operations = (await definitions.editions(connection, book))[-1].operations if past.extensions else {}
     extensions = [{**row, "source": shown_source(row["source"], operations)} for row in past.extensions]
     shown = (step_rows(past), receipt_rows(past), extensions, past.checkpoints)
-    channels, agents = past.run.state.channels, stories(past, book.told)
+    channels, agents = past.run.state.channels, stories(past, book.events)
     return Seen(*shown, last=past.run.superstep, channels=channels, agents=agents)
 
 

@@ -24,7 +24,7 @@ from core.errors import NotFoundError
 from core.identity import Contributor
 from core.terms import Terms
 from evidence.receipts import ALTERED, ReceiptStatus
-from runtime.engine.book.contributors import barred_from, told_of
+from runtime.engine.book.contributors import barred_from, stated_contributors
 from runtime.engine.book.ends import End, unread
 from runtime.engine.book.recorded import Diverged, check_stored, read_line
 from runtime.engine.book.refusals import Refusal
@@ -85,7 +85,7 @@ async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
     row = await connection.fetchrow(_READ_ONE, approval_id)
     asked = question(_there(row, approval_id), approval_id)
-    return stored_of(row, asked, asked.digest, asked.shown or {}, told_of(asked))
+    return stored_of(row, asked, asked.digest, asked.shown or {}, stated_contributors(asked))
 
 
 async def read_to_decide(
@@ -119,7 +119,7 @@ def stored_of(
     card: JsonObject,
     shaped: tuple[Contributor, ...],
 ) -> StoredApproval:
-    """The approval of a row as ``read_one`` gives it, and of the question that was told."""
+    """The approval of a row as ``read_one`` gives it, and of the question that was recorded."""
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(
@@ -339,7 +339,7 @@ async def approvals_page(
     after_at: datetime = LAST_TIME,
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
-    """Approvals, newest first. ``Diverged`` if the question of one is not what was told."""
+    """Approvals, newest first. ``Diverged`` if the question of one is not what was recorded."""
     found = await every(connection, _APPROVALS, tenant, after_at, after_id, status, run_id, limit)
     return [_asked(row) for row in found]
 

@@ -1,6 +1,6 @@
 """Reads the whole book of a run, and checks it against the run's row. All who read the past do so through here.
 
-A book that was read is unbroken up to the head that the run's row names, and its values are those that were told.
+A book that was read is unbroken up to the head that the run's row names, and its values are those that were recorded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead, verify_lines
 from evidence.events import EventType
-from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.model.events import RunExtended, RunOpened
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import Run
@@ -36,7 +36,7 @@ class Book(Struct, frozen=True):
 
     row: asyncpg.Record
     appends: Sequence[Append]
-    told: Sequence[Told]
+    events: Sequence[RecordedEvent]
 
     @property
     def run_id(self) -> UUID:
@@ -56,7 +56,7 @@ class Book(Struct, frozen=True):
     @property
     def opened(self) -> RunOpened:
         """The first event."""
-        event = self.told[0].event
+        event = self.events[0].event
         assert isinstance(event, RunOpened), "no chain begins otherwise"
         return event
 
@@ -92,17 +92,17 @@ async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[b
 
 
 async def extensions(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[MutationRow]:
-    """The first ``count`` extensions of a run's graph, in their order (V-6). ``Diverged`` if one is not as told."""
+    """The first ``count`` extensions of a run's graph, in their order (V-6). ``Diverged`` if one is not as recorded."""
     return extensions_in(await journal.of_type(connection, run_id, run_key, EventType.RUN_EXTENDED))[:count]
 
 
-def extensions_in(told: Iterable[Told]) -> list[MutationRow]:
+def extensions_in(recorded: Iterable[RecordedEvent]) -> list[MutationRow]:
     """The extensions among these events."""
     return [
         MutationRow(
             each.event.number, each.actor.id, each.event.source, each.event.operations, tuple(each.event.gates or ())
         )
-        for each in told
+        for each in recorded
         if isinstance(each.event, RunExtended)
     ]
 
@@ -126,7 +126,7 @@ def _checked(row: asyncpg.Record) -> Book:
         return Book(row, every, ())
     if not row["run_key"]:
         raise Diverged("The run's key was deleted, so its values cannot be compared with the audit")
-    return Book(row, every, [told for append in every for told in append.told(row["run_key"], each=True)])
+    return Book(row, every, [recorded for append in every for recorded in append.events(row["run_key"], each=True)])
 
 
 # The columns of a run's row that are always compared. The status is compared only when the run is over.
@@ -141,6 +141,6 @@ def check_row(book: Book, run: Run) -> None:
             raise Diverged(f"The {name} of the run {run.run_id} is not what its lines tell", "run")
 
 
-def same(stored: Any, told: Any) -> bool:
+def same(stored: Any, expected: Any) -> bool:
     """True if a stored value is the one that the book tells."""
-    return bool(stored == told) or canonical_bytes(stored) == canonical_bytes(told)
+    return bool(stored == expected) or canonical_bytes(stored) == canonical_bytes(expected)

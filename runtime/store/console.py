@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from core.db import Connection
-from runtime.engine.book.contributors import told_of
+from runtime.engine.book.contributors import stated_contributors
 from runtime.store.approvals import StoredApproval, question, stored_of
 from runtime.store.read_models import LAST_ID, LAST_TIME, Row, every
 from runtime.store.statements import statements
@@ -32,7 +32,7 @@ Key: TypeAlias = tuple[datetime, UUID]
 NEWEST: Key = (LAST_TIME, LAST_ID)
 
 
-class Told(Struct, frozen=True):
+class ListedQuestion(Struct, frozen=True):
     """A question with the run that asks it. ``answered_at`` and ``answer`` are a person's own, if asked for."""
 
     stored: StoredApproval
@@ -43,21 +43,21 @@ class Told(Struct, frozen=True):
     answer: str | None = None
 
 
-def _told(row: Row) -> Told:
+def _listed(row: Row) -> ListedQuestion:
     asked = question(row, UUID(row["approval"]["approval_id"]))
-    stored = stored_of(row, asked, asked.digest, asked.shown or {}, told_of(asked))
+    stored = stored_of(row, asked, asked.digest, asked.shown or {}, stated_contributors(asked))
     run = (row["workflow"], row["workflow_version"], row["reference"])
-    return Told(stored, *run, row.get("voted_at"), row.get("answer"))
+    return ListedQuestion(stored, *run, row.get("voted_at"), row.get("answer"))
 
 
-async def open_questions(connection: Connection, tenant: str, limit: int) -> list[Told]:
+async def open_questions(connection: Connection, tenant: str, limit: int) -> list[ListedQuestion]:
     """The open questions, what runs out first before all others."""
-    return [_told(row) for row in await every(connection, _OPEN, tenant, limit)]
+    return [_listed(row) for row in await every(connection, _OPEN, tenant, limit)]
 
 
-async def questions_of_run(connection: Connection, tenant: str, run_id: UUID, limit: int) -> list[Told]:
+async def questions_of_run(connection: Connection, tenant: str, run_id: UUID, limit: int) -> list[ListedQuestion]:
     """The questions of a run, oldest first."""
-    return [_told(row) for row in await every(connection, _OF_RUN, tenant, run_id, limit)]
+    return [_listed(row) for row in await every(connection, _OF_RUN, tenant, run_id, limit)]
 
 
 async def requested(
@@ -66,9 +66,9 @@ async def requested(
     person: str,
     limit: int,
     after: Key = NEWEST,
-) -> list[Told]:
+) -> list[ListedQuestion]:
     """The questions of runs that this person requested, newest first."""
-    return [_told(row) for row in await every(connection, _REQUESTED, tenant, person, *after, limit)]
+    return [_listed(row) for row in await every(connection, _REQUESTED, tenant, person, *after, limit)]
 
 
 async def answered(
@@ -77,9 +77,9 @@ async def answered(
     person: str,
     limit: int,
     after: Key = NEWEST,
-) -> list[Told]:
+) -> list[ListedQuestion]:
     """The questions that this person has answered, newest first."""
-    return [_told(row) for row in await every(connection, _ANSWERED, tenant, person, *after, limit)]
+    return [_listed(row) for row in await every(connection, _ANSWERED, tenant, person, *after, limit)]
 
 
 class RunsWanted(Struct, frozen=True):

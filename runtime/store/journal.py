@@ -13,7 +13,7 @@ from msgspec import Struct
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from evidence.events import EventType
-from runtime.engine.book.recorded import Told, check_stored, read_line, unpack_values
+from runtime.engine.book.recorded import RecordedEvent, check_stored, read_line, unpack_values
 from runtime.store.statements import statements
 
 # The events that tell what a call has used.
@@ -39,7 +39,7 @@ class Append(Struct, frozen=True, dict=True):
         """The values of the lines, by their number in the append."""
         return unpack_values(self.stored)
 
-    def told(self, run_key: bytes, *, each: bool = False) -> Iterator[Told]:
+    def events(self, run_key: bytes, *, each: bool = False) -> Iterator[RecordedEvent]:
         """The events of the append. ``Diverged`` if its values are not those that were told.
 
         ``each`` also checks what each line commits to, value by value.
@@ -55,33 +55,33 @@ class Append(Struct, frozen=True, dict=True):
 def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes | None]) -> list[Append]:
     """The appends of a run, from the columns of its rows."""
     columns = zip(firsts, lines, vals, strict=True)
-    return [Append(first, told.split(b"\n"), values) for first, told, values in columns]
+    return [Append(first, text.split(b"\n"), values) for first, text, values in columns]
 
 
-async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[Told]:
+async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[RecordedEvent]:
     """All events of one type. Only the appends that have one are read."""
     rows = await connection.fetch(_WITH, run_id, f'"type":"{kind}"'.encode(), 0)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
-    return [told for append in found for told in append.told(run_key) if told.event.TYPE is kind]
+    return [recorded for append in found for recorded in append.events(run_key) if recorded.event.TYPE is kind]
 
 
 async def of_step(
     connection: Connection, run_id: UUID, run_key: bytes, key: str, *, after: int = 0
-) -> tuple[int, list[Told]]:
+) -> tuple[int, list[RecordedEvent]]:
     """All events of a step in appends after this one; of an agent also those of its turns and calls.
 
     Returned with the number of the last of these appends.
     """
     rows = await connection.fetch(_WITH, run_id, f'"step":"{key}'.encode(), after)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
-    told = [each for append in found for each in append.told(run_key)]
-    own = [each for each in told if each.step == key or (each.step or "").startswith(f"{key}/")]
+    recorded = [each for append in found for each in append.events(run_key)]
+    own = [each for each in recorded if each.step == key or (each.step or "").startswith(f"{key}/")]
     return rows[-1]["n"] if rows else after, own
 
 
 async def of_others(
     connection: Connection, run_id: UUID, wanted: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], list[Told]]:
+) -> dict[tuple[str, str], list[RecordedEvent]]:
     """All events of these agents (run and key), which are of this run or of runs above it, as far as they are kept."""
     if not wanted:
         return {}

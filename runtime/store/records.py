@@ -38,9 +38,9 @@ async def read(database: Database, tenant: str, function: str, values: JsonObjec
     async with database.transaction(tenant) as connection:
         if function == "get":
             row = await connection.fetchrow(_GET, tenant, given["collection"], given["key"])
-            told: JsonObject = {"found": row is not None, "value": None, "version": None}
-            told |= {} if row is None else {"value": row["value"], "version": row["version"]}
-            return {**told, SHAPED: _shapers([row] if row else [])}
+            found: JsonObject = {"found": row is not None, "value": None, "version": None}
+            found |= {} if row is None else {"value": row["value"], "version": row["version"]}
+            return {**found, SHAPED: _shapers([row] if row else [])}
         limit = given.get("limit", ROWS_MAX)
         named = (tenant, given["collection"], given.get("after", ""), given.get("where"))
         rows = await connection.fetch(_QUERY, *named, limit + 1)

@@ -78,8 +78,8 @@ def _effects(run: Run) -> Rows:
     held: dict[str, Mapping[str, Any]] = {}
     for receipt, life, _ in shared_effects.performed(run).values():
         if life not in (EffectState.FAILED, EffectState.LEFT):
-            told = {"step_key": receipt.step_key, "receipt_id": str(receipt.receipt_id), "status": life}
-            held[receipt.idempotency_key] = told
+            facts = {"step_key": receipt.step_key, "receipt_id": str(receipt.receipt_id), "status": life}
+            held[receipt.idempotency_key] = facts
     return held
 
 

@@ -45,11 +45,11 @@ def _checked(tenant: str, row: asyncpg.Record) -> Stream:
     head = ChainHead.of(f"tenant:{tenant}")
     if not count and not lines:
         return Stream(head, ())
-    for number, (place, line, told) in enumerate(zip(row["places"] or (), lines, row["heads"] or (), strict=True)):
+    for number, (place, line, after) in enumerate(zip(row["places"] or (), lines, row["heads"] or (), strict=True)):
         if place != number:
             raise _broken(f"line {number + 1} is missing")
         head = head.after([line])
-        if head.hash != told:
+        if head.hash != after:
             raise _broken(
                 f"line {number + 1} does not come to the hash beside it: it, or a line before it, was changed"
             )

@@ -135,7 +135,7 @@ async def directory(connection: Connection, tenant: str) -> Directory:
 
 
 async def replace_directory(
-    connection: Connection, tenant: str, directory: Directory, text: str, actor: Actor, told: JsonObject
+    connection: Connection, tenant: str, directory: Directory, text: str, actor: Actor, facts: JsonObject
 ) -> None:
     """Replace the people, the service accounts and the groups, with the event that says so, and keep the text.
 
@@ -154,7 +154,7 @@ async def replace_directory(
         if one.active
         for group in sorted(one.groups)
     ]
-    line = await audit.line(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, told)
+    line = await audit.line(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, facts)
     await connection.execute(_REPLACE_DIRECTORY, line, text, people, members, tenant)
     quiet = [[one.id, to_builtins(one.quiet)] for one in entries if one.quiet is not None]
     if quiet:  # of the same transaction: a crash leaves the directory as it was

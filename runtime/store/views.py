@@ -20,7 +20,7 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError
 from evidence.chain import ChainHead
-from runtime.engine.book.recorded import KEPT, Diverged, Told, names, read_line
+from runtime.engine.book.recorded import KEPT, Diverged, RecordedEvent, names, read_line
 from runtime.engine.book.snapshot import unpack
 from runtime.engine.model.events import RunOpened
 from runtime.engine.model.graph import NO_GRAPH, Graph, NeedsItems
@@ -171,20 +171,20 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
         raise Unfinished(f"The book of run {definition.run_id} is not read whole.", remedy="Try again.")
     if kept is None:
         run, before, since = unopened(definition.run_id, key, graphs[0]), ChainHead.of(head.stream), book
-        told = since
+        recorded = since
     else:
         opening, *since = book
         # The kept state includes the lines of the append that keeps it, the first one here after the opening.
-        told = since[1:]
+        recorded = since[1:]
         if not since or not names(since[0].lines[-1], KEPT, kept, key):
             raise Diverged(f"The kept state of run {definition.run_id} does not have the digest that its book names")
         run, before = unpack(kept, definition.run_id, key)
-        first = next(opening.told(key))
+        first = next(opening.events(key))
         run.opened_at = first.at
         run.trigger = first.event.inputs or {} if isinstance(first.event, RunOpened) else {}
     if _head_after(before, since) != head:
         raise Diverged(f"The book of {head.stream} is broken: its appends do not come to the head that the run names")
-    return refold(run, [event for append in told for event in append.told(key)], graphs)
+    return refold(run, [event for append in recorded for event in append.events(key)], graphs)
 
 
 async def _followed(connection: Connection, row: Any, graphs: Graphs, before: RunView) -> RunView | None:
@@ -195,8 +195,8 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
     since = [append for append in _appends(row) if append.first_seq >= before.head.count]
     if _head_after(before.head, since) != head:
         return None
-    told = [told for append in since for told in append.told(before.run.run_key)]
-    run = refold(before.run.copy(), told, await graphs(connection, definition))
+    recorded = [recorded for append in since for recorded in append.events(before.run.run_key)]
+    run = refold(before.run.copy(), recorded, await graphs(connection, definition))
     return _view(row, definition, head, run.rest())
 
 
@@ -282,17 +282,17 @@ async def load_to_end(
     return replace(_view(row, definition, head, run.rest()), blind=True)
 
 
-def _unverified(row: Any) -> Iterator[Told]:
+def _unverified(row: Any) -> Iterator[RecordedEvent]:
     """Each line with its values if those are what it commits to, and without them if not."""
     key = row["run_key"] or b""
     for append in _appends(row):
         for number, line in enumerate(append.lines):
-            told = _read(line, append.values.get(number, {}), key)
-            if told is not None:
-                yield told
+            recorded = _read(line, append.values.get(number, {}), key)
+            if recorded is not None:
+                yield recorded
 
 
-def _read(line: bytes, values: JsonObject, key: bytes) -> Told | None:
+def _read(line: bytes, values: JsonObject, key: bytes) -> RecordedEvent | None:
     with suppress(ConsistencyError, InputError):
         return read_line(line, values, key)
     with suppress(ConsistencyError, InputError):

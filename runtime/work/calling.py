@@ -2,7 +2,7 @@
 
 A missing connector, a timeout, an exception or an unstorable result becomes an ``Outcome``, never an exception. If the
 lease is lost, the call is cut off: the worker that has the step now may be sending the same. What is known of the call
-is then told without a lease (``action.late``), and decides nothing.
+is then recorded without a lease (``action.late``), and decides nothing.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets = N
 class Calling:
     """One call of a connector, from its sending to the commit that settles it.
 
-    If the lease is lost, what is known is told all the same, except of a call without a receipt: it has no side effect.
+    If the lease is lost, what is known is recorded all the same, except of a call without a receipt: it has no side effect.
     """
 
     _tools: Tools
@@ -262,7 +262,7 @@ class Calling:
                     await self._patience.pause(self, tries, error, step=str(hold.step.step_id))
                     tries += 1
         finally:
-            self._patience.told(self)
+            self._patience.settled(self)
 
     async def _append(self, event: ActionLate) -> None:
         """Lock the run, so that the append cannot lose a race, and append the event to it. The queue is not touched.

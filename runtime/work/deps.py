@@ -14,7 +14,7 @@ from runtime.work.lease import Recent
 
 
 @dataclass(frozen=True)
-class Means:
+class WorkerDeps:
     """The dependencies of making appends. ``owner`` names this worker in leases, which last for ``lease``.
 
     ``systems`` are the targets of its connectors by name. ``ready`` says if the settings forbid a call, and why.

@@ -19,15 +19,15 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.book.agent_chat import KEPT_MAX, Chat, Listeners, chat_of
 from runtime.engine.book.agent_result import wanted
 from runtime.engine.book.instructions import Known, known_of, leased
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.rows import Claim, StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.states import StepState
 from runtime.store import journal
 from runtime.store.views import Unfinished, load, view_of
 from runtime.work.committer import committer
-from runtime.work.deps import Means
-from runtime.work.lease import Lease, Met, Recent, meet
+from runtime.work.deps import WorkerDeps
+from runtime.work.lease import CachedRun, Lease, Recent, meet
 from runtime.work.pump import Pump
 
 
@@ -56,10 +56,10 @@ class Tools:
         return Chats()
 
     @cached_property
-    def _means(self) -> Means:
+    def _deps(self) -> WorkerDeps:
         write = committer(self.database.connection)
         calls = (self.connectors.targets, self.connectors.ready)
-        return Means(self.database, self.definitions, write, self.recent, self.owner, self.lease, *calls)
+        return WorkerDeps(self.database, self.definitions, write, self.recent, self.owner, self.lease, *calls)
 
     @cached_property
     def _pumps(self) -> WeakValueDictionary[UUID, Pump]:
@@ -69,7 +69,7 @@ class Tools:
         """The pump of a run, shared by all who hold a step of it here. It is dropped with the last of them."""
         pump = self._pumps.get(run_id)
         if pump is None:
-            pump = self._pumps[run_id] = Pump(self._means, run_id)
+            pump = self._pumps[run_id] = Pump(self._deps, run_id)
         return pump
 
 
@@ -86,7 +86,7 @@ async def read_claimed(
     recent: Recent,
     began: float,
     answered: float | None = None,
-) -> tuple[Met, StepRow, Known]:
+) -> tuple[CachedRun, StepRow, Known]:
     """The run, the leased step, and what earlier leases left of it.
 
     The claim was sent at ``began``, and its answer arrived at ``answered``.
@@ -103,13 +103,13 @@ async def read_claimed(
     return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
 
 
-def _is_first(met: Met, record: asyncpg.Record, claim: Claim) -> bool:
+def _is_first(met: CachedRun, record: asyncpg.Record, claim: Claim) -> bool:
     """True if this claim is all that happened to the step since we last saw its run, so no read is needed."""
     same = met.view.gate == record["run"]["gate"] and met.view.stop == record["stop_number"]
     return same and claim.epoch == 1 and _is_ready(met, claim)
 
 
-def _is_ready(met: Met, claim: Claim) -> bool:
+def _is_ready(met: CachedRun, claim: Claim) -> bool:
     step = met.view.run.steps.get(claim.key)
     return step is not None and step.status is StepState.READY and not met.behind
 
@@ -118,7 +118,7 @@ async def _read(
     connection: Connection,
     record: asyncpg.Record,
     definitions: Definitions,
-    met: Met | None,
+    met: CachedRun | None,
     claimed: tuple[float, float | None],
 ) -> tuple[RunView, float, float | None]:
     """The run, and when it was asked for and answered: with the claim, or by itself if the claim did not bring it."""
@@ -135,15 +135,15 @@ class Chats:
 
     def __init__(self) -> None:
         self._listeners = Listeners()
-        self._read: OrderedDict[tuple[UUID, str], tuple[int, tuple[Told, ...]]] = OrderedDict()
+        self._read: OrderedDict[tuple[UUID, str], tuple[int, tuple[RecordedEvent, ...]]] = OrderedDict()
 
     async def read(self, connection: Connection, run_id: UUID, run_key: bytes, agent: str) -> Chat:
         """Read what the model of an agent has said and was told so far. Only the book holds it."""
         last, before = self._read.pop((run_id, agent), (0, ()))
         last, since = await journal.of_step(connection, run_id, run_key, agent, after=last)
-        told = (*before, *since)
-        self._read[run_id, agent] = (last, told)
+        recorded = (*before, *since)
+        self._read[run_id, agent] = (last, recorded)
         while len(self._read) > KEPT_MAX:
             self._read.popitem(last=False)
-        others = await journal.of_others(connection, run_id, wanted(told, agent))
-        return chat_of(told, agent, others, self._listeners)
+        others = await journal.of_others(connection, run_id, wanted(recorded, agent))
+        return chat_of(recorded, agent, others, self._listeners)

@@ -85,7 +85,7 @@ class Lease:
 RECENT_MAX = 256
 
 
-class Met(Struct, frozen=True):
+class CachedRun(Struct, frozen=True):
     """A cached run: the last state that was read, plus the appends of this process.
 
     ``exact`` is the run as its book was read last; ``view`` adds what was appended from here since. It has ``drifted``
@@ -104,10 +104,10 @@ class Met(Struct, frozen=True):
     behind: bool = False
 
 
-class Recent(OrderedDict[UUID, Met]):
+class Recent(OrderedDict[UUID, CachedRun]):
     """A cache of the runs that a worker met last. To read one again, only what was appended since is folded."""
 
-    def put(self, met: Met) -> Met:
+    def put(self, met: CachedRun) -> CachedRun:
         """Remember the newest state of a run, and return it. A state that was read before the last append is ignored.
 
         A run that is over is not kept.
@@ -128,14 +128,14 @@ class Recent(OrderedDict[UUID, Met]):
 
 async def meet(
     connection: Connection, definitions: Definitions, view: RunView, asked: float, answered: float | None = None
-) -> Met:
+) -> CachedRun:
     """Join a run with what it is decided by. Its book was asked for and arrived at these monotonic times."""
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
     if people is not view.directory:
         view = replace(view, directory=people)
-    return Met(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked, answered))
+    return CachedRun(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked, answered))
 
 
 Build: TypeAlias = Callable[[Leased], Next]
@@ -144,7 +144,7 @@ Build: TypeAlias = Callable[[Leased], Next]
 class Moved(Struct, frozen=True):
     """The result of a move: the run as it is now, what is to be done next, and when its append began."""
 
-    met: Met
+    met: CachedRun
     work: Next
     began: float
 
@@ -173,13 +173,13 @@ class Move:
 class Sent(Struct, frozen=True, eq=False):
     """An append that was sent to PostgreSQL, and what each of its moves does next if it was applied."""
 
-    met: Met
+    met: CachedRun
     transition: Transition
     commit: Commit
     works: dict[Claim, Next]
     began: float
 
-    def settle(self, moves: Sequence[Move], met: Met) -> None:
+    def settle(self, moves: Sequence[Move], met: CachedRun) -> None:
         """Give those of the moves that are in this append their results.
 
         A caller that was canceled meanwhile gets none, and leaves the step to its lease.
@@ -201,7 +201,7 @@ Append: TypeAlias = Callable[[Move], Awaitable[Moved]]
 class HeldStep(Struct, frozen=True):
     """The step that is held now; the worker's heartbeat reads it. ``began``: when its claim or last commit was sent."""
 
-    met: Met
+    met: CachedRun
     step: StepRow
     claim: Claim
     began: float
@@ -265,7 +265,7 @@ class Holder:
                         goes_on = False
         finally:
             if tries:
-                self._patience.told(self)
+                self._patience.settled(self)
         work = moved.work
         if isinstance(work, Over):
             self.hold = None

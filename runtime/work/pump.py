@@ -34,8 +34,8 @@ from runtime.engine.model.states import StepState
 from runtime.store import approvals, claims
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
-from runtime.work.deps import Means
-from runtime.work.lease import Lease, LostLease, Met, Move, Moved, Sent, meet
+from runtime.work.deps import WorkerDeps
+from runtime.work.lease import CachedRun, Lease, LostLease, Move, Moved, Sent, meet
 
 log = structlog.get_logger(__name__)
 
@@ -64,8 +64,8 @@ def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
 class Pump:
     """Makes this process's appends to one run, one by one. ``drives`` counts its steps that are driven here."""
 
-    def __init__(self, means: Means, run_id: UUID) -> None:
-        self._means = means
+    def __init__(self, deps: WorkerDeps, run_id: UUID) -> None:
+        self._deps = deps
         self._run_id = run_id
         self.drives = 0
         self._ready: list[Move] = []
@@ -76,7 +76,7 @@ class Pump:
 
     async def append(self, move: Move) -> Moved:
         """Append a move with all others that are ready. If the run executes one step, append at once, in this task."""
-        met = self._means.recent.get(self._run_id)
+        met = self._deps.recent.get(self._run_id)
         if not self._busy and (met is None or met.view.run.executing <= 1):
             self._busy = True
             try:
@@ -99,7 +99,7 @@ class Pump:
             self._writing = asyncio.get_running_loop().create_task(self._take())
 
     async def _take(self) -> None:
-        met = self._means.recent.get(self._run_id)
+        met = self._deps.recent.get(self._run_id)
         if met is not None and met.view.run.executing > len(self._ready):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
@@ -130,7 +130,7 @@ class Pump:
 
     async def _append(self, moves: Sequence[Move]) -> None:
         """Append on the view at hand, else on the book. Retries when PostgreSQL aborts us as a deadlock victim."""
-        met, afresh = self._means.recent.get(self._run_id), False
+        met, afresh = self._deps.recent.get(self._run_id), False
         if met is not None and not met.behind and not any(move.unanswered for move in moves):
             try:
                 if await self._at_hand(met, moves):
@@ -145,7 +145,7 @@ class Pump:
                 return
         raise CountersealError(f"Run {self._run_id} changed during every attempt to append to it.")
 
-    async def _at_hand(self, met: Met, moves: Sequence[Move]) -> bool:
+    async def _at_hand(self, met: CachedRun, moves: Sequence[Move]) -> bool:
         clock = met.clock
         if clock.error > CLOCK_ERROR_MAX:
             return False
@@ -153,7 +153,7 @@ class Pump:
         if sent is None or (sent.commit.strict and met.drifted):
             return False
         try:
-            applied = await self._means.committer.apply(sent.commit)
+            applied = await self._deps.committer.apply(sent.commit)
         except Exception:
             sent.unanswered(moves)
             raise
@@ -166,18 +166,18 @@ class Pump:
         sent.settle(moves, met)
         return True
 
-    def _built(self, met: Met, moves: Sequence[Move]) -> Sent | None:
+    def _built(self, met: CachedRun, moves: Sequence[Move]) -> Sent | None:
         """Build the append of these moves. None if the view shows that the step of one is not ours to hold any more."""
         began = Lease.now()
-        means = self._means
+        deps = self._deps
         place = (met.view, met.workflow.graph)
-        transition = Transition(*place, lease=means.lease, systems=means.systems, ready=means.ready)
+        transition = Transition(*place, lease=deps.lease, systems=deps.systems, ready=deps.ready)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)
             if step is None or step.status not in (StepState.READY, StepState.RUNNING):
                 return None
-            held.append((move, replace(step, lease_owner=self._means.owner, lease_epoch=move.claim.epoch)))
+            held.append((move, replace(step, lease_owner=self._deps.owner, lease_epoch=move.claim.epoch)))
         ordered = held if len(held) == 1 else sorted(held, key=lambda each: step_order(each[1]))
         for move, step in ordered:
             try:
@@ -190,7 +190,7 @@ class Pump:
             # While a step ends without touching the outside, take the next one in the same append.
             try:
                 while move.goes_on and isinstance(works[move.claim], Over):
-                    following = transition.take(self._means.owner, step.key)
+                    following = transition.take(self._deps.owner, step.key)
                     if following is None:
                         break
                     step = following
@@ -207,9 +207,9 @@ class Pump:
         An append that was applied although its answer was lost is found here, and not made again. A lease that ran out
         can still record a known outcome, and nothing else, if nobody has a newer one.
         """
-        means, run_id, sent, left = self._means, self._run_id, None, [*moves]
+        deps, run_id, sent, left = self._deps, self._run_id, None, [*moves]
         try:
-            async with means.database.transaction() as connection:
+            async with deps.database.transaction() as connection:
                 status = await claims.hold(connection, run_id, [move.claim for move in moves])
                 met = await self._read(connection, lock=True, afresh=afresh)
                 left = await self._found(connection, met, moves)
@@ -247,54 +247,54 @@ class Pump:
         found, opened = await approvals.heeded(connection, view.tenant_id, keys, who)
         return replace(view, refusals=found, open_by=opened)
 
-    async def _found(self, connection: Connection, met: Met, moves: Sequence[Move]) -> list[Move]:
+    async def _found(self, connection: Connection, met: CachedRun, moves: Sequence[Move]) -> list[Move]:
         """Settle the moves whose append was applied although its answer was lost; return the others."""
         for sent in {id(sent): sent for move in moves for sent in move.unanswered}.values():
             if await landed(connection, sent.commit):
                 sent.settle(moves, met)
         return [move for move in moves if not move.done.done()]
 
-    def _done(self, sent: Sent, applied: Applied) -> Met:
+    def _done(self, sent: Sent, applied: Applied) -> CachedRun:
         after, before = sent.transition.after(), sent.met
         drifted = applied.version != after.version  # and it stays so: versions only grow
         exact = before.exact if drifted else after
-        return self._means.recent.put(replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted))
+        return self._deps.recent.put(replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted))
 
     async def _barrier(self, gate: int) -> None:
         """Append the barrier, unless somebody has: the last step has left, and other processes had some of the steps.
 
         A crash before that leaves the barrier's row in ``queue``. When its lease runs out, the sweeper appends it.
         """
-        means, afresh = self._means, False
+        deps, afresh = self._deps, False
         try:
             for _ in range(CONFLICTS_MAX):
-                async with means.database.connection() as connection:
+                async with deps.database.connection() as connection:
                     met = await self._read(connection, lock=False, afresh=afresh)
                 if met.view.gate != gate or not _is_due(met):
                     return
-                transition = Transition(met.view, met.workflow.graph, lease=means.lease)
+                transition = Transition(met.view, met.workflow.graph, lease=deps.lease)
                 try:
                     transition.left()
                 except NeedsItems:
                     afresh = True
                     continue
-                if (applied := await means.committer.apply(transition.commit())) is not None:
+                if (applied := await deps.committer.apply(transition.commit())) is not None:
                     after = transition.after()
-                    means.recent.put(replace(met, exact=after, view=after, seen=applied.version))
+                    deps.recent.put(replace(met, exact=after, view=after, seen=applied.version))
                     return
         except Exception as error:
             report("barrier not appended; the sweeper will append it", error, run=str(self._run_id))
 
-    async def _read(self, connection: Connection, *, lock: bool, afresh: bool) -> Met:
+    async def _read(self, connection: Connection, *, lock: bool, afresh: bool) -> CachedRun:
         """The run as its book gives it now."""
-        means, known = self._means, self._means.recent.get(self._run_id)
-        before, graphs = None if known is None else known.exact, means.definitions.graphs
+        deps, known = self._deps, self._deps.recent.get(self._run_id)
+        before, graphs = None if known is None else known.exact, deps.definitions.graphs
         asked = time.monotonic()
         view = await load(connection, self._run_id, graphs, lock=lock, afresh=afresh, before=before)
-        return means.recent.put(await meet(connection, means.definitions, view, asked))
+        return deps.recent.put(await meet(connection, deps.definitions, view, asked))
 
 
-def _is_due(met: Met) -> bool:
+def _is_due(met: CachedRun) -> bool:
     """True if all steps of the super-step have left, and its barrier is still to come."""
     run = met.view.run
     return run.width > 0 and run.executing == 0 and not run.finished

@@ -61,9 +61,9 @@ async def test_it_is_calm_once_nobody_keeps_anything_any_more() -> None:
         with pytest.raises(ConnectionError):
             await patience.pause(who, 0, away)
     calm = asyncio.create_task(patience.calm())
-    patience.told("one")
+    patience.settled("one")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not calm.done(), "the other keeps what it did not tell"
-    patience.told("other")
+    patience.settled("other")
     await asyncio.wait_for(calm, 30)

@@ -20,7 +20,7 @@ from runtime.definition.workflow import load_workflow
 from runtime.engine.book.agent_chat import Listeners, chat_of
 from runtime.engine.book.agent_result import wanted
 from runtime.engine.book.instructions import Perform, ReadChat, StartRun, open_wait
-from runtime.engine.book.recorded import Told, read_line
+from runtime.engine.book.recorded import RecordedEvent, read_line
 from runtime.engine.life import waits
 from runtime.engine.life.step import begin
 from runtime.engine.life.transition import writes_of
@@ -51,14 +51,14 @@ class Piloted(Governed):
     effects: list[Any] = field(default_factory=list)
     trigger_type: str = "http"
     listeners: Listeners = field(default_factory=Listeners)
-    others: dict[tuple[str, str], list[Told]] = field(default_factory=dict)
+    others: dict[tuple[str, str], list[RecordedEvent]] = field(default_factory=dict)
     used: Usage | None = USED
     said_within: list[Any] = field(default_factory=list)
 
     def view(self) -> Any:
         return replace(super().view(), trigger_type=self.trigger_type)
 
-    def book(self) -> list[Told]:
+    def book(self) -> list[RecordedEvent]:
         return [read_line(line, self.values.get(n, {}), KEY, n) for n, line in enumerate(self.lines)]
 
     def chat(self, agent: str) -> Any:

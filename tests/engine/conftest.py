@@ -86,7 +86,7 @@ def book_of() -> Callable[[Simulation, Writes], Replay]:
     def read(run: Simulation, writes: Writes) -> Replay:
         return Replay(
             first=unopened(RUN_ID, KEY, run.workflow.graph),
-            told=[read_line(line, run.values.get(seq, {}), KEY, seq) for seq, line in enumerate(run.lines)],
+            events=[read_line(line, run.values.get(seq, {}), KEY, seq) for seq, line in enumerate(run.lines)],
             graphs=[run.workflow.graph],
             constants=run.view().constants,
             writes=writes,

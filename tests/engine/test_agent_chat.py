@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from connectors.port import Call
 from runtime.engine.book.agent_chat import Chat, Shown, chat_of, messages
-from runtime.engine.book.agent_result import HIDDEN, RESULT_CHARS_MAX, told_done, told_of, wanted
+from runtime.engine.book.agent_result import HIDDEN, RESULT_CHARS_MAX, done_message, result_message, wanted
 from runtime.engine.book.instructions import Perform
-from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.life.agent_turns import around
 from runtime.engine.model.agent_node import AgentNode, Given, Limits
 from runtime.engine.model.agent_state import Agent, Came, Stage
@@ -35,8 +35,10 @@ BEGAN = AgentBegan("m", ["probe.effect.apply"], [{"role": "system", "content": "
 CALL = {"id": "x", "type": "function", "function": {"name": "t", "arguments": "{}"}}
 
 
-def told(*events: tuple[str, Any]) -> list[Told]:
-    return [Told(event, cast(Any, None), cast(Any, None), step, seq) for seq, (step, event) in enumerate(events)]
+def told(*events: tuple[str, Any]) -> list[RecordedEvent]:
+    return [
+        RecordedEvent(event, cast(Any, None), cast(Any, None), step, seq) for seq, (step, event) in enumerate(events)
+    ]
 
 
 def answered(*said: dict[str, Any]) -> AgentAnswered:
@@ -83,11 +85,11 @@ def test_an_agent_that_begins_anew_forgets_what_was() -> None:
 
 
 def test_a_long_result_is_cut_and_says_so() -> None:
-    said = told_done({}, {"text": "x" * 100_000})
+    said = done_message({}, {"text": "x" * 100_000})
     assert len(said) < RESULT_CHARS_MAX + 100
     assert said.endswith("[cut: the result has 100011 characters, and these are the first]")
-    assert len(told_of(Came.FAILED, "y" * 100_000)) < RESULT_CHARS_MAX + 100
-    assert told_done({}, {"text": "x"}) == '{"text":"x"}'
+    assert len(result_message(Came.FAILED, "y" * 100_000)) < RESULT_CHARS_MAX + 100
+    assert done_message({}, {"text": "x"}) == '{"text":"x"}'
 
 
 def test_secrets_are_masked() -> None:
@@ -97,7 +99,7 @@ def test_secrets_are_masked() -> None:
         "additionalProperties": hidden,
     }
     output: Any = {"key": "k1", "rows": [{"pin": "p2", "name": "Ada"}], "more": {"x": "m3"}}
-    said = told_done(schema, output)
+    said = done_message(schema, output)
     assert "Ada" in said
     assert said.count(HIDDEN) == 3
     assert not [secret for secret in ("k1", "p2", "m3") if secret in said]

@@ -29,7 +29,7 @@ from core.errors import ExpressionError
 from evidence.chain import Actor
 from runtime.engine.book.barrier import REFERENCE
 from runtime.engine.book.plan import variables
-from runtime.engine.book.recorded import KEPT, STORED, Told
+from runtime.engine.book.recorded import KEPT, STORED, RecordedEvent
 from runtime.engine.life.agent_loop import beginning, remembered
 from runtime.engine.life.transition import Transition
 from runtime.engine.life.waits import ended as end_agent
@@ -693,8 +693,8 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
 ) -> None:
     counted: Counter[str] = Counter()
 
-    def told(run: Any) -> list[Told]:
-        return list(book_of(run, writes).told)
+    def told(run: Any) -> list[RecordedEvent]:
+        return list(book_of(run, writes).events)
 
     @settings(
         max_examples=GRAPHS,
@@ -723,14 +723,14 @@ def test_what_a_run_comes_to_never_depends_on_who_was_faster(
         derived = {found.number: found.digest for found in replay(book_of(last, writes))}
         assert derived == {number: digest for number, (_, digest) in last.checkpoints.items()}
         book = book_of(last, writes)
-        folded = past_of(book.first, book.told, book.graphs).run
+        folded = past_of(book.first, book.events, book.graphs).run
         assert at_rest({**folded.past, **folded.steps}) == at_rest(last.rows)
         counted.update(case.shapes)
         error = orderly.run.run.error or {}
         counted["planned into a fault"] += error.get("class") == "expression" and "message" in error
         counted["named anew"] += any(b"run.reference_set" in line for line in orderly.run.lines)
         counted.update(["graphs", orderly.run.status])
-        counted.update(drawn_agents.came_to(book.told))
+        counted.update(drawn_agents.came_to(book.events))
         counted["steps"] += len(orderly.run.rows)
 
     check()

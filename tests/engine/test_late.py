@@ -15,7 +15,7 @@ from evidence.chain import Actor, ChainHead, seal, timestamp
 from evidence.receipts import LateAnswer, ReceiptStatus
 from runtime.engine.book.fold import fold
 from runtime.engine.book.instructions import Unfit, last_receipt
-from runtime.engine.book.recorded import Told, line_of, read_line
+from runtime.engine.book.recorded import RecordedEvent, line_of, read_line
 from runtime.engine.book.snapshot import pack, unpack
 from runtime.engine.life import late
 from runtime.engine.life.transition import Transition
@@ -49,9 +49,9 @@ def run_with(row: ReceiptRow, *, finished: bool = False) -> Run:
     return run
 
 
-def told(known: str = "succeeded", attempt: int = 1, **more: Any) -> Told:
+def told(known: str = "succeeded", attempt: int = 1, **more: Any) -> RecordedEvent:
     event = ActionLate(RECEIPT, attempt, 1, LateAnswer(known), SENT, **more)
-    return Told(event, Actor("worker", "w"), AT, "a")
+    return RecordedEvent(event, Actor("worker", "w"), AT, "a")
 
 
 @pytest.mark.parametrize("finished", [False, True])

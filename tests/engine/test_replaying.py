@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from core.errors import ConsistencyError
 from evidence.chain import Actor
-from runtime.engine.book.recorded import Told, read_line
+from runtime.engine.book.recorded import RecordedEvent, read_line
 from runtime.engine.life.transition import Transition, writes_of
 from runtime.engine.model.events import EVENTS, CheckpointCommitted, DecisionMade, RunOpened, StepStarted, StepSucceeded
 from runtime.engine.model.rows import WaitRow
@@ -84,7 +84,7 @@ def test_a_lost_lease_changes_nothing(simulate: Any, book_of: Any) -> None:
 def test_the_fold_alone_gives_every_row_of_the_run(simulate: Any, book_of: Any) -> None:
     run = simulate(beside(3)).settle_all(max)
     book = book_of(run, writes_of)
-    folded = past_of(book.first, book.told, book.graphs).run
+    folded = past_of(book.first, book.events, book.graphs).run
     assert {**folded.past, **folded.steps} == run.rows
     assert (str(folded.status), folded.superstep, folded.state) == (run.status, 1, run.state)
 
@@ -143,23 +143,23 @@ def test_no_public_fact_is_called_like_what_an_append_adds_to_a_line() -> None:
 
 def change(book: Any, kind: type, **changes: Any) -> Any:
     """The book with the first event of this kind changed, as somebody with the run's key could do it."""
-    at = next(n for n, told in enumerate(book.told) if isinstance(told.event, kind))
-    told = [*book.told]
+    at = next(n for n, told in enumerate(book.events) if isinstance(told.event, kind))
+    told = [*book.events]
     told[at] = replace(told[at], event=replace(told[at].event, **changes))
-    return replace(book, told=told)
+    return replace(book, events=told)
 
 
 def without(book: Any, kind: type, number: int = 0) -> Any:
-    at = [n for n, told in enumerate(book.told) if isinstance(told.event, kind)][number]
-    return replace(book, told=[*book.told[:at], *book.told[at + 1 :]])
+    at = [n for n, told in enumerate(book.events) if isinstance(told.event, kind)][number]
+    return replace(book, events=[*book.events[:at], *book.events[at + 1 :]])
 
 
 def judged(book: Any, outcome: str) -> Any:
     """The book with a recorded allow before its last event; its policy says this today."""
-    last = book.told[-1]
+    last = book.events[-1]
     made = DecisionMade(UUID(int=1), "0" * 64, "probe.value.read", "allow", None, ["may"], [])
     told = replace(last, event=made, step="p0", actor=Actor("policy", "p@1"))
-    return replace(book, told=[*book.told[:-1], told, last], judge=lambda _: (outcome, ["may"]))
+    return replace(book, events=[*book.events[:-1], told, last], judge=lambda _: (outcome, ["may"]))
 
 
 def ended(number: int, kind: WaitKind, status: str = "completed", key: str = "a", **result: Any) -> WaitRow:
@@ -183,7 +183,7 @@ CUTS = {
     "a checkpoint of another state": (lambda b: change(b, CheckpointCommitted, digest="0" * 64), "not the one"),
     "a step that nobody knows": (
         lambda b: replace(
-            b, told=[*b.told, Told(StepStarted("x", 0, 1), Actor("w", "w"), b.told[0].at, "x", 99)]
+            b, events=[*b.events, RecordedEvent(StepStarted("x", 0, 1), Actor("w", "w"), b.events[0].at, "x", 99)]
         ),
         "not open",
     ),
@@ -196,6 +196,6 @@ def test_a_book_that_cannot_be_followed_says_where(simulate: Any, book_of: Any, 
     cut, words = CUTS[what]
     cut_it: Any = cut
     book = cut_it(book_of(simulate(beside(2)).settle_all(), writes_of))
-    assert isinstance(book.told[0].event, RunOpened)
+    assert isinstance(book.events[0].event, RunOpened)
     with pytest.raises(Divergence, match=words):
         list(replay(book))

@@ -14,7 +14,7 @@ from evidence.chain import Actor
 from policy.evaluate import evaluate
 from runtime.definition.workflow import load_workflow
 from runtime.engine.book.agent_result import wanted
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.life.transition import Transition, writes_of
 from runtime.engine.model.events import (
     ActionRecalled,
@@ -42,7 +42,7 @@ ALONE = [name for name in SCENES if not name.startswith("extended")]
 CALL = "triage/1/2"
 
 
-def retracing(run: Governed, book: Sequence[Told], *starters: str) -> Retracing:
+def retracing(run: Governed, book: Sequence[RecordedEvent], *starters: str) -> Retracing:
     """All that origins are found by, of a run that these may have started."""
     view = run.view()
     began = [told for told in book if isinstance(told.event, AgentBegan)]
@@ -66,7 +66,7 @@ def judged(run: Governed) -> Callable[[DecisionMade], Any]:
     return judge
 
 
-def derived(run: Governed, book: Sequence[Told], *starters: str) -> dict[int, str]:
+def derived(run: Governed, book: Sequence[RecordedEvent], *starters: str) -> dict[int, str]:
     graph = run.workflow.graph
     first, origins = unopened(RUN_ID, KEY, graph), retracing(run, book, *starters)
     found = replay(Replay(first, book, [graph], run.view().constants, writes_of, judged(run), origins))
@@ -115,7 +115,7 @@ def test_what_an_argument_carries_is_found_anew(made: Callable[[], Governed], ke
             derived(run, altered(run, DecisionMade, key, **change))
 
 
-def altered(run: Governed, kind: type[Any], step: str | None, **change: Any) -> list[Told]:
+def altered(run: Governed, kind: type[Any], step: str | None, **change: Any) -> list[RecordedEvent]:
     """The book in which one event of this step says something else."""
     book = book_of(run)
     (at,) = [n for n, told in enumerate(book) if isinstance(told.event, kind) and told.step == step]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from core.errors import ConsistencyError
 from evidence.events import Actor
 from runtime.engine.book.fold import fold
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.book.snapshot import pack, unpack
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import StepSetBack, StepStarted
@@ -64,12 +64,12 @@ def test_a_line_before_the_last_one_of_its_step_follows_from_nothing(begun: Any)
     run.times = {"a": at, "b": at + SECOND}
     event = StepStarted("set", 0, 1)
     with pytest.raises(ConsistencyError, match="time of b runs back"):
-        fold(run, Told(event, WORKER, at, "b"), graph)
-    assert fold(run, Told(event, WORKER, at, "a"), graph).times["a"] == at
-    later = fold(run, Told(StepSetBack(1), WORKER, at + 3 * SECOND, "a"), graph)
+        fold(run, RecordedEvent(event, WORKER, at, "b"), graph)
+    assert fold(run, RecordedEvent(event, WORKER, at, "a"), graph).times["a"] == at
+    later = fold(run, RecordedEvent(StepSetBack(1), WORKER, at + 3 * SECOND, "a"), graph)
     assert later.times == {"a": at + 3 * SECOND, "b": at + SECOND}
     with pytest.raises(ConsistencyError, match="time of a runs back"):
-        fold(later, Told(StepSetBack(2), WORKER, at + 2 * SECOND, "a"), graph)
+        fold(later, RecordedEvent(StepSetBack(2), WORKER, at + 2 * SECOND, "a"), graph)
 
 
 def test_the_times_of_open_steps_are_kept_and_no_others(begun: Any) -> None:

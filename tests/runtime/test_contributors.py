@@ -452,7 +452,7 @@ async def test_where_nobody_but_the_requester_had_a_part_nothing_is_written_of_i
     await decided_by(runtime, "ana")
     assert await runtime.status(run_id) == "succeeded"
     async with runtime.database.transaction("acme") as connection:
-        told = [each.event for each in (await books.read(connection, "acme", run_id)).told]
+        told = [each.event for each in (await books.read(connection, "acme", run_id)).events]
     assert "shaped" not in await runtime.state(run_id)
     for event in told:
         facts, values = parts(event)

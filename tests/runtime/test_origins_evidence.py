@@ -58,7 +58,7 @@ def opened(material: Material, leave_out: str = "") -> tuple[str, ...]:
     book, key = material.book, material.book.row["run_key"]
     lines = [line for append in book.appends for line in append.lines]
     found: list[Any] = []
-    for told, line in zip(book.told, lines, strict=True):
+    for told, line in zip(book.events, lines, strict=True):
         values = parts(told.event)[1]
         shown: Any = shown_values(told, line, key) or ()
         for path, _ in shown:

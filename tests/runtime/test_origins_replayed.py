@@ -37,10 +37,10 @@ async def book_of(runtime: Any, run: UUID) -> Replay:
 
 def altered(book: Replay, kind: type, change: Change, step: str = "") -> Replay:
     """The book with the last event of this kind changed, as somebody with the run's key could do it."""
-    told = [*book.told]
+    told = [*book.events]
     at = [n for n, one in enumerate(told) if isinstance(one.event, kind) and (one.step or "").startswith(step)][-1]
     told[at] = replace(told[at], event=change(told[at].event))
-    return replace(book, told=told)
+    return replace(book, events=told)
 
 
 def lies(event: Any) -> Any:

@@ -13,7 +13,7 @@ from core.canonical import derived_id
 from evidence.receipts import Resolution
 from runtime.engine.book.agent_chat import chat_of
 from runtime.engine.book.agent_result import came_of, wanted
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode, AgentTool, Given, Limits, Remember
 from runtime.engine.model.agent_state import CHAT
@@ -164,11 +164,11 @@ def decided(transition: Any, key: str) -> None:
             transition.tell(e.ActionDoubtResolved(receipt.receipt_id, Resolution.APPLIED, "a person"), step=key)
 
 
-def hears(told: list[Any], key: str, run_id: str, state: Any) -> int:
+def hears(recorded: list[Any], key: str, run_id: str, state: Any) -> int:
     """Check the messages that a turn is about to be asked with; the number of results that are among them."""
     agent = StepKey.of(key).agent
-    others = {pair: told for pair in wanted(told, agent) if pair[0] == run_id}
-    chat = chat_of(told, agent, others)
+    others = {pair: recorded for pair in wanted(recorded, agent) if pair[0] == run_id}
+    chat = chat_of(recorded, agent, others)
     assert (chat.lost, chat.digest) == (False, state.agents[agent].digest)
     shown, results = [one for one in chat.shown if not one.past], 0
     for number, one in enumerate(shown):
@@ -182,10 +182,10 @@ def hears(told: list[Any], key: str, run_id: str, state: Any) -> int:
     return results
 
 
-def came_to(told: Iterable[Told]) -> Iterator[str]:
+def came_to(recorded: Iterable[RecordedEvent]) -> Iterator[str]:
     """Name what came of agents, of their turns and of their calls, as often as it did."""
     agents, doubtful, over = set[str](), set[str](), set[str]()
-    for each in told:
+    for each in recorded:
         key, event = each.step or "", each.event
         match event:
             case e.AgentBegan():

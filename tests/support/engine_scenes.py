@@ -10,7 +10,7 @@ from connectors.port import Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict,
 from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
 from runtime.engine.book.instructions import OtherRun
-from runtime.engine.book.recorded import Told, read_line
+from runtime.engine.book.recorded import RecordedEvent, read_line
 from runtime.engine.life import waits
 from runtime.engine.life.pausing import Pause
 from runtime.engine.life.preflight import put_off
@@ -111,7 +111,7 @@ LADDER = "because: Look., expires: PT4H, remind: [PT1H], escalate: {after: PT2H,
 STEPWISE = ASK.replace("because: Look.}", LADDER)
 
 
-def book_of(run: Governed) -> list[Told]:
+def book_of(run: Governed) -> list[RecordedEvent]:
     return [read_line(line, run.values.get(n, {}), KEY, n) for n, line in enumerate(run.lines)]
 
 

@@ -22,8 +22,8 @@ from core.canonical import Json, JsonObject, digest
 from core.origins.conversation import Heard, Listener, digest_of
 from core.origins.matching import Matcher
 from runtime.engine.book.agent_plan import ASKED_BEFORE
-from runtime.engine.book.agent_result import HIDDEN, came_of, pair, told_done, told_of
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.agent_result import HIDDEN, came_of, done_message, pair, result_message
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.agent_state import Came
@@ -131,15 +131,17 @@ class _Turn(Struct):
 
 
 # By run and key of an agent: what the book of that run tells of it.
-Others: TypeAlias = Mapping[tuple[str, str], Iterable[Told]]
+Others: TypeAlias = Mapping[tuple[str, str], Iterable[RecordedEvent]]
 
 
-def chat_of(told: Iterable[Told], key: str, others: Others | None = None, listeners: Listeners | None = None) -> Chat:
+def chat_of(
+    recorded: Iterable[RecordedEvent], key: str, others: Others | None = None, listeners: Listeners | None = None
+) -> Chat:
     """The messages of the agent with this key, from the events of its run in their order.
 
     ``others`` are the agents whose turns it remembers (``agent_memory.wanted``), ``listeners`` is the worker's cache.
     """
-    began, turns = _read(told, key)
+    began, turns = _read(recorded, key)
     chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in began.messages or ()])
     chat.digest, chat.sources = beginning_digest(began), began.sources or []
     if listeners is not None:
@@ -157,10 +159,10 @@ def beginning_digest(began: e.AgentBegan) -> str:
     return digest([*(began.messages or ()), *([{"past": began.remembered}] if began.remembered else ())])
 
 
-def _read(told: Iterable[Told], key: str) -> tuple[e.AgentBegan, dict[int, _Turn]]:
+def _read(recorded: Iterable[RecordedEvent], key: str) -> tuple[e.AgentBegan, dict[int, _Turn]]:
     """The last beginning of an agent, and its turns."""
     began, turns = e.AgentBegan("", []), dict[int, _Turn]()
-    for each in told:
+    for each in recorded:
         step, event = each.step or "", each.event
         if step == key and isinstance(event, e.AgentBegan):
             began, turns = event, {}
@@ -264,9 +266,9 @@ def _answer(output: Json) -> JsonObject:
 def _told(node: AgentNode, one: Shown) -> str:
     if one.came == Came.DONE:
         schema = schema_of(node, one)
-        return HIDDEN if schema is None else told_done(schema, one.value)
+        return HIDDEN if schema is None else done_message(schema, one.value)
     error = one.value if isinstance(one.value, dict) else {"message": one.value}
-    return told_of(Came(one.came), str(error.get("message") or ""), sent="sent" in error)
+    return result_message(Came(one.came), str(error.get("message") or ""), sent="sent" in error)
 
 
 def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:

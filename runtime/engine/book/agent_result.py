@@ -7,7 +7,7 @@ from typing import cast
 
 from connectors.disclosure import resolved
 from core.canonical import Json, JsonObject, canonical_bytes
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.agent_state import Came
 from runtime.engine.model.errors import FAILED_BEFORE, REJECTED, TOO_MANY, ErrorClass
@@ -45,13 +45,13 @@ def came_of(error: JsonObject) -> Came:
     return _CODES.get(str(error.get("code")), Came.FAILED)
 
 
-def told_of(came: Came, reason: str, *, sent: bool = False) -> str:
+def result_message(came: Came, reason: str, *, sent: bool = False) -> str:
     """The message of a call without a result. ``sent`` says that it may have been done all the same."""
-    told: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
-    return _cut(canonical_bytes(told).decode())
+    content: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
+    return _cut(canonical_bytes(content).decode())
 
 
-def told_done(schema: JsonObject, output: Json) -> str:
+def done_message(schema: JsonObject, output: Json) -> str:
     """The message of a call that was done: its output, without secrets."""
     return _cut(canonical_bytes(masked(schema, schema, output)).decode())
 
@@ -84,10 +84,10 @@ def recalled(node: AgentNode, seen: Mapping[str, object]) -> list[Json]:
     return held[-node.remember.turns :]
 
 
-def wanted(told: Iterable[Told], key: str) -> list[tuple[str, str]]:
+def wanted(recorded: Iterable[RecordedEvent], key: str) -> list[tuple[str, str]]:
     """The agents whose turns the agent with this key was shown first: each by its run and its key."""
     refs: list[Json] = []
-    for each in told:
+    for each in recorded:
         if each.step == key and isinstance(each.event, AgentBegan):
             refs = each.event.remembered or []
     return [*dict.fromkeys((one, StepKey.of(step).agent) for one, step in map(pair, refs))]

@@ -1,6 +1,6 @@
 """The first values of channels: literal, made of the trigger, or copied from the parent run (P-7, P-8). Pure.
 
-Values that differ from the declaration are told with the run's opening, so the fold evaluates nothing.
+Values that differ from the declaration are recorded with the run's opening, so the fold evaluates nothing.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def bounded(channel: Channel, value: Json) -> Json:
     return value[-channel.keep :] if channel.keep is not None and isinstance(value, list) else value
 
 
-def first_entries(channels: Mapping[str, Channel], told: Mapping[str, Json]) -> list[LedgerRow]:
+def first_entries(channels: Mapping[str, Channel], values: Mapping[str, Json]) -> list[LedgerRow]:
     """The ledger entries for the first values of channels: one for each item of a list."""
     rows = []
     for name, channel in channels.items():
-        value = told.get(name, channel.initial)
+        value = values.get(name, channel.initial)
         items = value if isinstance(value, list) else [value] if value not in (None, {}, 0) else []
         if channel.ledger:
             rows += [LedgerRow(name, 0, f"[{number}]", item) for number, item in enumerate(items)]

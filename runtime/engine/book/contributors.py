@@ -278,8 +278,8 @@ def facts_of(run: Run, directory: Directory, shaped: Iterable[str]) -> tuple[str
     ``<role>:unresolved:<principal>``, which equals no person.
     """
     others = (each.partition(":")[::2] for each in shaped)
-    told = [f"{role}:{directory.named(name)}" for role, name in others]
-    return (f"{Role.REQUESTER}:{requester_in(run, directory)}", *dict.fromkeys(told))
+    roles = [f"{role}:{directory.named(name)}" for role, name in others]
+    return (f"{Role.REQUESTER}:{requester_in(run, directory)}", *dict.fromkeys(roles))
 
 
 def requester_in(run: Run, directory: Directory) -> str:
@@ -301,10 +301,10 @@ def people_of(run: Run, marks: Iterable[str], directory: Directory) -> tuple[Con
     return resolved(contributors_of(run, marks), directory)
 
 
-def told_of(asked: ApprovalRow | ApprovalRequested) -> tuple[Contributor, ...]:
+def stated_contributors(asked: ApprovalRow | ApprovalRequested) -> tuple[Contributor, ...]:
     """Everybody who shaped what was asked, as they were known then."""
-    told = tuple(Contributor.from_json(one) for one in asked.contributors or ())
-    return told or (Contributor(Role.REQUESTER, asked.requester, asked.requester),)
+    shaped = tuple(Contributor.from_json(one) for one in asked.contributors or ())
+    return shaped or (Contributor(Role.REQUESTER, asked.requester, asked.requester),)
 
 
 def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
@@ -312,13 +312,13 @@ def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
 
     Whoever has gone on with the run since then has asked for it again, so their own vote carries nothing any more.
     """
-    told = [*told_of(asked)]
+    shaped = [*stated_contributors(asked)]
     if asked.kind == ApprovalKind.GATE:
-        told += contributors_of(run, everybody(run.state))
+        shaped += contributors_of(run, everybody(run.state))
     elif run.retried_by:
         retriers = [one for one in run.state.shaped.get(RUN, ()) if parted(one)[0] is Role.RETRIER]
-        told += [one for one in contributors_of(run, retriers)[1:] if one not in told]
-    return tuple(told)
+        shaped += [one for one in contributors_of(run, retriers)[1:] if one not in shaped]
+    return tuple(shaped)
 
 
 def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:

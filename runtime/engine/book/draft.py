@@ -27,7 +27,16 @@ from runtime.engine.book import ends, refusals, shared_effects
 from runtime.engine.book.barrier import Crossing
 from runtime.engine.book.fold import fold
 from runtime.engine.book.plan import CHECKPOINT, Variables, variables
-from runtime.engine.book.recorded import CLOCK_BEHIND, KEPT, RECEIPT, STORED, Told, digest_of, line_of, pack_values
+from runtime.engine.book.recorded import (
+    CLOCK_BEHIND,
+    KEPT,
+    RECEIPT,
+    STORED,
+    RecordedEvent,
+    digest_of,
+    line_of,
+    pack_values,
+)
 from runtime.engine.book.snapshot import EVERY, pack
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import GIVEN
@@ -125,7 +134,7 @@ _place = attrgetter("status", "superstep", "canceling", "extensions", "reference
 
 ENGINE = Actor("engine", "counterseal")
 
-# The events whose lines bind the receipt. The intent need not: its outcome or doubt is told before the run closes.
+# The events whose lines bind the receipt. The intent need not: its outcome or doubt is recorded before the run closes.
 _BINDING = (
     e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate,
     e.ActionUnneeded,
@@ -158,7 +167,7 @@ def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -
 
 
 class Draft:
-    """Events told of a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
+    """Events recorded for a run; ``commit()`` gives what they write, ``after()`` the view as it will be stored.
 
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
     ``traces`` are the origins of what steps would do, worked out on demand; ``workflow`` declares their operations.
@@ -192,12 +201,12 @@ class Draft:
         )
         self.traces: dict[str, Trace] = {}
         self.workflow: Workflow | None = None
-        self._told: list[Told] = []
+        self._recorded: list[RecordedEvent] = []
         self._head = view.head
 
     @property
     def steps(self) -> dict[str, StepRow]:
-        """The steps held in memory, with all told events applied."""
+        """The steps held in memory, with all recorded events applied."""
         return {**self.run.past, **self.run.steps}
 
     def variables(self, key: str) -> Variables:
@@ -223,12 +232,12 @@ class Draft:
         view = self.view
         at = view.now + view.error if event.TYPE in _OUTCOMES and not view.behind else view.at
         at = self.not_before(at, step)
-        told = Told(event, actor, at, step)
-        fold(self.run, told, self.graph, crossing)
-        self._told.append(told)
+        recorded = RecordedEvent(event, actor, at, step)
+        fold(self.run, recorded, self.graph, crossing)
+        self._recorded.append(recorded)
 
     def not_before(self, at: datetime, step: str | None) -> datetime:
-        """The time of a line about a step that is told at this time: never before the step's last one."""
+        """The time of a line about a step that is recorded at this time: never before the step's last one."""
         return at if step is None else max(at, self.run.times.get(step, at))
 
     # -- commands ----------------------------------------------------------------------------------------------------
@@ -262,14 +271,14 @@ class Draft:
         self._tell_ends()
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
-        lines = [line_of(told, run_key) for told in self._told]
+        lines = [line_of(recorded, run_key) for recorded in self._recorded]
         contents, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
-        for told, content in zip(self._told, contents, strict=True):
+        for recorded, content in zip(self._recorded, contents, strict=True):
             # A line about an action names the digest of its receipt as this append leaves it. A receipt without a
             # canonical form is recorded all the same; the same error refuses its bundle later.
-            if isinstance(told.event, _BINDING) and told.event.receipt in self.run.receipts:
+            if isinstance(recorded.event, _BINDING) and recorded.event.receipt in self.run.receipts:
                 with suppress(InputError):
-                    content["data"][RECEIPT] = digest(self.run.receipts[told.event.receipt].to_evidence(run_key))
+                    content["data"][RECEIPT] = digest(self.run.receipts[recorded.event.receipt].to_evidence(run_key))
         if self.view.behind:
             for content in contents:
                 content["data"][CLOCK_BEHIND] = math.ceil(self.view.behind.total_seconds())
@@ -281,7 +290,7 @@ class Draft:
             if stored is not None:
                 contents[-1]["data"][name] = digest_of(stored, run_key)
         rows.lines, self._head = seal(self.view.head, contents)
-        rows.latest = max((told.at for told in self._told), default=None)
+        rows.latest = max((recorded.at for recorded in self._recorded), default=None)
         rows.clock_behind = self.view.behind
         return rows
 
@@ -292,16 +301,16 @@ class Draft:
         """
         if not self.run.answers:
             return
-        steps = {told.step for told in self._told if told.step is not None}
+        steps = {recorded.step for recorded in self._recorded if recorded.step is not None}
         moves = {move.approval_id: move for move in self.rows.approvals}
         drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}
         for approval, end in ends.changed(self.view.run, self.run, steps).items():
-            told = replace(
+            recorded = replace(
                 moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None
             )
-            moves[approval] = told
+            moves[approval] = recorded
             # What is being carried out is shown with its outcome: most are over at once.
-            if str(approval) not in drawn and not (end.state is CardState.EXECUTING and told.consumed):
+            if str(approval) not in drawn and not (end.state is CardState.EXECUTING and recorded.consumed):
                 self.message("card", approval, f"{end.state}:{end.code}:{self.view.version}")
         self.rows.approvals = [*moves.values()]
 

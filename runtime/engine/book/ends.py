@@ -181,9 +181,9 @@ def _error(step: StepRow | None) -> JsonObject:
 def _who_canceled(run: Run, step: StepRow) -> str:
     """The reason why a step was canceled, in words."""
     if run.canceling is not None or run.status is RunState.CANCELED:
-        told = run.canceling or {}
-        reason = f": {told['reason']}" if told.get("reason") else ""
-        return f"Its run was canceled by {told.get('by') or 'an operator'}{reason}."
+        canceling = run.canceling or {}
+        reason = f": {canceling['reason']}" if canceling.get("reason") else ""
+        return f"Its run was canceled by {canceling.get('by') or 'an operator'}{reason}."
     if run.finished and run.error is not None:
         return f"Its run ended before: {run.error.get('message') or run.error.get('code') or 'it failed'}"
     if StepKey.of(step.key).is_inner:

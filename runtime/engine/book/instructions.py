@@ -239,7 +239,7 @@ def given_of(run: Run, approval_id: UUID) -> Given | None:
     answer, asked = run.answers.get(approval_id), run.approvals.get(approval_id)
     if answer is None or asked is None or answer.status != ApprovalStatus.APPROVED:
         return None
-    assert answer.choice is not None, "it is told with the decision"
+    assert answer.choice is not None, "it is recorded with the decision"
     assert answer.at is not None, "so is its time"
     return Given(
         approval_id=approval_id,

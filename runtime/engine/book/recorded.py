@@ -60,7 +60,7 @@ class Diverged(ConsistencyError):
 _KINDS = {str(kind): kind for kind in EventType}
 
 
-class Told(Struct, frozen=True):
+class RecordedEvent(Struct, frozen=True):
     """One event of a run. ``seq`` is its place in the run's book, counted from 0; None before it is in the book."""
 
     event: Event
@@ -82,22 +82,22 @@ def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[st
     return commit_paths(run_key, sorted(paths.items()))
 
 
-def shown_values(told: Told, line: bytes, run_key: bytes) -> list[Json] | None:
+def shown_values(recorded: RecordedEvent, line: bytes, run_key: bytes) -> list[Json] | None:
     """The commitments to an event's values; None if its stored line commits to none, or to other values."""
-    read, values = orjson.loads(line), parts(told.event)[1]
+    read, values = orjson.loads(line), parts(recorded.event)[1]
     if VALUES not in read["data"] or not values or not _commits_to(read, values, run_key):
         return None
     plain = {**read, "data": {key: fact for key, fact in read["data"].items() if key not in _ADDED}}
     return values_committed(run_key, plain, values)
 
 
-def line_of(told: Told, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
+def line_of(recorded: RecordedEvent, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
     """The content of an event's line, still unchained, and the private values to be kept beside it.
 
     If the run's key is lost, the values are left out: no line can commit to them.
     """
-    facts, values = parts(told.event)
-    line = content_of(told.event.TYPE, told.at, told.actor, told.step, facts)
+    facts, values = parts(recorded.event)
+    line = content_of(recorded.event.TYPE, recorded.at, recorded.actor, recorded.step, facts)
     values = values if run_key else {}
     if values:
         facts[VALUES] = sha256(plain_bytes(values_committed(run_key, line, values))).hexdigest()
@@ -106,7 +106,7 @@ def line_of(told: Told, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
 
 def read_line(
     line: bytes, values: Mapping[str, Any], run_key: bytes, seq: int | None = None, *, verify: bool = True
-) -> Told:
+) -> RecordedEvent:
     """Read the event that a stored line and its values tell. ``Diverged`` if the line commits to other values.
 
     Without ``verify`` nothing is compared, so the values may be missing.
@@ -120,14 +120,14 @@ def read_line(
         raise Diverged(f"a line of the book cannot be read: {error}", "chain") from None
     if verify and not _commits_to(read, values, run_key):
         raise Diverged(f"line {seq} ({kind}) commits to other values than those that are stored")
-    return Told(from_parts(kind, facts, values), actor, at, step, seq)
+    return RecordedEvent(from_parts(kind, facts, values), actor, at, step, seq)
 
 
 def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: bytes) -> bool:
     """True if the line commits to exactly these values. No line commits to values without a canonical form."""
-    told = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
+    content = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
     try:
-        committed = values_committed(run_key, told, values) if values else None
+        committed = values_committed(run_key, content, values) if values else None
     except InputError:
         return False
     wanted = None if committed is None else sha256(plain_bytes(committed)).hexdigest()
@@ -140,10 +140,10 @@ def pack_values(values: Sequence[JsonObject]) -> bytes | None:
     Larger ones are deflated, because values would be a third of what a run writes. A small window and table cost
     little to set up.
     """
-    told = {str(number): each for number, each in enumerate(values) if each}
-    if not told:
+    content = {str(number): each for number, each in enumerate(values) if each}
+    if not content:
         return None
-    packed = orjson.dumps(told)
+    packed = orjson.dumps(content)
     if len(packed) < WORTH_DEFLATING:
         return packed
     deflate = zlib.compressobj(1, zlib.DEFLATED, 13, 5)
@@ -180,8 +180,8 @@ def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
         return {}
     try:
         deflated = not stored.startswith(b"{")
-        told = zlib.decompressobj().decompress(stored, VALUES_BYTES_MAX) if deflated else stored
-        return {int(number): dict(each) for number, each in orjson.loads(told).items()}
+        content = zlib.decompressobj().decompress(stored, VALUES_BYTES_MAX) if deflated else stored
+        return {int(number): dict(each) for number, each in orjson.loads(content).items()}
     except (zlib.error, ValueError, TypeError, AttributeError):
         raise Diverged("the values of an append cannot be read") from None
 

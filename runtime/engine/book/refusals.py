@@ -43,7 +43,7 @@ class Refusal(Struct, frozen=True):
     at: datetime
     until: datetime
 
-    def told(self) -> JsonObject:
+    def to_json(self) -> JsonObject:
         """The refusal as events tell it."""
         who: JsonObject = {"approval": str(self.approval_id), "run": str(self.run_id), "by": self.by}
         times: JsonObject = {"at": self.at.isoformat(), "until": self.until.isoformat()}

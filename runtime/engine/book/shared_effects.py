@@ -108,9 +108,9 @@ def joined(before: Run, run: Run) -> list[JoinRow]:
 
 def ended(before: Run, run: Run, moves: list[EffectRow], shares: list[ShareRow]) -> Iterator[tuple[str, str]]:
     """The keys of effects whose sharers are to be told now, each with a name by which the message is deduplicated."""
-    told = [(row.key, row.receipt_id, row.wait_id, row.status) for row in moves]
-    told += [(row.key, row.receipt_id, row.wait_id, row.status) for row in shares]
-    for key, receipt, wait, status in told:
+    changes = [(row.key, row.receipt_id, row.wait_id, row.status) for row in moves]
+    changes += [(row.key, row.receipt_id, row.wait_id, row.status) for row in shares]
+    for key, receipt, wait, status in changes:
         if status in _ENDED:
             yield key, f"{receipt}:{wait}:{status}"
     if run.finished and not before.finished:

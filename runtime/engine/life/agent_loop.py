@@ -186,7 +186,7 @@ def _bare(text: str) -> str:
 
 
 def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list[JsonObject]) -> AgentAnswered:
-    told: list[Json] = []
+    turns: list[Json] = []
     values: list[JsonObject] = []
     lanes: dict[str, int] = {}
     made, asks = agent.made, agent.asks
@@ -202,7 +202,7 @@ def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list
             code, reason = _over(node, agent, made, asks, is_ask=is_ask)
         if not code and mark in agent.barred:
             code, reason = BEFORE, "The same call was denied, rejected or left unanswered before."
-        told.append([source, code])
+        turns.append([source, code])
         if code:
             values.append({**value, "refused": reason})
             continue
@@ -212,7 +212,7 @@ def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list
         lanes[lane] = number
         known: JsonObject = {"input": read, "digest": mark, **({"after": after} if after else {})}
         values.append({**value, **known, **({"ask": True} if is_ask else {})})
-    return AgentAnswered(Stage.CALLS, told, values)
+    return AgentAnswered(Stage.CALLS, turns, values)
 
 
 def _read(tool: AgentTool | None, fixed: Mapping[str, Json], arguments: str) -> tuple[str, str, JsonObject]:

@@ -94,15 +94,15 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             contributors=shaped,
             key=heed.key if heed is not None else "",
             askers=heed.askers if heed is not None else None,
-            refusals=[one.told() for one in heed.refused] or None if heed is not None else None,
+            refusals=[one.to_json() for one in heed.refused] or None if heed is not None else None,
             failed=heed.failed or None if heed is not None else None,
         ),
         step=step.key,
     )
     transition.message("card", approval_id, ApprovalStatus.REQUESTED)
     stages = ladder(question.terms, expires)
-    told: JsonObject = {"approval": str(approval_id), "ladder": [[*stage] for stage in stages], "next": 0}
-    transition.park(step, WaitKind.APPROVAL, nonce, timedelta(seconds=stages[0][1]), told, error=error)
+    facts: JsonObject = {"approval": str(approval_id), "ladder": [[*stage] for stage in stages], "next": 0}
+    transition.park(step, WaitKind.APPROVAL, nonce, timedelta(seconds=stages[0][1]), facts, error=error)
     return approval_id
 
 
@@ -135,8 +135,8 @@ def card_path(approval_id: UUID) -> str:
 
 def asked(kind: str, requester: str, terms: JsonObject, shaped: list[JsonObject] | None) -> JsonObject:
     """The question's kind, terms and contributors: answers are judged by these, so the audit commits to them."""
-    told: JsonObject = {"kind": kind, "requester": requester, "terms": terms}
-    return told if shaped is None else {**told, "contributors": [*shaped]}
+    facts: JsonObject = {"kind": kind, "requester": requester, "terms": terms}
+    return facts if shaped is None else {**facts, "contributors": [*shaped]}
 
 
 def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:

@@ -44,10 +44,10 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: Bound, 
     heed = admitted(p.transition, p.step, terms, key, ask.rejected_before(p.transition, p.step))
     if heed is None:
         return Over()
-    told = (p.transition, p.step, p.operation, action, heed.terms)
+    asked = (p.transition, p.step, p.operation, action, heed.terms)
     said = " ".join(filter(None, (evidence, heed.says)))
     trace = p.transition.traces.get(p.step.key)
-    card = ask.action_card(*told, decision=decision, evidence=said)
+    card = ask.action_card(*asked, decision=decision, evidence=said)
     card = replace(card, sources=sources_of(trace, p, action, decision), agent=agent_of_card(p))
     kept = action_json(action, p.known.before) | bound.kept(action)
     kept |= trace.kept() if trace is not None and trace.of_agent else {}

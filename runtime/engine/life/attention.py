@@ -52,15 +52,15 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
     view, run = transition.view, transition.run
     found = refusals.binding(view.refusals.get(key, ()), terms, view.now)
     if (error := refusals.barred(found, run, step.key, view.directory)) is not None:
-        told = PreflightFailed(Check.REFUSED, None, view.directory.digest, [one.told() for one in found])
-        _refuse(transition, step, told, error)
+        failed_check = PreflightFailed(Check.REFUSED, None, view.directory.digest, [one.to_json() for one in found])
+        _refuse(transition, step, failed_check, error)
         return None
     failed = failures(run, key)
     anew = [one for one in failed if one["again"] == run.reopened]
     if len(anew) >= terms.most("failures"):
-        told = PreflightFailed(Check.FAILED, failed=failed)
+        failed_check = PreflightFailed(Check.FAILED, failed=failed)
         words = f"Nobody was asked: the same call was approved before, and failed {len(anew)} times. {said(failed)}"
-        _refuse(transition, step, told, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
+        _refuse(transition, step, failed_check, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
         return None
     who = [askers.name_of(view.directory, one) for one in askers.everybody(run, step.key)]
     if (full := _full(transition, step, terms, who[0])) is not None:
@@ -72,9 +72,9 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
     return Admitted(key, refusals.strict(terms) if found else terms, [*dict.fromkeys(who)], found, failed, says)
 
 
-def _refuse(transition: Transition, step: StepRow, told: PreflightFailed, error: StepError) -> None:
+def _refuse(transition: Transition, step: StepRow, failed_check: PreflightFailed, error: StepError) -> None:
     """Fail the step at once, and say why; the proposer of a policy is told in private."""
-    transition.tell(told, step=step.key)
+    transition.tell(failed_check, step=step.key)
     transition.fail(step, error.to_json())
     if transition.view.trigger_type == OWN_TRIGGER:
         words = f"the change of policy that you proposed is not in force. {error.message}"

@@ -111,9 +111,9 @@ def _differing(of: str, was: JsonObject, now: JsonObject, secret: set[str]) -> l
             continue
         if isinstance(was.get(name), dict) and isinstance(now.get(name), dict):
             continue  # an object of fields: each of them is told by itself
-        told: JsonObject = {"field": name, "of": of}
+        entry: JsonObject = {"field": name, "of": of}
         hidden = name in secret or name.rpartition(".")[2] in secret
-        told |= {} if hidden or name not in was else {"was": was[name]}
-        told |= {} if hidden or name not in now else {"now": now[name]}
-        found.append(told)
+        entry |= {} if hidden or name not in was else {"was": was[name]}
+        entry |= {} if hidden or name not in now else {"now": now[name]}
+        found.append(entry)
     return found

@@ -93,13 +93,13 @@ def applied(
     ``shaped`` are the marks of those who wrote that. If the target holds something else than was asked for, the step
     fails: it was done, but altered.
     """
-    output, told = done.output, (receipt.receipt_id, Resolution.APPLIED, how, done.output)
+    output, facts = done.output, (receipt.receipt_id, Resolution.APPLIED, how, done.output)
     if done.altered:
         error = error_of(operation, call_of(operation, receipt), done).to_json()
-        tell_of(transition, receipt, ActionDoubtResolved(*told, error, [*done.altered]))
+        tell_of(transition, receipt, ActionDoubtResolved(*facts, error, [*done.altered]))
         transition.fail(step, error)
         return
-    tell_of(transition, receipt, ActionDoubtResolved(*told))
+    tell_of(transition, receipt, ActionDoubtResolved(*facts))
     if operation.kind is Kind.DURABLE:
         # Only its beginning had happened; its end is still to come.
         park_outside(transition, step, operation, nonce)
@@ -119,8 +119,8 @@ def ask_people(
     terms = asked_about(transition, receipt, marks)
     card = ask.action_card(transition, step, operation, action, terms, evidence=evidence)
     card = replace(card, sent_at=sent, answer=answer)
-    told = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
-    question = ask.put(transition, step, Question(*told), nonce())
+    facts = (ApprovalKind.IN_DOUBT, receipt.action_digest, terms, card, None, marks)
+    question = ask.put(transition, step, Question(*facts), nonce())
     name = f"doubt:{question}"
     if transition.run.requester is not None:
         transition.order(TOLD, name, {"run": str(transition.view.run_id), "approval": str(question)})
@@ -142,8 +142,8 @@ def look_later(
     before = (step.last_error or {}).get(_LOOKS)
     looks = before if isinstance(before, int) else 0
     if looks < PROBES_MAX:
-        told: JsonObject = {**_counts(step), **error.to_json(), _LOOKS: looks + 1}
-        transition.retry_later(step, delay, told, attempted=attempted)
+        facts: JsonObject = {**_counts(step), **error.to_json(), _LOOKS: looks + 1}
+        transition.retry_later(step, delay, facts, attempted=attempted)
     return looks < PROBES_MAX
 
 

@@ -105,10 +105,10 @@ def handed_on(
         given = handed_by_model(follower, node, work.step, chat, work.inputs)
     else:
         given = follower.template(leaf.inputs, leaf.id)
-    told: JsonObject = {"trigger": carried(given)}
+    facts: JsonObject = {"trigger": carried(given)}
     for name in work.inherited:
-        told[f"state.{name}"] = carried((((), follower.path(f"state.{name}", leaf.id)),))
-    return replace(work, origins=told)
+        facts[f"state.{name}"] = carried((((), follower.path(f"state.{name}", leaf.id)),))
+    return replace(work, origins=facts)
 
 
 def result_origins(view: RunView, workflow: Workflow) -> list[Json]:

@@ -1,6 +1,6 @@
-"""Letting an action out: policy judges it, the decision is told with all that it read, then the intent. Pure.
+"""Letting an action out: policy judges it, the decision is recorded with all that it read, then the intent. Pure.
 
-Decision and receipt are told before the action goes out (U-4, Q-16). ``life.outside`` waits for the end of
+Decision and receipt are recorded before the action goes out (U-4, Q-16). ``life.outside`` waits for the end of
 what it begins.
 """
 
@@ -184,7 +184,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
         reasons=list(decision.reasons),
         facts=read,
         contributors=[*action.shaped] or None,
-        origins=None if trace is None else trace.told,
+        origins=None if trace is None else trace.recorded,
         summary=action.summary if decision.outcome is Ruling.DENY else "",
     )
     names = [f"{policy.name}@{policy.version}" for policy in decision.policies]

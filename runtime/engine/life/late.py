@@ -52,8 +52,8 @@ def without_rows(view: RunView) -> RunView:
 
 def is_told(transition: Transition, event: ActionLate) -> bool:
     """True if the book has this late answer already: PostgreSQL's reply to its append was lost."""
-    told = transition.run.receipts[event.receipt].late
-    return (event.epoch, event.sent) in [(late["epoch"], late["sent"]) for late in told]
+    answers = transition.run.receipts[event.receipt].late
+    return (event.epoch, event.sent) in [(late["epoch"], late["sent"]) for late in answers]
 
 
 def tell(transition: Transition, event: ActionLate, actor: Actor) -> None:

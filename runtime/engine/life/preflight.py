@@ -59,8 +59,8 @@ def answerable(transition: Transition, step: StepRow, terms: Terms, marks: froze
     transition.fail(step, error.to_json())
     if view.trigger_type == OWN_TRIGGER:  # no card was posted under which this could be said
         words = f"the change of policy that you proposed is not in force, because nobody can be asked. {why.message}"
-        told: JsonObject = {"person": view.run.requested_by, "text": f"{words} {why.remedy}"}
-        transition.order(PROPOSAL, step.key, told)
+        payload: JsonObject = {"person": view.run.requested_by, "text": f"{words} {why.remedy}"}
+        transition.order(PROPOSAL, step.key, payload)
     return Over()
 
 

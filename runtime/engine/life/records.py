@@ -1,4 +1,4 @@
-"""A tenant's records: a change is told and written in one append of its step, so it is never in doubt. Pure.
+"""A tenant's records: a change is recorded and written in one append of its step, so it is never in doubt. Pure.
 
 A change is judged, and may need an approval, like every effect. Its intent, its outcome and the row are one append;
 the database refuses that append as a whole if the record is not as the step expects it (``refused``).
@@ -85,8 +85,8 @@ def _writers(operation: Operation, done: Done) -> Iterator[str]:
     """The people who wrote the output outside, as the declaration's ``written_by`` or else the connector names them."""
     if not operation.written_by:
         # What only the system writes is nobody's word.
-        told = done.writers != SOMEBODY or writer_at(operation.output_schema, "") is not Writer.SYSTEM
-        yield from (_plain(one) for one in done.writers if told)
+        known = done.writers != SOMEBODY or writer_at(operation.output_schema, "") is not Writer.SYSTEM
+        yield from (_plain(one) for one in done.writers if known)
         return
     for pointer in operation.written_by:
         for found in _at(done.output, pointer.split("/")[1:]):

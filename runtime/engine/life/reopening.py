@@ -67,8 +67,8 @@ def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None
     if not crossing.begun:
         raise ConsistencyError("No step of this run can begin anew.", remedy="Start it again.")
     for key, reference in crossing.references:
-        told = commit_fields(run_key, key, {"reference": reference})
-        transition.tell(RunReferenceSet([*told], reference), step=key)
+        commitments = commit_fields(run_key, key, {"reference": reference})
+        transition.tell(RunReferenceSet([*commitments], reference), step=key)
     shown = blind(run_key, crossing.checkpoint.digest)
     made = choices.made or None
     transition.tell(CheckpointCommitted(crossing.checkpoint.superstep, shown, False, made), crossing=crossing)

@@ -1,9 +1,9 @@
-"""One transition of one run: what can happen to its steps, told as events (P-1 to P-5, O-5, V-7).
+"""One transition of one run: what can happen to its steps, recorded as events (P-1 to P-5, O-5, V-7).
 
 A ``Transition`` starts from a view of the run as stored and tells any number of events of it. Nothing here knows a
 database, a clock or a connector: time and ids come with the view or are derived, so the same record gives the same
 appends (promise 5). ``Draft`` tells and folds. When no step of the super-step is executing any more, the
-writes of its steps are folded into the channels in step order, checkpoint n+1 is told and the next super-step is
+writes of its steps are folded into the channels in step order, checkpoint n+1 is recorded and the next super-step is
 planned (``runtime.engine.book.barrier``). A step that parks leaves its super-step.
 """
 
@@ -104,7 +104,7 @@ class Transition(Closing):
     ) -> None:
         """Tell that the step is done. The barrier will apply its writes. ``shaped`` marks those behind what it read."""
         try:
-            canonical_bytes([output, writes])  # a value that no line can commit to is never told
+            canonical_bytes([output, writes])  # a value that no line can commit to is never recorded
         except InputError as error:
             self.fail(step, StepError(ErrorClass.TRANSPORT, UNUSABLE, str(error)).to_json(), usage)
             return

@@ -98,7 +98,7 @@ class State(Struct):
             "parked": dict(self.parked),
             "reference": self.reference,
             "shaped": {name: [*marks] for name, marks in self.shaped.items()},
-            "origins": {key: [*told] for key, told in self.origins.items()},
+            "origins": {key: [*origins] for key, origins in self.origins.items()},
             "agents": to_builtins(self.agents, str_keys=True) if self.agents else None,
         }
         return {name: value for name, value in whole.items() if value or name == "channels"}
@@ -329,7 +329,7 @@ class RunView(Struct, frozen=True):
 
     @property
     def at(self) -> datetime:
-        """The time of a line that is told now, if it tells no outcome."""
+        """The time of a line that is recorded now, if it records no outcome."""
         return self.now + self.behind
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, field, to_builtins
 
 from core.canonical import JsonObject
 from core.origins.expressions import Origins
@@ -21,7 +21,7 @@ class Trace(Struct, frozen=True):
     """
 
     facts: Mapping[str, list[list[str]] | list[str]]
-    told: JsonObject
+    recorded: JsonObject = field(name="told")
     of_agent: bool = False
     read: tuple[str, ...] = ()
 

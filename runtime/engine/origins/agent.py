@@ -1,6 +1,6 @@
 """Origins of what an agent's model says, found by matching that with what it was shown before. Pure.
 
-Sources are the agent's first messages, with the origins that were told when it began, and the results of calls that
+Sources are the agent's first messages, with the origins that were recorded when it began, and the results of calls that
 were done. What the model said before stays its own. What it was told of refused calls is no source.
 """
 
@@ -75,7 +75,7 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
     fixed = _fixed(follower, node, step, chat)
     own = {} if not call else _matched(operation, action, known, fixed, _beside(node, step, chat))
     facts: dict[str, list[list[str]] | list[str]] = {}
-    told: JsonObject = {}
+    origins: JsonObject = {}
     for name in sorted(operation.arguments):
         found, carried, matched, authored = Origins(), list[str](), list[Json](), Origins()
         for path, value in _values(operation, action, name):
@@ -92,10 +92,10 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
         found += authored
         facts |= {f"{ORIGIN}{name}": distinct(found), f"{CARRIES}{name}": sorted({*carried})}
         if found:
-            told[name] = {"origins": listed(distinct(found)), "matched": matched, "fixed": listed(authored)}
+            origins[name] = {"origins": listed(distinct(found)), "matched": matched, "fixed": listed(authored)}
     seen = () if chat is None else chat.before(f"{key}/{turn}")
     shown = None if known is None else known.shown
-    book: JsonObject = {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": told}
+    book: JsonObject = {"matcher": VERSION, "turn": f"{key}/{turn}", "shown": shown, "arguments": origins}
     return Trace(facts, book, True, read_of(node, seen))
 
 

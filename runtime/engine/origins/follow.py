@@ -225,10 +225,10 @@ class Follower(Struct):
             case SignalNode():
                 yield [f"signal:{leaf.name}"]
             case ChildNode():
-                told = [_read(one) for key, one in self.run.state.origins.items() if StepKey.of(key).own == node]
-                for one in told:
+                traced = [_read(one) for key, one in self.run.state.origins.items() if StepKey.of(key).own == node]
+                for one in traced:
                     yield from under(one, rest) or [[UNKNOWN]]
-                if not told:
+                if not traced:
                     yield [UNKNOWN]
             case AgentLeaf():
                 yield [MODEL]
@@ -291,8 +291,8 @@ def listed(origins: Origins) -> list[Json]:
     return [[*one] for one in origins]
 
 
-def _read(told: Any) -> Traced:
-    return tuple((tuple(path), [list(one) for one in origins]) for path, origins in told or ())
+def _read(stored: Any) -> Traced:
+    return tuple((tuple(path), [list(one) for one in origins]) for path, origins in stored or ())
 
 
 def follower_of(

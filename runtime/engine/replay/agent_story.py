@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from core.canonical import Json, JsonObject
 from runtime.engine.book.agent_plan import ASKED_BEFORE
 from runtime.engine.book.agent_result import came_of
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import Agent, Came, Stage
 from runtime.engine.model.keys import StepKey
@@ -41,10 +41,10 @@ class _Story(Struct):
     turns: dict[int, _Turn] = field(default_factory=dict)
 
 
-def stories(past: Past, told: Iterable[Told]) -> list[Row]:
+def stories(past: Past, recorded: Iterable[RecordedEvent]) -> list[Row]:
     """The agents of a run in the order of their keys, each with its turns."""
     found: dict[str, _Story] = {}
-    for each in told:
+    for each in recorded:
         key = each.step or ""
         if isinstance(each.event, e.AgentBegan):
             turns = found[key].turns if key in found else {}
@@ -69,8 +69,8 @@ def _take(turns: dict[int, _Turn], key: str, event: e.Event) -> None:
         case e.StepSucceeded():
             turn.came[call] = (Came.DONE, "", "")
         case e.StepFailed(detail=detail):
-            told = detail or {}
-            turn.came[call] = (came_of(told), str(told.get("message") or ""), str(told.get("by") or ""))
+            facts = detail or {}
+            turn.came[call] = (came_of(facts), str(facts.get("message") or ""), str(facts.get("by") or ""))
         case e.StepCanceled():
             turn.came[call] = (Came.CANCELED, "", "")
         case _:

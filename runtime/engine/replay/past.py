@@ -17,7 +17,7 @@ from evidence.receipts import ReceiptStatus
 from runtime.engine.book.barrier import REFERENCE, step_order
 from runtime.engine.book.fold import fold
 from runtime.engine.book.plan import PlanError
-from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.life import late
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import OUTPUT_REMOVED
@@ -49,7 +49,7 @@ class Past(Struct):
     ended: dict[str, datetime] = field(default_factory=dict)
     retried: dict[str, datetime] = field(default_factory=dict)
     policies: set[str] = field(default_factory=set)
-    votes: list[Told] = field(default_factory=list)
+    votes: list[RecordedEvent] = field(default_factory=list)
     checkpoints: list[Row] = field(default_factory=list)
     extensions: list[Row] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
@@ -66,19 +66,19 @@ class Past(Struct):
         return sorted(self.run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id))
 
 
-def graph_of(run: Run, told: Told, graphs: Sequence[Graph]) -> Graph:
+def graph_of(run: Run, recorded: RecordedEvent, graphs: Sequence[Graph]) -> Graph:
     """The graph in which an event is folded: the published one, or what the run's extensions have made of it."""
-    return graphs[run.extensions + isinstance(told.event, e.RunExtended)]
+    return graphs[run.extensions + isinstance(recorded.event, e.RunExtended)]
 
 
-def place(told: Told) -> str:
+def place(recorded: RecordedEvent) -> str:
     """The place of an event, in words."""
-    return f"line {told.seq} ({told.event.TYPE}{f' of {told.step}' if told.step else ''})"
+    return f"line {recorded.seq} ({recorded.event.TYPE}{f' of {recorded.step}' if recorded.step else ''})"
 
 
-def refold(run: Run, told: Iterable[Told], graphs: Sequence[Graph]) -> Run:
+def refold(run: Run, recorded: Iterable[RecordedEvent], graphs: Sequence[Graph]) -> Run:
     """The run after these events. ``Diverged`` names the first line that does not follow from what was before."""
-    for each in told:
+    for each in recorded:
         try:
             fold(run, each, graph_of(run, each, graphs))
         except MISFITS as error:
@@ -86,13 +86,13 @@ def refold(run: Run, told: Iterable[Told], graphs: Sequence[Graph]) -> Run:
     return run
 
 
-def past_of(run: Run, told: Iterable[Told], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
+def past_of(run: Run, recorded: Iterable[RecordedEvent], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
     """Fold a book into ``run``, which has no event yet. Checkpoints are kept if their numbers are ``wanted``.
 
     ``Diverged`` names the first line that does not follow from what was before.
     """
     past = Past(run)
-    for each in told:
+    for each in recorded:
         made_of = _made_of(past) if isinstance(each.event, e.CheckpointCommitted) else {}
         refold(run, [each], graphs)
         _note(past, each, wanted, made_of)
@@ -115,13 +115,13 @@ def _made_of(past: Past) -> Row:
     return {"source": source, "writes": writes, "channels": [write["channel"] for write in writes]}
 
 
-def _note(past: Past, told: Told, wanted: Container[int], made_of: Row) -> None:
+def _note(past: Past, recorded: RecordedEvent, wanted: Container[int], made_of: Row) -> None:
     """Note what readers need and the fold does not, such as times. ``made_of`` describes a checkpoint."""
-    key = told.step or ""
-    match told.event:
+    key = recorded.step or ""
+    match recorded.event:
         case e.CheckpointCommitted():
             for begun in past.run.steps:
-                past.begun.setdefault(begun, told.at)
+                past.begun.setdefault(begun, recorded.at)
             made = past.run.checkpoints.pop()
             past.versions.update(dict.fromkeys(made_of["channels"], made.superstep))
             past.planned = past.run.extensions
@@ -129,18 +129,18 @@ def _note(past: Past, told: Told, wanted: Container[int], made_of: Row) -> None:
             if made.superstep in wanted:
                 shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
                 shown |= {"source": made_of["source"], "writes": made_of["writes"], "versions_seen": {**past.versions}}
-                past.checkpoints.append({**shown, "created_at": told.at})
+                past.checkpoints.append({**shown, "created_at": recorded.at})
         case e.RunExtended() as event:
-            shown = {"number": event.number, "actor": told.actor.id, "source": event.source}
-            past.extensions.append({**shown, "created_at": told.at})
+            shown = {"number": event.number, "actor": recorded.actor.id, "source": event.source}
+            past.extensions.append({**shown, "created_at": recorded.at})
         case e.DecisionMade(policies=policies):
             past.policies.update(str(policy["digest"]) for policy in policies)
         case e.ApprovalVoted():
-            past.votes.append(told)
+            past.votes.append(recorded)
         case e.StepRetryScheduled():
-            past.retried[key] = told.at
+            past.retried[key] = recorded.at
         case e.StepSucceeded() | e.StepFailed() | e.StepCanceled():
-            past.ended[key] = told.at
+            past.ended[key] = recorded.at
         case _:
             pass
 
@@ -203,7 +203,7 @@ def questions(past: Past) -> Row:
             **{name: getattr(row, name) for name in ("nonce", "terms", "requester")},
             "digest": row.action_digest,
             "shown": {
-                **{name: told for name, told in row.card.items() if name not in _GONE},
+                **{name: recorded for name, recorded in row.card.items() if name not in _GONE},
                 **_WORDS,
                 **_LISTS,
                 "title": REMOVED,
@@ -222,23 +222,23 @@ def _facts(error: Row | None) -> Row | None:
 
 def _emptied_receipt(row: Row) -> Row:
     facts = _facts(row["error"])
-    told = [{**each, "output": None, "detail": None} for each in row["late"]]
+    recorded = [{**each, "output": None, "detail": None} for each in row["late"]]
     lost = row["status"] == ReceiptStatus.SUCCEEDED and row["error"] is None and row["output"] not in (None, {})
     return {
         **row,
         "action": {**row["action"], "input": {}, "before": None, "summary": REMOVED},
         "reverse": None,
         "output": None,
-        "late": late.shown({**row, "late": told}),
+        "late": late.shown({**row, "late": recorded}),
         "resolution": REMOVED if row["resolution"] else None,
         # A step that shares an effect whose output is gone is told so, instead of going on with nothing.
         "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},
     }
 
 
-def blindly(run: Run, told: Iterable[Told]) -> Run:
+def blindly(run: Run, recorded: Iterable[RecordedEvent]) -> Run:
     """The run after these events, as far as they can be followed without its graph."""
-    for each in told:
+    for each in recorded:
         match each.event:
             case e.CheckpointCommitted(number=number):
                 run.superstep, run.checkpointed = number, True

@@ -22,7 +22,7 @@ from runtime.engine.book.channels import first_values
 from runtime.engine.book.draft import seen_by
 from runtime.engine.book.fold import fold
 from runtime.engine.book.plan import CHECKPOINT, Evaluated
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.life.agent_loop import answered, beginning, result_of
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
@@ -66,7 +66,7 @@ class Replay(Struct, frozen=True):
     """
 
     first: Run
-    told: Iterable[Told]
+    events: Iterable[RecordedEvent]
     graphs: Sequence[Graph]
     constants: Mapping[str, object]
     writes: Writes
@@ -93,17 +93,17 @@ def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
 def replay(book: Replay) -> Iterator[Derived]:
     """Every checkpoint of the book, derived in its order. ``Divergence`` if the book cannot be followed."""
     run, recalled = book.first, dict[str, Mapping[str, Json]]()
-    for told in book.told:
-        if isinstance(told.event, e.ActionRecalled) and told.event.ended is not None:
-            recalled[told.step or ""] = told.event.ended
+    for recorded in book.events:
+        if isinstance(recorded.event, e.ActionRecalled) and recorded.event.ended is not None:
+            recalled[recorded.step or ""] = recorded.event.ended
         try:
-            yield from _follow(run, told, graph_of(run, told, book.graphs), book, recalled)
+            yield from _follow(run, recorded, graph_of(run, recorded, book.graphs), book, recalled)
         except MISFITS as error:
-            raise Divergence(place(told), f"does not follow from what was before: {error}") from error
+            raise Divergence(place(recorded), f"does not follow from what was before: {error}") from error
         except _Differs as difference:
-            raise Divergence(place(told), str(difference)) from None
+            raise Divergence(place(recorded), str(difference)) from None
         if book.origins is not None:
-            book.origins.hear(told)
+            book.origins.hear(recorded)
 
 
 class _Differs(Exception):
@@ -111,55 +111,59 @@ class _Differs(Exception):
 
 
 def _follow(
-    run: Run, told: Told, graph: Graph, book: Replay, recalled: Mapping[str, Mapping[str, Json]]
+    run: Run, recorded: RecordedEvent, graph: Graph, book: Replay, recalled: Mapping[str, Mapping[str, Json]]
 ) -> Iterator[Derived]:
-    match told.event:
+    match recorded.event:
         case e.CheckpointCommitted(halted=False) as event:
             first = not run.checkpointed
             choices = Evaluated(graph, book.constants, 0 if first else run.superstep + 1)
             crossing = begin(run, graph, choices, run.state.copy(), 0) if first else cross(run, graph, choices)
             if not _same(choices.made, event.choices or []):
                 raise _Differs("planned otherwise than its conditions and collections say")
-            fold(run, told, graph, crossing)
+            fold(run, recorded, graph, crossing)
         case e.RunOpened() as event:
             copies = {str(name) for name in event.inherited or ()}
             own = {name: channel for name, channel in graph.channels.items() if name not in copies}
             given = {name: value for name, value in (event.channels or {}).items() if name not in copies}
             if not _same(first_values(own, book.constants, {}), given):
                 raise _Differs("began with other values than its expressions give")
-            fold(run, told, graph)
+            fold(run, recorded, graph)
         case e.StepSucceeded() as event:
-            values = {**_variables(run, graph, told, event), CHECKPOINT: run.superstep}
-            if (ended := recalled.get(told.step or "")) is not None:
+            values = {**_variables(run, graph, recorded, event), CHECKPOINT: run.superstep}
+            if (ended := recalled.get(recorded.step or "")) is not None:
                 values["signal"] = {"payload": event.output, **ended, "kind": str(WaitKind.EXTERNAL)}
-            if not _same(book.writes(graph, run.state, book.constants, told.step or "", values), event.values or {}):
+            if not _same(
+                book.writes(graph, run.state, book.constants, recorded.step or "", values), event.values or {}
+            ):
                 raise _Differs("wrote something else than its expressions give")
-            fold(run, told, graph)
+            fold(run, recorded, graph)
         case e.DecisionMade() as event:
-            if book.origins is not None and (difference := book.origins.of_decision(run, told, event)) is not None:
+            if book.origins is not None and (difference := book.origins.of_decision(run, recorded, event)) is not None:
                 raise _Differs(difference)
-            if (event.facts or {}).get(NOW, timestamp(told.at)) != timestamp(told.at):
+            if (event.facts or {}).get(NOW, timestamp(recorded.at)) != timestamp(recorded.at):
                 raise _Differs("was judged by another time than its line has")
             judged = book.judge(event)
             if judged is not None and judged != (event.outcome, event.rules):
                 raise _Differs(f"was judged {event.outcome}; by its policy and facts it is {judged[0]}")
-            fold(run, told, graph)
+            fold(run, recorded, graph)
         case e.AgentBegan() | e.AgentAnswered() | e.WaitCompleted(kind=WaitKind.AGENT):
-            if (difference := _of_agent(run, told, graph, book)) is not None:
+            if (difference := _of_agent(run, recorded, graph, book)) is not None:
                 raise _Differs(difference)
-            fold(run, told, graph)
+            fold(run, recorded, graph)
         case _:
-            fold(run, told, graph)
-    if isinstance(told.event, e.CheckpointCommitted):
+            fold(run, recorded, graph)
+    if isinstance(recorded.event, e.CheckpointCommitted):
         row = run.checkpoints.pop()
         yield Derived(row.superstep, row.state, row.digest)
 
 
-def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> dict[str, Json]:
+def _variables(run: Run, graph: Graph, recorded: RecordedEvent, event: e.StepSucceeded) -> dict[str, Json]:
     values: dict[str, Json] = {"output": event.output}
-    spoken = run.spoken.get(told.step or "")
-    leaf: LeafNode = graph.leaf(told.step or "", None if spoken is None else spoken.tool or None)
-    ended = [wait for wait in run.waits.values() if wait.step_key == told.step and wait.status is WaitState.COMPLETED]
+    spoken = run.spoken.get(recorded.step or "")
+    leaf: LeafNode = graph.leaf(recorded.step or "", None if spoken is None else spoken.tool or None)
+    ended = [
+        wait for wait in run.waits.values() if wait.step_key == recorded.step and wait.status is WaitState.COMPLETED
+    ]
     ended = [
         wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED)
     ]
@@ -173,23 +177,23 @@ def _variables(run: Run, graph: Graph, told: Told, event: e.StepSucceeded) -> di
     return values
 
 
-def _of_agent(run: Run, told: Told, graph: Graph, book: Replay) -> str | None:
+def _of_agent(run: Run, recorded: RecordedEvent, graph: Graph, book: Replay) -> str | None:
     """The way in which an agent's event differs from what follows from the events before it; None if it does not."""
-    step, key = told.step or "", StepKey.of(told.step or "").agent
+    step, key = recorded.step or "", StepKey.of(recorded.step or "").agent
     node, agent = graph.leaf(key), run.state.agents.get(key)
     if not isinstance(node, AgentNode):
         return "has the event of an agent, but its step is no agent"
-    if isinstance(told.event, e.AgentBegan):
+    if isinstance(recorded.event, e.AgentBegan):
         seen = seen_by(run, graph, book.constants, key)
-        if beginning(node, seen) != replace(told.event, sources=None):
+        if beginning(node, seen) != replace(recorded.event, sources=None):
             return "began with other words than its expressions give"
-        return None if book.origins is None else book.origins.of_agent(run, node, told, told.event)
+        return None if book.origins is None else book.origins.of_agent(run, node, recorded, recorded.event)
     if agent is None:
         return "went on as an agent before it began"
-    if isinstance(told.event, e.AgentAnswered):
+    if isinstance(recorded.event, e.AgentAnswered):
         made = answered(node, agent, run.spoken[key].input or {}, run.steps[step].output)
-        return None if made == told.event else "was taken apart otherwise than the model's answer says"
-    end, result = ahead(node, agent.copy()), getattr(told.event, "result", None)
+        return None if made == recorded.event else "was taken apart otherwise than the model's answer says"
+    end, result = ahead(node, agent.copy()), getattr(recorded.event, "result", None)
     same = end is not None and end.over and result_of(run, key, end) == result
     return None if same else "ended otherwise than its turns and limits say"
 

@@ -18,7 +18,7 @@ from core.origins.matching import VERSION
 from policy.facts import is_traced
 from runtime.engine.book.agent_chat import Chat, Listeners, Others, chat_of
 from runtime.engine.book.draft import seen_by
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.life.facts import trace_by
 from runtime.engine.life.proposal import own_values
 from runtime.engine.model import events as e
@@ -47,21 +47,21 @@ class Retracing(Struct):
     constants: Mapping[str, object]
     starters: Callable[[datetime], Sequence[str]]
     others: Others = field(default_factory=dict)
-    _of_agents: dict[str, list[Told]] = field(default_factory=dict)
+    _of_agents: dict[str, list[RecordedEvent]] = field(default_factory=dict)
     _chats: dict[str, tuple[str, Chat]] = field(default_factory=dict)
     _listeners: Listeners = field(default_factory=Listeners)
 
-    def hear(self, told: Told) -> None:
+    def hear(self, recorded: RecordedEvent) -> None:
         """Take in an event of an agent, or of a turn or a call of it."""
-        key = StepKey.of(told.step or "").agent
-        if isinstance(told.event, e.AgentBegan) or key in self._of_agents:
-            self._of_agents.setdefault(key, []).append(told)
+        key = StepKey.of(recorded.step or "").agent
+        if isinstance(recorded.event, e.AgentBegan) or key in self._of_agents:
+            self._of_agents.setdefault(key, []).append(recorded)
 
-    def of_decision(self, run: Run, told: Told, event: e.DecisionMade) -> str | None:
+    def of_decision(self, run: Run, judged: RecordedEvent, event: e.DecisionMade) -> str | None:
         """The way in which a decision's recorded origins differ from those found anew; None if they do not."""
         recorded, facts = event.origins, event.facts or {}
         read = {name: value for name, value in facts.items() if is_traced(name)}
-        step = run.steps[told.step or ""]
+        step = run.steps[judged.step or ""]
         if recorded is None and not read:
             of_call = StepKey.of(step.key).is_call
             return "was judged without the origins of its values" if of_call and not _capped(event) else None
@@ -72,18 +72,18 @@ class Retracing(Struct):
         chat = self._chat(step.key)
         if chat is not None and chat.lost:
             return None
-        for starter in self.starters(told.at):
+        for starter in self.starters(judged.at):
             trace = self._trace(run, step, event.operation, starter, chat)
-            if _equal(trace.told, recorded) and all(_equal(_fact(trace, name), one) for name, one in read.items()):
+            if _equal(trace.recorded, recorded) and all(_equal(_fact(trace, name), one) for name, one in read.items()):
                 seen = facts.get(_READ)
                 same = seen is None or not trace.of_agent or _equal([*trace.read], seen)
                 return None if same else "was judged by other results than its model had seen"
         return "was judged by other origins than its values have"
 
-    def of_agent(self, run: Run, node: AgentNode, told: Told, event: e.AgentBegan) -> str | None:
+    def of_agent(self, run: Run, node: AgentNode, recorded: RecordedEvent, event: e.AgentBegan) -> str | None:
         """The way in which an agent's recorded sources differ from those found anew; None if they do not."""
-        for starter in self.starters(told.at):
-            found = given_of(self._follower(run, told.step or "", starter), node, event.messages or [])
+        for starter in self.starters(recorded.at):
+            found = given_of(self._follower(run, recorded.step or "", starter), node, event.messages or [])
             if _equal([*found], [*(event.sources or [])]):
                 return None
         return "began with other sources than its words have"

@@ -19,7 +19,7 @@ from runtime.engine.book.barrier import Crossing, begin, checkpoint_of, cross
 from runtime.engine.book.channels import first_entries
 from runtime.engine.book.fold import of_agents, of_steps, of_waits
 from runtime.engine.book.plan import Recorded
-from runtime.engine.book.recorded import Diverged, Told
+from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.graph import Graph
 from runtime.engine.model.rows import PARKED, MutationRow
@@ -27,7 +27,7 @@ from runtime.engine.model.run import Run
 from runtime.engine.model.states import RUN, STEP, RunEvent, RunState, StepState
 
 
-def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -> Run:
+def fold(run: Run, recorded: RecordedEvent, graph: Graph, crossing: Crossing | None = None) -> Run:
     """The run after this event. ``run`` is changed in place; copy it first if the old one is still needed.
 
     ``graph`` is the run's graph, with the extension if the event is one. ``crossing`` is the crossing that a transition
@@ -35,20 +35,20 @@ def fold(run: Run, told: Told, graph: Graph, crossing: Crossing | None = None) -
     table has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
     """
     # A late answer is exempt: the worker that tells it has lost the step, and does not know the times of the next one.
-    if told.step in run.steps and not isinstance(told.event, e.ActionLate):
-        if told.at < run.times.get(told.step, told.at):
-            raise ConsistencyError(f"the time of {told.step} runs back")
-        run.times[told.step] = told.at
-    match told.event:
+    if recorded.step in run.steps and not isinstance(recorded.event, e.ActionLate):
+        if recorded.at < run.times.get(recorded.step, recorded.at):
+            raise ConsistencyError(f"the time of {recorded.step} runs back")
+        run.times[recorded.step] = recorded.at
+    match recorded.event:
         case e.CheckpointCommitted() as event:
             _checkpoint(run, event, graph, crossing)
         case e.RunOpened() as event:
-            run.opened_at = told.at
+            run.opened_at = recorded.at
             _opened(run, event, graph)
         case event:
             change = _FOLDS[type(event)]
             if change is not None:
-                change(run, told, event)
+                change(run, recorded, event)
     return run
 
 
@@ -64,40 +64,40 @@ def _opened(run: Run, event: e.RunOpened, graph: Graph) -> None:
     run.ledger += first_entries(graph.channels, event.channels or {})
 
 
-def _started(run: Run, told: Told, event: e.RunStarted) -> None:
+def _started(run: Run, recorded: RecordedEvent, event: e.RunStarted) -> None:
     run.status = RUN.next[run.status, RunEvent.START]
     if run.held_open:
         run.status = RUN.next[run.status, RunEvent.WAIT]
 
 
-def _sealed(run: Run, told: Told, event: e.RunSealed) -> None:
+def _sealed(run: Run, recorded: RecordedEvent, event: e.RunSealed) -> None:
     run.held_open = False
 
 
-def _named(run: Run, told: Told, event: e.RunReferenceSet) -> None:
+def _named(run: Run, recorded: RecordedEvent, event: e.RunReferenceSet) -> None:
     run.reference = event.reference
 
 
-def _extended(run: Run, told: Told, event: e.RunExtended) -> None:
+def _extended(run: Run, recorded: RecordedEvent, event: e.RunExtended) -> None:
     run.extensions += 1
-    row = MutationRow(event.number, told.actor.id, event.source, event.operations, tuple(event.gates or ()))
+    row = MutationRow(event.number, recorded.actor.id, event.source, event.operations, tuple(event.gates or ()))
     run.mutations.append(row)
     run.state.outputs.update(event.adopted or {})
-    adder = contributors.added(run.state, event.steps, told.actor.kind, told.actor.id)
+    adder = contributors.added(run.state, event.steps, recorded.actor.kind, recorded.actor.id)
     run.adders.update(dict.fromkeys(map(str, event.steps), adder))
     if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
         run.status = RUN.next[run.status, RunEvent.RESUME]
 
 
-def _continued(run: Run, told: Told, event: e.RunContinued) -> None:
-    contributors.within(run.state, told.step or "", event.shaped or ())
+def _continued(run: Run, recorded: RecordedEvent, event: e.RunContinued) -> None:
+    contributors.within(run.state, recorded.step or "", event.shaped or ())
     if event.origins is not None:
-        run.state.origins[told.step or ""] = event.origins
-    of_agents.called(run, told.step or "", event.used)
+        run.state.origins[recorded.step or ""] = event.origins
+    of_agents.called(run, recorded.step or "", event.used)
 
 
-def _canceled(run: Run, told: Told, event: e.RunCanceled) -> None:
-    run.canceling = run.canceling or {"by": told.actor.id, "reason": event.reason}
+def _canceled(run: Run, recorded: RecordedEvent, event: e.RunCanceled) -> None:
+    run.canceling = run.canceling or {"by": recorded.actor.id, "reason": event.reason}
 
 
 _CLOSING = {
@@ -107,20 +107,20 @@ _CLOSING = {
 }
 
 
-def _paused(run: Run, told: Told, event: e.RunPaused | e.RunResumed) -> None:
+def _paused(run: Run, recorded: RecordedEvent, event: e.RunPaused | e.RunResumed) -> None:
     run.paused = isinstance(event, e.RunPaused)
 
 
-def _closed(run: Run, told: Told, event: e.RunClosed) -> None:
+def _closed(run: Run, recorded: RecordedEvent, event: e.RunClosed) -> None:
     run.status = RUN.next[run.status, _CLOSING[event.status]]
     run.error, run.result, run.finished, run.executing = event.detail, event.result, True, 0
 
 
-def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
+def _reopened(run: Run, recorded: RecordedEvent, event: e.RunReopened) -> None:
     run.status = RUN.next[run.status, RunEvent.REOPEN]
     run.error, run.result, run.finished, run.reopened = None, None, False, run.reopened + 1
-    told_of: Any = event.steps
-    for key, epoch in told_of:
+    stated: Any = event.steps
+    for key, epoch in stated:
         run.past.pop(key, None)
         run.steps.pop(key, None)
         run.state.parked.pop(key, None)
@@ -128,7 +128,7 @@ def _reopened(run: Run, told: Told, event: e.RunReopened) -> None:
     run.state.open = [key for key in run.state.open if key not in run.anew]
     for wait in [wait for wait in run.waits.values() if wait.step_key in run.anew]:
         run.waits[wait.wait_id] = replace(wait, left=True)
-    run.retried_by = contributors.reopened(run.state, told.actor.kind, told.actor.id)
+    run.retried_by = contributors.reopened(run.state, recorded.actor.kind, recorded.actor.id)
     run.adders = {}  # whoever goes on with the run asks for all of it
 
 
@@ -183,7 +183,7 @@ def _park_run(run: Run) -> None:
 
 
 # None: the event changes nothing by itself, the events beside it do.
-_FOLDS: Mapping[type[e.Event], Callable[[Run, Told, Any], None] | None] = {
+_FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None] = {
     e.RunOpened: None,
     e.RunStarted: _started,
     e.RunReferenceSet: _named,

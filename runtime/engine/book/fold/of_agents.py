@@ -9,7 +9,7 @@ from typing import Any
 from core.canonical import Json, JsonObject, digest
 from runtime.engine.book.agent_chat import beginning_digest, said_of
 from runtime.engine.book.agent_result import came_of
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import Agent, Called, Came, Spoken, Stage
 from runtime.engine.model.keys import StepKey
@@ -18,18 +18,18 @@ from runtime.engine.model.run import Run
 _BARS = (Came.DENIED, Came.REJECTED, Came.EXPIRED)
 
 
-def began(run: Run, told: Told, event: e.AgentBegan) -> None:
+def began(run: Run, recorded: RecordedEvent, event: e.AgentBegan) -> None:
     """Begin an agent. In a run that was retried it begins anew, and its numbers of turns go on."""
-    key = told.step or ""
+    key = recorded.step or ""
     before = run.state.agents.get(key)
     turn = 0 if before is None else before.turn
     run.state.agents[key] = Agent(turn=turn, first=turn + 1, digest=beginning_digest(event))
     run.spoken[key] = Spoken(key, input=event.fixed or {})
 
 
-def answered(run: Run, told: Told, event: e.AgentAnswered) -> None:
+def answered(run: Run, recorded: RecordedEvent, event: e.AgentAnswered) -> None:
     """Apply an answer that was taken apart: its calls, or its result."""
-    turn, key = told.step or "", StepKey.of(told.step or "").agent
+    turn, key = recorded.step or "", StepKey.of(recorded.step or "").agent
     agent = run.state.agents.get(key)
     if agent is None or agent.stage is not Stage.ASKED:
         return
@@ -67,9 +67,9 @@ def called(run: Run, key: str, uses: JsonObject | None) -> None:
     agent = run.state.agents.get(StepKey.of(key).agent) if StepKey.of(key).is_inner else None
     if agent is None or uses is None:
         return
-    told: Any = uses
-    agent.made += told["calls"]
-    for usage in told["usage"]:
+    counted: Any = uses
+    agent.made += counted["calls"]
+    for usage in counted["usage"]:
         used(run, key, usage)
 
 

@@ -15,7 +15,7 @@ from evidence.receipts import NOTHING_TO_DO, RECEIPT, ReceiptEvent, ReceiptStatu
 from runtime.engine.book import contributors
 from runtime.engine.book.fold import of_agents
 from runtime.engine.book.fold.of_waits import answer, end_wait
-from runtime.engine.book.recorded import Told, parts
+from runtime.engine.book.recorded import RecordedEvent, parts
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import Came
 from runtime.engine.model.errors import DENIED
@@ -38,19 +38,19 @@ from runtime.engine.model.states import (
 FAILURES_KEPT = 20
 
 
-def step_of(run: Run, told: Told) -> StepRow:
-    step = run.steps.get(told.step or "")
+def step_of(run: Run, recorded: RecordedEvent) -> StepRow:
+    step = run.steps.get(recorded.step or "")
     if step is None:
-        raise ConsistencyError(f"{told.event.TYPE} is about the step {told.step}, which is not open")
+        raise ConsistencyError(f"{recorded.event.TYPE} is about the step {recorded.step}, which is not open")
     return step
 
 
 _EXECUTING = (StepState.READY, StepState.RUNNING)
 
 
-def _move(run: Run, told: Told, event: StepEvent, **changes: Any) -> StepRow:
+def _move(run: Run, recorded: RecordedEvent, event: StepEvent, **changes: Any) -> StepRow:
     """Move the step of an event. A step that was executing, and is not any more, leaves its super-step."""
-    step = step_of(run, told)
+    step = step_of(run, recorded)
     moved = run.steps[step.key] = replace(step, status=STEP.next[step.status, event], **changes)
     if step.status in _EXECUTING and moved.status not in _EXECUTING:
         if step.key in run.state.open:
@@ -59,90 +59,90 @@ def _move(run: Run, told: Told, event: StepEvent, **changes: Any) -> StepRow:
     return moved
 
 
-def step_started(run: Run, told: Told, event: e.StepStarted) -> None:
-    _move(run, told, StepEvent.CLAIM, lease_owner=told.actor.id, lease_epoch=event.epoch, eligible_in=None)
+def step_started(run: Run, recorded: RecordedEvent, event: e.StepStarted) -> None:
+    _move(run, recorded, StepEvent.CLAIM, lease_owner=recorded.actor.id, lease_epoch=event.epoch, eligible_in=None)
     if run.status is RunState.QUEUED:
         run.status = RUN.next[run.status, RunEvent.START]
 
 
-def step_succeeded(run: Run, told: Told, event: e.StepSucceeded) -> None:
+def step_succeeded(run: Run, recorded: RecordedEvent, event: e.StepSucceeded) -> None:
     ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
-    contributors.within(run.state, told.step or "", event.shaped or ())
-    step = _move(run, told, StepEvent.SUCCEED, **ended, last_error=None)
+    contributors.within(run.state, recorded.step or "", event.shaped or ())
+    step = _move(run, recorded, StepEvent.SUCCEED, **ended, last_error=None)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
         of_agents.over(run, step.key, Came.DONE, event.output)
 
 
-def step_failed(run: Run, told: Told, event: e.StepFailed) -> None:
+def step_failed(run: Run, recorded: RecordedEvent, event: e.StepFailed) -> None:
     run.refused += event.code == DENIED
     # If the run's key is lost, the event has no detail. The public part of the error is known all the same.
     lost = "What happened cannot be told: the key of this run is lost."
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
-    step = _move(run, told, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
+    step = _move(run, recorded, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
     contributors.failed(run.state, step.key, event.shaped or ())
     for move in run.answers.values():
         unused = move.status == ApprovalStatus.APPROVED and not move.consumed
         if unused and run.approvals[move.approval_id].step_key == step.key:
-            _failed_again(run, told, str(move.approval_id), error)
+            _failed_again(run, recorded, str(move.approval_id), error)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
         of_agents.failed(run, step.key, error)
 
 
-def step_parked(run: Run, told: Told, event: e.StepParked) -> None:
-    step = step_of(run, told)
+def step_parked(run: Run, recorded: RecordedEvent, event: e.StepParked) -> None:
+    step = step_of(run, recorded)
     if event.known:
         run.waits[event.wait] = replace(run.waits[event.wait], parked=True)
     else:
         due = None if event.due is None else timedelta(seconds=event.due)
         opened = (event.wait, step.step_id, step.key, event.kind, WaitState.WAITING, event.token or "")
         run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
-    _park(run, told, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
+    _park(run, recorded, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
 
 
-def step_retry(run: Run, told: Told, event: e.StepRetryScheduled) -> None:
-    step = step_of(run, told)
+def step_retry(run: Run, recorded: RecordedEvent, event: e.StepRetryScheduled) -> None:
+    step = step_of(run, recorded)
     due = timedelta(seconds=event.seconds if event.due is None else event.due)
     context: JsonObject = {"attempt": event.attempt, "error": event.detail}
     opened = (event.wait, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(event.wait))
     run.waits[event.wait] = WaitRow(*opened, due, context)
     changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
-    _park(run, told, StepEvent.RETRY_LATER, **changes)
+    _park(run, recorded, StepEvent.RETRY_LATER, **changes)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
 
 
-def _park(run: Run, told: Told, event: StepEvent, **changes: Any) -> None:
-    parked = _move(run, told, event, lease_owner=None, **changes)
+def _park(run: Run, recorded: RecordedEvent, event: StepEvent, **changes: Any) -> None:
+    parked = _move(run, recorded, event, lease_owner=None, **changes)
     run.state.parked[parked.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
 
 
-def step_resumed(run: Run, told: Told, event: e.StepResumed) -> None:
+def step_resumed(run: Run, recorded: RecordedEvent, event: e.StepResumed) -> None:
     wait = run.waits.get(UUID(event.invocation.removeprefix("resume:")))
     if wait is not None and wait.status is WaitState.WAITING:
         end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
-    step = step_of(run, told)
+    step = step_of(run, recorded)
     if step.superstep == run.superstep and step.key in run.state.parked:
         # A reader of the run between here and the barrier sees a step that is ready, and not why it had parked.
         run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
-    _move(run, told, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
+    _move(run, recorded, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
     # If the run is still running, the barrier of its last step is due.
     if run.executing == 0 and run.status is not RunState.RUNNING:
         run.status = RUN.next[run.status, RunEvent.RESUME]
 
 
-def step_set_back(run: Run, told: Told, event: e.StepSetBack) -> None:
-    step = step_of(run, told)
+def step_set_back(run: Run, recorded: RecordedEvent, event: e.StepSetBack) -> None:
+    step = step_of(run, recorded)
     # If the run's key is lost, the event has no detail. The count is kept all the same, so that retries end.
     run.steps[step.key] = replace(step, last_error=event.detail or {"setbacks": event.setbacks})
 
 
-def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
-    key = told.step or ""
+def step_canceled(run: Run, recorded: RecordedEvent, event: e.StepCanceled) -> None:
+    key = recorded.step or ""
     if key in run.steps:
-        _move(run, told, StepEvent.CANCEL, lease_owner=None)
+        _move(run, recorded, StepEvent.CANCEL, lease_owner=None)
     for wait in [wait for wait in run.waits.values() if wait.step_key == key and wait.status is WaitState.WAITING]:
         end_wait(run, wait.wait_id, WaitEvent.CANCEL)
     run.state.parked.pop(key, None)
@@ -150,17 +150,22 @@ def step_canceled(run: Run, told: Told, event: e.StepCanceled) -> None:
         of_agents.over(run, key, Came.CANCELED, None)
 
 
-def lease_expired(run: Run, told: Told, event: e.LeaseExpired) -> None:
+def lease_expired(run: Run, recorded: RecordedEvent, event: e.LeaseExpired) -> None:
     changes: dict[str, Any] = {} if event.detail is None else {"last_error": event.detail}
-    _move(run, told, StepEvent.LEASE_EXPIRE, lease_owner=None, **changes)
+    _move(run, recorded, StepEvent.LEASE_EXPIRE, lease_owner=None, **changes)
 
 
-def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
-    step = step_of(run, told)
+def intended(run: Run, recorded: RecordedEvent, event: e.ActionIntended) -> None:
+    step = step_of(run, recorded)
     if event.key is None:
         changes: dict[str, Any] = {} if event.resolution is None else {"resolution": event.resolution}
-        changes |= {"attempt": event.attempt, "lease_epoch": step.lease_epoch, "error": None, "intended_at": told.at}
-        receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RETRY, **changes)
+        changes |= {
+            "attempt": event.attempt,
+            "lease_epoch": step.lease_epoch,
+            "error": None,
+            "intended_at": recorded.at,
+        }
+        receipt = _move_receipt(run, recorded, event.receipt, ReceiptEvent.RETRY, **changes)
         action: JsonObject = {**receipt.action, **(event.authority or {})}
         version = receipt.version
         if event.read is not None:  # the probe of a doubt compares with what was read last
@@ -181,7 +186,7 @@ def intended(run: Run, told: Told, event: e.ActionIntended) -> None:
             lease_epoch=step.lease_epoch,
             reversible=event.reversible,
             reverse=event.reverse,
-            intended_at=told.at,
+            intended_at=recorded.at,
             run_id=run.run_id,
             shared=event.shared,
             replaces=event.replaces,
@@ -202,12 +207,12 @@ def _version(proposed: JsonObject | None) -> str | None:
     return None if before is None else before["version"]
 
 
-def unneeded(run: Run, told: Told, event: e.ActionUnneeded) -> None:
+def unneeded(run: Run, recorded: RecordedEvent, event: e.ActionUnneeded) -> None:
     """Keep the receipt of a write that had nothing to do. It is no write, and counts as none."""
     run.receipts[event.receipt] = ReceiptRow(
         receipt_id=event.receipt,
         run_id=run.run_id,
-        step_key=told.step or "",
+        step_key=recorded.step or "",
         operation=event.operation,
         target=event.target,
         idempotency_key=event.key,
@@ -215,18 +220,18 @@ def unneeded(run: Run, told: Told, event: e.ActionUnneeded) -> None:
         action=event.proposed or {},
         status=ReceiptStatus.SUCCEEDED,
         attempt=0,
-        lease_epoch=step_of(run, told).lease_epoch,
+        lease_epoch=step_of(run, recorded).lease_epoch,
         reversible=False,
         reverse=None,
-        intended_at=told.at,
-        settled_at=told.at,
+        intended_at=recorded.at,
+        settled_at=recorded.at,
         output=event.output,
         resolution=NOTHING_TO_DO,
     )
 
 
 def _move_receipt(
-    run: Run, told: Told, receipt_id: UUID, event: ReceiptEvent | None = None, **changes: Any
+    run: Run, recorded: RecordedEvent, receipt_id: UUID, event: ReceiptEvent | None = None, **changes: Any
 ) -> ReceiptRow:
     """Change a receipt, and move its status by the event if there is one; the receipt afterwards."""
     receipt = run.receipts.get(receipt_id)
@@ -235,61 +240,61 @@ def _move_receipt(
     if event is not None:
         status = RECEIPT.next[ReceiptStatus(receipt.status), event]
         settled = status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED)
-        changes |= {"status": status, "settled_at": told.at if settled else None}
+        changes |= {"status": status, "settled_at": recorded.at if settled else None}
     run.receipts[receipt_id] = receipt = replace(receipt, **changes)
     return receipt
 
 
-def action_succeeded(run: Run, told: Told, event: e.ActionSucceeded) -> None:
+def action_succeeded(run: Run, recorded: RecordedEvent, event: e.ActionSucceeded) -> None:
     came = {"output": event.output, "external_id": event.external_id, "usage": event.usage, "error": event.unusable}
-    _move_receipt(run, told, event.receipt, ReceiptEvent.SUCCEED, written=tuple(event.shaped or ()), **came)
+    _move_receipt(run, recorded, event.receipt, ReceiptEvent.SUCCEED, written=tuple(event.shaped or ()), **came)
 
 
-def recalled(run: Run, told: Told, event: e.ActionRecalled) -> None:
-    contributors.within(run.state, told.step or "", event.shaped or ())
+def recalled(run: Run, recorded: RecordedEvent, event: e.ActionRecalled) -> None:
+    contributors.within(run.state, recorded.step or "", event.shaped or ())
 
 
-def action_failed(run: Run, told: Told, event: e.ActionFailed) -> None:
-    receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.FAIL, error=event.detail)
-    _failed_again(run, told, receipt.action.get("approval"), event.detail or {"code": event.code})
+def action_failed(run: Run, recorded: RecordedEvent, event: e.ActionFailed) -> None:
+    receipt = _move_receipt(run, recorded, event.receipt, ReceiptEvent.FAIL, error=event.detail)
+    _failed_again(run, recorded, receipt.action.get("approval"), event.detail or {"code": event.code})
 
 
-def _failed_again(run: Run, told: Told, approval: Json, error: JsonObject) -> None:
+def _failed_again(run: Run, recorded: RecordedEvent, approval: Json, error: JsonObject) -> None:
     """Note that a call failed after people had approved it: once for each approval, with its last error."""
     asked = run.approvals.get(UUID(approval)) if isinstance(approval, str) else None
     if asked is None or not asked.key:
         return
-    now: JsonObject = {"approval": approval, "at": told.at.isoformat(), "again": run.reopened}
+    now: JsonObject = {"approval": approval, "at": recorded.at.isoformat(), "again": run.reopened}
     now |= {"code": error.get("code"), "message": error.get("message")}
     others = [one for one in run.failures.get(asked.key, []) if one["approval"] != approval]
     run.failures[asked.key] = [*others, now][-FAILURES_KEPT:]
 
 
-def in_doubt(run: Run, told: Told, event: e.ActionInDoubt) -> None:
-    _move_receipt(run, told, event.receipt, ReceiptEvent.DOUBT, resolution=event.why)
+def in_doubt(run: Run, recorded: RecordedEvent, event: e.ActionInDoubt) -> None:
+    _move_receipt(run, recorded, event.receipt, ReceiptEvent.DOUBT, resolution=event.why)
 
 
-def held(run: Run, told: Told, event: e.ActionHeld) -> None:
-    _move_receipt(run, told, event.receipt, resolution=event.why)
+def held(run: Run, recorded: RecordedEvent, event: e.ActionHeld) -> None:
+    _move_receipt(run, recorded, event.receipt, resolution=event.why)
 
 
-def doubt_resolved(run: Run, told: Told, event: e.ActionDoubtResolved) -> None:
+def doubt_resolved(run: Run, recorded: RecordedEvent, event: e.ActionDoubtResolved) -> None:
     match event.resolution:
         case Resolution.APPLIED:
             came: dict[str, Any] = {"output": event.output, "resolution": event.how}
             came |= {} if event.unusable is None else {"error": event.unusable}
-            _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
+            _move_receipt(run, recorded, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
         case Resolution.FAILED:
-            receipt = _move_receipt(run, told, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
-            _failed_again(run, told, receipt.action.get("approval"), {"message": event.how})
+            receipt = _move_receipt(run, recorded, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
+            _failed_again(run, recorded, receipt.action.get("approval"), {"message": event.how})
         case Resolution.NOT_APPLIED:
             pass  # the intent that follows moves the receipt
 
 
-def late(run: Run, told: Told, event: e.ActionLate) -> None:
+def late(run: Run, recorded: RecordedEvent, event: e.ActionLate) -> None:
     """Keep a late answer with the receipt. No status changes by it."""
-    if event.receipt not in run.receipts and told.step not in run.steps and told.step not in run.past:
+    if event.receipt not in run.receipts and recorded.step not in run.steps and recorded.step not in run.past:
         return  # a rested run no longer holds the receipts of steps behind the barrier
-    receipt, (facts, values) = _move_receipt(run, told, event.receipt), parts(event)
+    receipt, (facts, values) = _move_receipt(run, recorded, event.receipt), parts(event)
     del facts["receipt"]
     run.receipts[event.receipt] = replace(receipt, late=(*receipt.late, {**facts, **values}))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice
 from core.errors import ConsistencyError
 from runtime.engine.book.fold import of_agents
-from runtime.engine.book.recorded import Told
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNDELIVERED
 from runtime.engine.model.rows import ApprovalMove, ApprovalRow, VoteRow, WaitRow, step_id_of
@@ -20,38 +20,38 @@ from runtime.engine.model.run import Run
 from runtime.engine.model.states import WAIT, WaitEvent, WaitKind, WaitState
 
 
-def wait_opened(run: Run, told: Told, event: e.WaitOpened) -> None:
-    key = told.step or ""
+def wait_opened(run: Run, recorded: RecordedEvent, event: e.WaitOpened) -> None:
+    key = recorded.step or ""
     due = None if event.due is None else timedelta(seconds=event.due)
     opened = (event.wait, step_id_of(run.run_id, key), key, event.kind, WaitState.WAITING, event.token)
     run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation, parked=False)
 
 
-def wait_postponed(run: Run, told: Told, event: e.WaitPostponed) -> None:
+def wait_postponed(run: Run, recorded: RecordedEvent, event: e.WaitPostponed) -> None:
     wait = run.waits[event.wait]
     context = {**(wait.context or {}), "setbacks": event.setbacks} if event.setbacks else wait.context
     run.waits[event.wait] = replace(wait, context=context, due_in=timedelta(seconds=event.due))
 
 
-def wait_completed(run: Run, told: Told, event: e.WaitCompleted) -> None:
+def wait_completed(run: Run, recorded: RecordedEvent, event: e.WaitCompleted) -> None:
     end_wait(run, event.wait, WaitEvent.COMPLETE, result=event.result)
     origins: Any = (event.result or {}).get("origins")
     if origins is not None:
-        run.state.origins[told.step or ""] = origins
+        run.state.origins[recorded.step or ""] = origins
     if event.kind is WaitKind.AGENT:
-        of_agents.waited(run, told.step or "")
+        of_agents.waited(run, recorded.step or "")
     elif event.kind is WaitKind.CHILD:
         used: Any = (event.result or {}).get("used")
-        of_agents.called(run, told.step or "", used)
+        of_agents.called(run, recorded.step or "", used)
 
 
-def wait_timed_out(run: Run, told: Told, event: e.WaitTimedOut) -> None:
+def wait_timed_out(run: Run, recorded: RecordedEvent, event: e.WaitTimedOut) -> None:
     end_wait(run, event.wait, WaitEvent.TIME_OUT, result=event.result)
     if event.kind is WaitKind.AGENT:
-        of_agents.waited(run, told.step or "")
+        of_agents.waited(run, recorded.step or "")
 
 
-def wait_canceled(run: Run, told: Told, event: e.WaitCanceled) -> None:
+def wait_canceled(run: Run, recorded: RecordedEvent, event: e.WaitCanceled) -> None:
     end_wait(run, event.wait, WaitEvent.CANCEL)
 
 
@@ -62,11 +62,11 @@ def end_wait(run: Run, wait_id: UUID, event: WaitEvent, **changes: Any) -> None:
     run.waits[wait_id] = replace(wait, status=WAIT.next[wait.status, event], due_in=None, **changes)
 
 
-def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
+def asked(run: Run, recorded: RecordedEvent, event: e.ApprovalRequested) -> None:
     run.approvals[event.approval] = ApprovalRow(
         approval_id=event.approval,
-        step_id=step_id_of(run.run_id, told.step or ""),
-        step_key=told.step or "",
+        step_id=step_id_of(run.run_id, recorded.step or ""),
+        step_key=recorded.step or "",
         kind=event.kind,
         action_digest=event.digest,
         nonce=event.nonce,
@@ -85,9 +85,9 @@ def asked(run: Run, told: Told, event: e.ApprovalRequested) -> None:
     run.asked += event.kind == ApprovalKind.ACTION
 
 
-def voted(run: Run, told: Told, event: e.ApprovalVoted) -> None:
+def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
-    run.votes.append(VoteRow(event.approval, told.actor.id, event.choice, event.reason, groups, event.channel))
+    run.votes.append(VoteRow(event.approval, recorded.actor.id, event.choice, event.reason, groups, event.channel))
 
 
 _ANSWERS: Mapping[str, ApprovalEvent] = {
@@ -100,8 +100,8 @@ _ANSWERS: Mapping[str, ApprovalEvent] = {
 }
 
 
-def answered(run: Run, told: Told, event: e.ApprovalDecided) -> None:
-    answer(run, event.approval, _ANSWERS[event.outcome], choice=event.choice, reason=event.reason, at=told.at)
+def answered(run: Run, recorded: RecordedEvent, event: e.ApprovalDecided) -> None:
+    answer(run, event.approval, _ANSWERS[event.outcome], choice=event.choice, reason=event.reason, at=recorded.at)
     of_action = run.approvals[event.approval].kind == ApprovalKind.ACTION if event.approval in run.approvals else False
     run.refused += of_action and event.outcome == ApprovalStatus.REJECTED
 
@@ -112,24 +112,24 @@ def answer(run: Run, approval: UUID, event: ApprovalEvent | None, **changes: Any
     run.answers[approval] = replace(known, status=status, **changes)
 
 
-def consumed(run: Run, told: Told, event: e.ApprovalConsumed) -> None:
+def consumed(run: Run, recorded: RecordedEvent, event: e.ApprovalConsumed) -> None:
     answer(run, event.approval, None, consumed=True)
 
 
-def superseded(run: Run, told: Told, event: e.ApprovalSuperseded) -> None:
+def superseded(run: Run, recorded: RecordedEvent, event: e.ApprovalSuperseded) -> None:
     answer(run, event.approval, ApprovalEvent.SUPERSEDE, why=event.why, changed=event.changed)
 
 
-def delivered(run: Run, told: Told, event: e.ApprovalDelivered) -> None:
+def delivered(run: Run, recorded: RecordedEvent, event: e.ApprovalDelivered) -> None:
     answer(run, event.approval, None, delivered=True)
 
 
-def expired(run: Run, told: Told, event: e.ApprovalExpired) -> None:
+def expired(run: Run, recorded: RecordedEvent, event: e.ApprovalExpired) -> None:
     said = {"reason": UNDELIVERED} if event.undelivered else {}
     answer(run, event.approval, ApprovalEvent.EXPIRE, **said)
 
 
-def reminded(run: Run, told: Told, event: e.ApprovalReminded | e.ApprovalEscalated) -> None:
+def reminded(run: Run, recorded: RecordedEvent, event: e.ApprovalReminded | e.ApprovalEscalated) -> None:
     if isinstance(event, e.ApprovalEscalated):
         answer(run, event.approval, None, escalated=True)
     wait = run.waits.get(event.wait) if event.wait is not None else None
