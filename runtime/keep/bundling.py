@@ -75,7 +75,7 @@ class Bundling(Struct, frozen=True):
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
         """Read the material of the bundle of a run that is over.
 
-        ``Diverged`` if the book is not what was recorded, or if what people were shown and answered is not what it says.
+        ``Diverged`` if the book is not what was recorded, or says otherwise what people were shown and answered.
         """
         book = await books.read(connection, tenant, run_id)
         past = await folded(connection, self.definitions, book)

@@ -1,6 +1,6 @@
 """Takes a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
 
-A vote is one read and one guarded append. It commutes with what is recorded of other steps. If another vote on its question
+A vote is one read and one guarded append. It commutes with events of other steps. If another vote on its question
 comes first, or anything else that does not commute, the vote is judged again on the new state, in the end with the
 run's row locked. So the same click ten times, or two people at once, is one decision.
 """

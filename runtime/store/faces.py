@@ -71,7 +71,7 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
     Given a connection, it joins the caller's transaction, if there is one. Given the database, it may share a
     transaction with other appends.
 
-    ``answers`` is the step whose question or wait it answers: it commutes with what is recorded of other steps meanwhile,
+    ``answers`` is the step whose question or wait it answers: it commutes with events of other steps,
     unless it moves the gate. A crash before this returns leaves either state; the caller asks again.
     """
     foreign = [name for name in ("handed", *commits.PARTS) if name not in PARTS and getattr(commit, name)]

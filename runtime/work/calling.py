@@ -183,7 +183,7 @@ async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets = N
 class Calling:
     """One call of a connector, from its sending to the commit that settles it.
 
-    If the lease is lost, what is known is recorded all the same, except of a call without a receipt: it has no side effect.
+    If the lease is lost, what is known is still recorded, except of a call without a receipt: it has no side effect.
     """
 
     _tools: Tools

@@ -156,6 +156,6 @@ async def test_other_origins_than_those_that_are_found_fail(
         monkeypatch.setattr(agent_chat, "digest_of", lambda heard: "0" * 64)
     archive, material = await told(agents, tmp_path)
     content = replace(content_of(material, "test"), disclosures=opened(material))
-    wanted = "does not come from where it was told" if lie == "origins" else "what the model had been shown"
+    wanted = "does not come from where the event says" if lie == "origins" else "what the model had been shown"
     assert archive.row(content)[0] == "failed"
     assert wanted in archive.row(content)[1]
