@@ -17,13 +17,17 @@ WEBHOOK_SECRET = "a-webhook-secret-of-the-tests"
 
 
 async def _card(stack: Any, action: str = "counterseal.approve") -> str:
-    """Wait for a card with this button; its timestamp."""
+    """Wait for a card with this button. A click counts once its message is recorded. Returns its timestamp."""
     slack = stack.world.slack
+
+    async def recorded() -> Any:
+        return [one for one in await stack.books.approvals() if one.message_ts == found().ts]
 
     def found() -> Any:
         return next((m for m in slack.state.messages("C0OPS") if action in str(m.blocks)), None)
 
     await slack.state.until(lambda: found() is not None, seconds=60)
+    await stack.until(recorded)
     return str(found().ts)
 
 
