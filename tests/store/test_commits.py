@@ -100,6 +100,7 @@ async def test_a_barrier_of_several_workers_that_ends_its_run_leaves_no_place_ta
 
 @pytest.mark.req("V-7")
 @pytest.mark.req("X-17")
+@pytest.mark.tampers  # one of the two commits writes what no expression gives
 async def test_of_two_commits_on_one_version_one_is_applied_and_nothing_of_the_other(runtime: Any, gate: Any) -> None:
     view, graph, working = await held_view(runtime, gate)
     one, other = Transition(view, graph), Transition(view, graph)
