@@ -1,4 +1,4 @@
-"""Definitions at start (X-1, X-2): publish what is new in a folder, and check what is published.
+"""Definitions at start: publish what is new in a folder, and check what is published.
 
 ``definitions_dir`` holds ``workflows/*.yaml``, ``policies/*.yaml``, ``operations/*.yaml`` and ``directory.yaml``. In
 strict mode an invalid one stops the start; in warn mode it is reported and unavailable, and the rest goes on.
@@ -46,7 +46,7 @@ async def describe(
 ) -> dict[str, Any]:
     """The named version in full; without a ``version`` the newest that is not retired, or else the newest.
 
-    ``operations`` maps each operation that it calls to the SHA-256 of the declaration frozen with it (V-4). ``outline``
+    ``operations`` maps each operation that it calls to the SHA-256 of the declaration frozen with it. ``outline``
     is None if this release cannot read the version; ``problem`` says why. ``source`` has a mark for each secret that
     stands in the text. ``NotFoundError`` names the versions there.
     """

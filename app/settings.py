@@ -53,7 +53,7 @@ _NEEDED = (
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "DEEP"})
 
 
-# The effect of an invalid published definition: stop the start, or only make that definition unavailable.
+# The effect of an invalid published definition: stop the start, or only make that definition unavailable.
 DefinitionsMode: TypeAlias = Literal["strict", "warn"]
 # Log lines for people, or for programs.
 LogFormat: TypeAlias = Literal["console", "json"]

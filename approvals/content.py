@@ -104,7 +104,7 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a person sees before deciding, complete (Q-20).
+    """Everything that a person sees before deciding, complete.
 
     ``reverse`` says how the action is undone, "" if it cannot be. ``changes`` are the proposed writes, ``inputs`` the
     action's other inputs. ``sensitive`` names fields of either whose values stay out of the channel. ``expires_at`` is

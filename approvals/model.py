@@ -18,7 +18,7 @@ from core.terms import GroupQuorum, Terms
 
 
 class ApprovalStatus(StrEnum):
-    """The state of a question (Q-3). Votes are accepted only in state ``requested``.
+    """The state of a question. Votes are accepted only in state ``requested``.
 
     Rejected and expired are different outcomes for the run: a person said no, or nobody answered.
     """
@@ -212,7 +212,7 @@ class TaskState(StrEnum):
 
 
 class TaskView(Struct, frozen=True):
-    """All that a face needs to draw one task: a wait that people end by filling in a form (X-9).
+    """All that a face needs to draw one task: a wait that people end by filling in a form.
 
     ``form`` is a JSON Schema that ``check_form`` accepts. Members of ``group`` may complete the task. ``due_at`` is
     ISO 8601 UTC, "" for no deadline. ``completed_by`` is the name of the person who did, "" for nobody. ``link`` is the

@@ -1,7 +1,7 @@
 """Declarations of operations: the things that a connector can do, with all facts that governance needs.
 
-A declaration is authored in YAML (V-2), validated here, and frozen; each step of a run stores its ``digest`` when the
-run is created (V-4).
+A declaration is authored in YAML, validated here, and frozen; each step of a run stores its ``digest`` when the
+run is created.
 """
 
 from __future__ import annotations

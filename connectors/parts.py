@@ -64,7 +64,7 @@ class Diff(Part):
     """The fields to read before the write, so that people see before → after and the write can be undone.
 
     ``written`` reads the fields that the call writes. ``appended`` fields are append-only (ServiceNow journals), so
-    they have no value before; ``harmless`` ones of these need no undo (Q-22 counts internal notes as reversible).
+    they have no value before; ``harmless`` ones of these need no undo, such as internal notes.
     """
 
     fields: Literal["written"] | tuple[str, ...] = "written"
@@ -119,7 +119,7 @@ class TimedOut(Part):
 
 
 class Retry(Part):
-    """The retries after a failure that certainly had no effect: their number and their delays in seconds (Q-19).
+    """The retries after a failure that certainly had no effect: their number and their delays in seconds.
 
     ``attempts`` includes the first one. The last ``backoff`` repeats; ``jitter`` is the largest random fraction that is
     added or subtracted; ``cap`` bounds any single delay, in seconds.

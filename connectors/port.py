@@ -56,12 +56,12 @@ class Before(Struct, frozen=True):
 class Call(Struct, frozen=True):
     """One call of one operation.
 
-    ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
-    ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
-    ``correlation_key`` is set for a durable operation: its completion is signaled to that key. It is the same for every
-    attempt, so two starts with it are one process (V-9). ``tenant`` is the tenant whose records are read.
-    ``declared`` is the operation as it was frozen with the run: a connector acts by it, and by no file of its process
-    (V-4).
+     ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
+     ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
+     ``correlation_key`` is set for a durable operation: its completion is signaled to that key. It is the same for every
+     attempt, so two starts with it are one process. ``tenant`` is the tenant whose records are read.
+     ``declared`` is the operation as it was frozen with the run: a connector acts by it, and by no file of its process
+    .
     """
 
     operation: str
@@ -132,7 +132,7 @@ class InDoubt(Struct, frozen=True):
 
 
 class Parked(Struct, frozen=True):
-    """A durable operation has begun outside, and a signal to its correlation key will complete it (V-3).
+    """A durable operation has begun outside, and a signal to its correlation key will complete it.
 
     ``external_id`` is the outside system's own id of the process, if it gave one.
     """

@@ -33,7 +33,7 @@ def build_action(operation: Operation, values: JsonObject, before: Before | None
     Its input is the canonical form of this one, and has to fit the declaration as it was given and as it is sent.
     ``before`` is the pre-read of operations that declare ``diff``; without it a write counts as not reversible. A field
     that was not read before cannot be restored, so ``reverse`` leaves it out. ``reversible`` is True if every written
-    field can be restored or is harmless (Q-4, Q-22).
+    field can be restored or is harmless.
     """
     _check(operation, values)
     made = canonical(operation.handler, {**values, **operation.params})

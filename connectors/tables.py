@@ -1,4 +1,4 @@
-"""The declaration of an operation on one table: its ``params``, and the checks of params and inputs (V-2).
+"""The declaration of an operation on one table: its ``params``, and the checks of params and inputs.
 
 No SQL comes from a workflow or a model. A declaration names the table, the key and the columns; a call gives values.
 ``connectors.sql.table`` checks the names against the database's catalogue.

@@ -62,7 +62,7 @@ class Action(Struct, frozen=True):
     of it). ``before`` holds the target's values as read, for the fields that the operation's ``diff`` names, and
     ``target_version`` the target's version at that read (for ServiceNow ``sys_mod_count``); both are None without a
     pre-read. ``reverse`` is the ``{operation, input}`` that restores every field whose value was read; None if nothing
-    can (Q-4). ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
+    can. ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
     it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
     the target did not show: absent is not null. ``shown`` are the target's other values that its texts show to people,

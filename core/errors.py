@@ -1,4 +1,4 @@
-"""The one error tree. Each class has a stable ``code``; faces map classes, never messages, to answers (X-18)."""
+"""The one error tree. Each class has a stable ``code``; faces map classes, never messages, to answers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def new_id() -> UUID:
 
 
 def correlation_id(run_id: UUID, name: str) -> UUID:
-    """The correlation id that we give to an outside system: a UUIDv5 in the run's namespace (V-9)."""
+    """The correlation id that we give to an outside system: a UUIDv5 in the run's namespace."""
     return uuid5(run_id, name)
 
 

@@ -19,7 +19,7 @@ QUESTIONS = {"turn": 5, "run": 20, "requester": 100, "failures": 3}
 
 
 class Tier(StrEnum):
-    """The weight of a decision, as policy says (Q-3)."""
+    """The weight of a decision, as policy says."""
 
     LOW = "low"
     MEDIUM = "medium"

@@ -1,4 +1,4 @@
-"""The evidence of one run in one signed file (U-7, Q-21): assembles, verifies, signs and packs it.
+"""The evidence of one run in one signed file: assembles, verifies, signs and packs it.
 
 A bundle is a zip whose entries are uncompressed, sorted, and have one fixed time. The same content signed by the same
 Ed25519 key gives the same bytes on every machine (compressors differ between machines), so writing a bundle twice is

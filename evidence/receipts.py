@@ -1,6 +1,6 @@
 """Receipts: the durable record of one side effect, written before it (the intent) and after it (the outcome).
 
-They are the source of truth for safe retries and for evidence (Q-4). If a receipt is ``in_doubt``, or ``intended`` by a
+They are the source of truth for safe retries and for evidence. If a receipt is ``in_doubt``, or ``intended`` by a
 lost lease, the effect may have happened: it is never repeated before the doubt is resolved (promise 2).
 """
 
@@ -93,7 +93,7 @@ _LATE_VALUES = ("detail", "external_id", "output")
 
 
 class Receipt(Struct, frozen=True):
-    """The record of one effect: the attempt, its outcome, and how to reverse it, if possible (Q-4).
+    """The record of one effect: the attempt, its outcome, and how to reverse it, if possible.
 
     ``attempt`` counts from 1. ``lease_epoch`` is the epoch of the lease that intended it. ``reverse`` undoes the
     effect: an ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.

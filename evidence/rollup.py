@@ -66,7 +66,7 @@ class Rollup(Struct):
             self.problems.append(f"event {event['seq']}: its writes are no names of channels")
 
     def _made(self, number: Json) -> JsonObject:
-        """The members ``MADE_OF`` of a checkpoint: its source, its writes, each channel's newest version (P-3)."""
+        """The members ``MADE_OF`` of a checkpoint: its source, its writes, each channel's newest version."""
         writes = [dict[str, Json](seq=seq, step=step, channels=[*names]) for seq, step, names in self._writes]
         for _, _, names in self._writes:
             self._versions.update(dict.fromkeys(names, number))

@@ -1,4 +1,4 @@
-"""Blobs in an S3 bucket: written once under a checksum, kept by Object Lock if configured, read by version (U-7).
+"""Blobs in an S3 bucket: written once under a checksum, kept by Object Lock if configured, read by version.
 
 Object Lock does not prevent a newer version or a delete marker. So a blob is read by its version id, and its bytes are
 checked against the SHA-256 that we stored, whatever the service says.

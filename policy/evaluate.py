@@ -1,4 +1,4 @@
-"""The decision over one action: total, and fail-closed (U-4, Q-16).
+"""The decision over one action: total, and fail-closed.
 
 Every matching rule of every policy that applies is evaluated. Deny outranks needs_approval, which outranks allow. The
 decision is also deny if no rule fired, if a rule fails (the decision names it), if there is no policy, or if one cannot

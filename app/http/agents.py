@@ -1,4 +1,4 @@
-"""The agents of a run over HTTP: what each agent's model asked for in each turn, and the results (P-14)."""
+"""The agents of a run over HTTP: what each agent's model asked for in each turn, and the results."""
 
 from __future__ import annotations
 

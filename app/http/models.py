@@ -270,7 +270,7 @@ class Attempted(BaseModel):
 
 
 class Receipt(BaseModel):
-    """One side effect: the attempt, its result, and how to reverse it. ``request`` says what was attempted (Q-4)."""
+    """One side effect: the attempt, its result, and how to reverse it. ``request`` says what was attempted."""
 
     receipt_id: UUID
     step_key: str

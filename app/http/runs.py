@@ -1,4 +1,4 @@
-"""Runs: start, look, cancel; and their evidence bundles for auditors (U-8)."""
+"""Runs: start, look, cancel; and their evidence bundles for auditors."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def steps(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> di
 
 @router.get("/{run_id}/checkpoints", response_model=models.Page[models.Checkpoint], summary="The checkpoints of a run")
 async def checkpoints(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """Every past state, from the first on (P-9)."""
+    """Every past state, from the first on."""
     (last,) = paging.after(int) or [-1]
     seen = await faces.looking.at(who.tenant, run_id, range(last + 1, last + paging.limit + 2))
     return paging.page(seen.checkpoints, "superstep")
@@ -128,7 +128,7 @@ async def diff(
     first: Annotated[int, Query(alias="from", ge=0, lt=2**31, description="The number of one checkpoint")],
     second: Annotated[int, Query(alias="to", ge=0, lt=2**31, description="The number of another")],
 ) -> dict[str, Any]:
-    """Shows the changes as operations of a JSON Patch, each with the value before (P-9)."""
+    """Shows the changes as operations of a JSON Patch, each with the value before."""
     before, after = await faces.looking.checkpoints(who.tenant, run_id, first, second)
     found = [asdict(change) for change in changes(before["state"], after["state"])]
     return {"run_id": run_id, "from_superstep": first, "to_superstep": second, "changes": found}
@@ -136,14 +136,14 @@ async def diff(
 
 @router.get("/{run_id}/checkpoints/{number}", response_model=models.Checkpoint, summary="One checkpoint of a run")
 async def checkpoint(run_id: UUID, number: Annotated[int, Path(ge=0, lt=2**31)], who: Reader, faces: FacesDep) -> Row:
-    """The state as it was at the barrier with this number (P-9)."""
+    """The state as it was at the barrier with this number."""
     (found,) = await faces.looking.checkpoints(who.tenant, run_id, number)
     return found
 
 
 @router.get("/{run_id}/ledger", response_model=models.Page[models.LedgerEntry], summary="The ledger of a run")
 async def ledger(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
-    """Every write to the channels that keep one, in the order of super-steps (P-7)."""
+    """Every write to the channels that keep one, in the order of super-steps."""
     after = paging.after(int, int)
     await run_row(faces, who.tenant, run_id)
     rows = await faces.ask(who.tenant, read_models.ledger_page, run_id, paging.limit + 1, *after)

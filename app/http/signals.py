@@ -1,4 +1,4 @@
-"""Waits of a run, signals that end them, and extensions of its graph (V-5, V-6, V-10, X-16, X-17)."""
+"""Waits of a run, signals that end them, and extensions of its graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks: the same forms as in Slack, completed over HTTP by the same rules (X-9, P-12)."""
+"""Tasks: the same forms as in Slack, completed over HTTP by the same rules."""
 
 from __future__ import annotations
 

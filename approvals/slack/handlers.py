@@ -218,7 +218,7 @@ async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict
 
     The form is read again, and ``task`` refuses what comes from a window that was not opened for this account and form.
     ``complete`` checks right, state and value, in this order, so that a person without the right learns nothing about
-    the form (P-12).
+    the form.
     """
     shown = await tasks.task(submission)
     if isinstance(shown, Answer):

@@ -1,6 +1,6 @@
 """A BPMN engine as a connector: starts a process once, looks for it, ends it, and fetches its external tasks.
 
-The business key of a process is the correlation key of the wait that it completes (V-9, V-15). The engine allows any
+The business key of a process is the correlation key of the wait that it completes. The engine allows any
 number of processes with one business key, so this connector must prevent a second one. External tasks:
 https://docs.camunda.org/manual/7.21/user-guide/process-engine/external-tasks/
 """

@@ -1,4 +1,4 @@
-"""One PostgreSQL database as a connector: reads declared tables, and writes one row per call (V-2).
+"""One PostgreSQL database as a connector: reads declared tables, and writes one row per call.
 
 A write is one transaction. It inserts its key into the declared table for keys, if there is one, locks its row,
 compares the row's version with the one that was read, changes exactly one row or nothing, and commits. So a repeated

@@ -1,4 +1,4 @@
-"""The statements of the connector ``sql``, built from a declaration's names, which the catalogue has confirmed (V-2).
+"""The statements of the connector ``sql``, built from a declaration's names, which the catalogue has confirmed.
 
 All values are one parameter, a JSON object, which PostgreSQL converts to the columns' types. Names are quoted, and the
 search path is ``pg_catalog`` only, so no object of a user can shadow another.

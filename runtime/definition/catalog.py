@@ -1,4 +1,4 @@
-"""The catalog of published versions, compiled once per process: by name and version, by digest (X-1)."""
+"""The catalog of published versions, compiled once per process: by name and version, by digest."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Definitions:
         return [workflow.graph for workflow in [*every, await self.of_run(connection, run)]]
 
     async def of_run(self, connection: Connection, run: Definition) -> Workflow:
-        """The workflow as this run runs it: the version that it started with, and what was added since (V-4, V-6)."""
+        """The workflow as this run runs it: the version that it started with, and what was added since."""
         if run.extensions and (known := self._extended.known((run.run_id, run.extensions))) is not None:
             return known
         base = await self.workflow(connection, run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
@@ -176,7 +176,7 @@ class Definitions:
         """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed).
 
         With ``workflow`` they are compiled for its runs: against the declarations that were frozen with it and with
-        each policy, whatever this process's own files declare (V-4).
+        each policy, whatever this process's own files declare.
         """
         if not digests:
             return NO_POLICIES

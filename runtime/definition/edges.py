@@ -1,4 +1,4 @@
-"""The edges of a graph: which node begins after which, and which reads which (V-5).
+"""The edges of a graph: which node begins after which, and which reads which.
 
 They are derived. The only record of dependencies is the published text, with the log of a run's extensions.
 """

@@ -272,7 +272,7 @@ class StepDocument(DocumentPart):
 
 
 class Caps(DocumentPart):
-    """Bounds of one workflow, tighter than the tenant's (Q-12)."""
+    """Bounds of one workflow, tighter than the tenant's."""
 
     max_writes_per_run: Annotated[int, Field(ge=0)] | None = None
     max_concurrency: Annotated[int, Field(ge=1, le=256)] | None = None

@@ -1,7 +1,7 @@
-"""From authored YAML to the immutable canonical definition that the runtime runs (X-1, X-3), and extending it. Pure.
+"""From authored YAML to the immutable canonical definition that the runtime runs, and extending it. Pure.
 
 An extension names steps that are added to the root of one run's graph, and optionally existing ones that are to wait
-for them (``before``). It is checked like a definition (V-5, V-6): the extended workflow is compiled anew from the
+for them (``before``). It is checked like a definition: the extended workflow is compiled anew from the
 published text and every extension so far, so equal logs give equal graphs.
 """
 

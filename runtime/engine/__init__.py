@@ -1,1 +1,1 @@
-"""The pure heart of the engine: state tables, channels, plans, transitions. No I/O, no clock, no randomness (O-5)."""
+"""The pure heart of the engine: state tables, channels, plans, transitions. No I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""Makes a run's evidence bundle, stores it, remembers where it is, and orders it once more if asked (Q-21, U-7)."""
+"""Makes a run's evidence bundle, stores it, remembers where it is, and orders it once more if asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dispatcher: leases messages of the outbox and hands each to the handler of its kind (O-1, O-7, O-8).
+"""The dispatcher: leases messages of the outbox and hands each to the handler of its kind.
 
 A delivery is two transactions: one leases the message and reads what is to be sent, one records how it ended. Between
 them no transaction is open.

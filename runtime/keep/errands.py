@@ -1,4 +1,4 @@
-"""Cancels work of a run that goes on elsewhere once nobody waits for it, and tells its end (V-3, V-10, V-13, P-8).
+"""Cancels work of a run that goes on elsewhere once nobody waits for it, and tells its end.
 
 Messages carry what we say: they cancel an outside operation or a child run, or tell a parent that its child is over.
 From some connectors' systems, completions have to be fetched. Each such source is asked in a loop of its own, which

@@ -1,7 +1,7 @@
 """Keeps a queue: admits steps to it, and settles its dead letters.
 
-Steps are sent in fair order, under the caps, in batches (Q-12, Q-13, O-1). For each dead letter, the step's row decides
-what is done, here as everywhere (Q-11), and no letter is left in the queue. If the step is over, claimed, gone, or
+Steps are sent in fair order, under the caps, in batches. For each dead letter, the step's row decides
+what is done, here as everywhere, and no letter is left in the queue. If the step is over, claimed, gone, or
 about to be admitted again, the letter is dropped. If the step is admitted and nobody could claim it so far, it is
 claimed here only to note a setback and to leave it to a short lease. When that runs out, the sweeper makes the step
 ready, and it is admitted again under the caps and in its turn. After ``SETBACKS_MAX`` setbacks in a row the step fails
@@ -62,7 +62,7 @@ class Scheduler(Struct):
 
         Each step is marked as sent, and takes its place under the caps, in one statement. A crash before the queue has
         the message, or before we note that it has, leaves a mark that expires: the sweeper then frees the step and its
-        place. So the message may come twice, and the step's row lets only one through (O-8).
+        place. So the message may come twice, and the step's row lets only one through.
         """
         batch: dict[str, asyncpg.Record] = {}
         async with self.database.connection() as connection:
@@ -81,7 +81,7 @@ class Scheduler(Struct):
 
 
 def _dedupe_key(row: asyncpg.Record) -> str:
-    """A key of the step's next lease: a FIFO queue drops a second message for it, and none for a later one (O-2)."""
+    """A key of the step's next lease: a FIFO queue drops a second message for it, and none for a later one."""
     return digest([str(row["run_id"]), row["step_key"], row["epoch"] + 1])
 
 

@@ -1,6 +1,6 @@
 """The port: how a worker hears of ready steps, and how it leases the next one.
 
-Whatever the queue says, the step's row decides (Q-11): a message that comes twice, late or never only changes when a
+Whatever the queue says, the step's row decides: a message that comes twice, late or never only changes when a
 step is looked at. Every adapter passes tests/queue's one behaviour suite.
 """
 
@@ -25,7 +25,7 @@ class Delivery(Protocol):
         """Lease the step that it names, or up to ``count`` ready ones, in one statement; none if there is none."""
 
     async def extend(self, lease: timedelta) -> None:
-        """Ask the queue to keep the message hidden. Advisory: the lease is what counts (Q-11)."""
+        """Ask the queue to keep the message hidden. Advisory: the lease is what counts."""
 
     async def done(self) -> None:
         """Take the message off the queue: its step was claimed and settled, or there was nothing to claim."""

@@ -1,4 +1,4 @@
-"""The SQS queue through boto3 (Q-11, U-3): long poll, batches of ten, deduplication ids on FIFO queues.
+"""The SQS queue through boto3: long poll, batches of ten, deduplication ids on FIFO queues.
 
 SQS delivers at least once, in any order, and its visibility timeout is advisory: the message names a step, and the
 step's row decides. A message that cannot be read stays on the queue until its redrive policy moves it to the dead
@@ -119,7 +119,7 @@ class SqsQueue:
         return deliveries
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
-        """Send in batches of ten. What SQS did not accept is not returned: its mark expires, it is sent again (O-8)."""
+        """Send in batches of ten. What SQS did not accept is not returned: its mark expires, it is sent again."""
         accepted: list[str] = []
         for start in range(0, len(messages), BATCH_MAX):
             batch = messages[start : start + BATCH_MAX]

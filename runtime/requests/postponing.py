@@ -1,4 +1,4 @@
-"""Puts off the deadline of a wait for something outside, because those who work there need longer (V-2, X-16).
+"""Puts off the deadline of a wait for something outside, because those who work there need longer.
 
 The declaration of the operation says how far (``timeouts.extend_to``, counted from the wait's beginning). An event of
 the run moves the wait's deadline.

@@ -51,7 +51,7 @@ async def ensure_tenant(
     max_writes_per_run: int | None = None,
     weight: float | None = None,
 ) -> bool:
-    """Create the tenant if it is new, and set the caps that are given (Q-12); return true if it is new."""
+    """Create the tenant if it is new, and set the caps that are given; return true if it is new."""
     created = await tenants.create(connection, check_tenant(tenant), new_id())
     if created or max_concurrency is not None:
         await tenants.set_slots(connection, tenant, max_concurrency or tenants.MAX_CONCURRENCY_DEFAULT)

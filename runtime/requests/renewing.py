@@ -1,4 +1,4 @@
-"""Publishes the documents that a process finds in its folder when it starts, but only those that are new (X-1).
+"""Publishes the documents that a process finds in its folder when it starts, but only those that are new.
 
 Somebody may have published something else meanwhile, by hand, in an emergency; and the folder may be an old one, on one
 machine of several. So a start takes a tenant forward and never back. A text is new if it was never published in the

@@ -1,4 +1,4 @@
-"""The replay of a stored run: its book, and all that its events are compared with (promises 5 and 6, P-9)."""
+"""The replay of a stored run: its book, and all that its events are compared with (promises 5 and 6)."""
 
 from __future__ import annotations
 

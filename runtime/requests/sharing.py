@@ -1,4 +1,4 @@
-"""Tells the steps that share an effect of its end: each in an append of its own, and each is judged anew (Q-15)."""
+"""Tells the steps that share an effect of its end: each in an append of its own, and each is judged anew."""
 
 from __future__ import annotations
 

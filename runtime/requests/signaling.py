@@ -1,4 +1,4 @@
-"""Signals: what the outside says to a run that waits (V-10, X-7, X-16, X-17, P-5, P-11).
+"""Signals: what the outside says to a run that waits.
 
 A signal is kept in the inbox under its own id before it is acted on. It completes the oldest wait with its correlation
 key; one that comes before its wait exists is kept for ``inbox.KEPT_FOR`` and delivered when it does. If a run has
@@ -73,7 +73,7 @@ class Signal(Struct, frozen=True):
     """The content of a signal: ``output``, or ``error`` with ``code`` and ``message``.
 
     ``id`` is the sender's, and deduplicates. Without it, the digest of key and content stands for it, so that a
-    repeated delivery is one signal (V-10).
+    repeated delivery is one signal.
     ``token`` and ``version`` must be those of the wait if they are given: the version that the run had by the commit
     that opened it. A signal that names a wait is for that one alone, and never kept for another. ``writers`` are the
     people who worked in the process that has ended, as principals; None if the sender itself says so.

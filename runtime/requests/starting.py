@@ -52,7 +52,7 @@ class KeyTaken(ConsistencyError):
 
 
 class StartRequest(Struct, frozen=True):
-    """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever (Q-1).
+    """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever.
 
     ``run_id`` is given if another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
     ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.book.contributors``);

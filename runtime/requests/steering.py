@@ -1,4 +1,4 @@
-"""Steering runs that are under way: adding steps, each governed like any other (V-5, V-6), and canceling (V-13)."""
+"""Steering runs that are under way: adding steps, each governed like any other, and canceling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from runtime.store.views import load, load_to_end
 
 
 class VersionMoved(ConsistencyError):
-    """The run is at another version than the one that the caller has seen (X-17)."""
+    """The run is at another version than the one that the caller has seen."""
 
 
 class Extended(Struct, frozen=True):

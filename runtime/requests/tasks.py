@@ -1,4 +1,4 @@
-"""Completes tasks: one verb for every face. The right to do so is read when the completion arrives (X-9, P-12)."""
+"""Completes tasks: one verb for every face. The right to do so is read when the completion arrives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tasks(Struct, frozen=True):
     async def complete(
         self, tenant: str, task_id: UUID, person_id: str, value: JsonObject, channel: VoteChannel
     ) -> TaskAnswer:
-        """Check the right, the state, then the value; commit, and wake the run (P-12). Refusals are committed as well.
+        """Check the right, the state, then the value; commit, and wake the run. Refusals are committed as well.
 
         The same value of the same person again is answered as the first time: a chat may send a submission twice.
         """

@@ -1,4 +1,4 @@
-"""Events from outside that start runs: kept in the inbox first, then matched with published workflows (Q-1, P-11)."""
+"""Events from outside that start runs: kept in the inbox first, then matched with published workflows."""
 
 from __future__ import annotations
 

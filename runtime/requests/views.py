@@ -1,7 +1,7 @@
 """Looks at a run: what every face shows of it is folded from its book when it is asked for (promise 6).
 
-The book is checked when it is read, so a change behind the engine is never shown. Replaying a run (promises 5 and 6,
-P-9) folds its book once more, and compares it with all that is stored. Expressions and policies are evaluated anew.
+The book is checked when it is read, so a change behind the engine is never shown. Replaying a run (promises 5 and 6)
+folds its book once more, and compares it with all that is stored. Expressions and policies are evaluated anew.
 Each checkpoint must be the one that its line names, and the rows that are found by keys must be those of the folded
 run. So a change of a value, a line or a row behind the engine is found. Nothing is written.
 """
@@ -48,7 +48,7 @@ _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 class Seen(Struct, frozen=True):
     """The view of a run besides its row. ``last`` is the number of its newest checkpoint.
 
-    ``channels`` is the business state (X-5): the author's, without what the engine keeps to resume. ``agents`` are the
+    ``channels`` is the business state: the author's, without what the engine keeps to resume. ``agents`` are the
     stories of its agents, in turns.
     """
 
@@ -63,7 +63,7 @@ class Seen(Struct, frozen=True):
 
     @property
     def handled(self) -> int:
-        """The number of steps that failed for good. If the run succeeded, a branch has handled each (Q-7)."""
+        """The number of steps that failed for good. If the run succeeded, a branch has handled each."""
         return sum(row["status"] == StepState.FAILED_TERMINAL for row in self.steps)
 
     @property

@@ -92,7 +92,7 @@ async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[b
 
 
 async def extensions(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[MutationRow]:
-    """The first ``count`` extensions of a run's graph, in their order (V-6). ``Diverged`` if one is not as recorded."""
+    """The first ``count`` extensions of a run's graph, in their order. ``Diverged`` if one is not as recorded."""
     return extensions_in(await journal.of_type(connection, run_id, run_key, EventType.RUN_EXTENDED))[:count]
 
 

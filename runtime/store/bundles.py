@@ -34,7 +34,7 @@ async def texts(
 
 
 async def remember(connection: Connection, book: Book, bundle: Bundle, stored: StoredBlob, key_id: str) -> None:
-    """Note where this edition of the run's bundle is, and its SHA-256 (Q-21)."""
+    """Note where this edition of the run's bundle is, and its SHA-256."""
     where = (bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id)
     await connection.execute(_REMEMBER, book.run_id, book.row["tenant_id"], book.head.count, *where)
 

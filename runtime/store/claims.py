@@ -1,4 +1,4 @@
-"""Takes leases of steps (Q-9, Q-12, Q-13), and extends them (Q-10).
+"""Takes leases of steps, and extends them.
 
 One statement chooses the tenant that is furthest behind and has a step to run, locks it, and takes at most as many of
 its steps as its caps leave places for. A held row of the queue is a place taken, so the caps are exact. Fairness is
@@ -64,7 +64,7 @@ async def claim_step(connection: Connection, owner: str, lease: timedelta, step_
 
 
 async def admit(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
-    """Take places for steps of the tenant whose turn it is; the caller sends them to a queue (Q-12, O-7)."""
+    """Take places for steps of the tenant whose turn it is; the caller sends them to a queue."""
     return await _in_turn(connection, _ADMIT, "step_id", owner, lease, count)
 
 
@@ -104,7 +104,7 @@ async def _first(connection: Connection, statement: str, found: str, *parameters
 
 
 async def expected(connection: Connection, steps: Sequence[tuple[UUID, str]], within: timedelta) -> None:
-    """Note that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again (O-8)."""
+    """Note that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again."""
     await connection.execute(_EXPECTED, [run for run, _ in steps], [key for _, key in steps], within)
 
 

@@ -1,4 +1,4 @@
-"""Published documents: workflows and policies, immutable by version and digest (X-1, V-4)."""
+"""Published documents: workflows and policies, immutable by version and digest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StoredWorkflow(Struct, frozen=True):
 class PublishedVersion:
     """One published version without its text.
 
-    ``operations`` are the names of those that it calls, ``connectors`` those that it needs (X-3), both sorted.
+    ``operations`` are the names of those that it calls, ``connectors`` those that it needs, both sorted.
     ``waits_for`` says why it waits for an admin, so that no run starts with it; None if it does not.
     """
 
@@ -200,7 +200,7 @@ async def store_policy(
     """Store a policy with its text, and tell the audit; False if it was there.
 
     ``ConsistencyError`` for another text of its version. ``operations`` are the installation's own declarations that it
-    was compiled against (V-4). A crash leaves both the policy and its line, or neither.
+    was compiled against. A crash leaves both the policy and its line, or neither.
     """
     name, version, digest = policy.name, policy.version, policy.digest
     if await connection.fetchval(_SAME_POLICY_VERSION, tenant, name, version) not in (None, digest):

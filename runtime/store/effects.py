@@ -1,4 +1,4 @@
-"""Effects that steps and runs share (Q-14, Q-15). Their rows say where to look; the books tell what became of them."""
+"""Effects that steps and runs share. Their rows say where to look; the books tell what became of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEFT_BY = _SQL["left_by"]
 
 
 async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> Shared | None:
-    """The shared effect with this key, whichever run or step has performed it (Q-14, Q-15).
+    """The shared effect with this key, whichever run or step has performed it.
 
     ``Diverged`` if the run that the row names tells of no such attempt: then nobody knows whether it happened.
     """

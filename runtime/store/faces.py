@@ -33,7 +33,7 @@ PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run's row when it starts. ``trigger_ref`` dedupes: one run per workflow, type and ref (Q-1).
+    """A run's row when it starts. ``trigger_ref`` dedupes: one run per workflow, type and ref.
 
     ``parent`` is the run that waits for this one; ``depth`` is how many runs are above it. ``cap`` names the cap of its
     steps besides the tenant's: the workflow's name, or nothing. ``pinned`` says that this version was asked for;

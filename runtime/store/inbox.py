@@ -66,7 +66,7 @@ class Kept(Struct, frozen=True):
 async def record(
     connection: Connection, tenant: str, source: str, notice_id: str, payload: JsonObject, key: str | None = None
 ) -> bool:
-    """Keep a notification under its own id; False if it was there (P-11)."""
+    """Keep a notification under its own id; False if it was there."""
     return await connection.fetchrow(_RECORD, tenant, source, notice_id, payload, key) is not None
 
 

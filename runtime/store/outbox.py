@@ -1,4 +1,4 @@
-"""The outbox: leasing commands that are messages, and saying how their delivery ended (O-1, O-4, O-7)."""
+"""The outbox: leasing commands that are messages, and saying how their delivery ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks read back: a task is a wait, and its row is all there is of it (X-9, O-3)."""
+"""Tasks read back: a task is a wait, and its row is all there is of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Driving one leased step, and the steps after it, until the run waits (run to wait, X-6).
+"""Driving one leased step, and the steps after it, until the run waits (run to wait).
 
 Pure code decides everything, on a view of the run. This module only reads, commits and calls connectors, in that order.
 No transaction is open during a call, and the outcome of one call is recorded before the next.

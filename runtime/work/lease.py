@@ -1,4 +1,4 @@
-"""A lease: its run, the time until which it is surely ours, and the appends under it (Q-9, Q-10).
+"""A lease: its run, the time until which it is surely ours, and the appends under it.
 
 A worker that was stopped for a while (suspended, swapped out, starved) may have lost its lease without knowing it.
 Another worker may have found meanwhile that nothing was sent, and sent it. So nothing goes out under a lease that may

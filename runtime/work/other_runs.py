@@ -1,4 +1,4 @@
-"""Starts the runs that a step orders: children and continuations (X-13, X-14)."""
+"""Starts the runs that a step orders: children and continuations."""
 
 from __future__ import annotations
 

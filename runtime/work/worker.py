@@ -33,7 +33,7 @@ class _Job:
 
 
 class Worker:
-    """Drives up to ``concurrency`` steps at once. No worker owns a run: what it holds is in the database (X-6)."""
+    """Drives up to ``concurrency`` steps at once. No worker owns a run: what it holds is in the database."""
 
     def __init__(self, tools: Tools, queue: WorkQueue, *, concurrency: int = 8) -> None:
         self._tools = tools
@@ -152,7 +152,7 @@ class Worker:
             wake()
 
     async def _beat(self) -> None:
-        """Extend all leases that are held, three times per lease (Q-10); after an error, again soon."""
+        """Extend all leases that are held, three times per lease; after an error, again soon."""
         pause = beat = self._tools.lease.total_seconds() / 3
         while True:
             await asyncio.sleep(pause)

@@ -58,7 +58,7 @@ def step_order(row: StepRow) -> tuple[int, list[int], str]:
 
 
 def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
-    """Fold the writes of this super-step in step order, and plan the next one (P-1 to P-3).
+    """Fold the writes of this super-step in step order, and plan the next one.
 
     ``PlanError`` if an expression of a composite fails, ``InputError`` for a channel that cannot take its write or a
     state without a canonical form. The run is left as it was.
@@ -170,7 +170,7 @@ def _take_in(
             state.failures[row.key] = Failed(branch, {"step": row.key, **seen})
 
 
-# -- the reducers of channels (P-2, P-7, X-5) ------------------------------------------------------------------------
+# -- the reducers of channels ------------------------------------------------------------------------
 
 
 def fold_writes(channels: Mapping[str, Channel], values: JsonObject, writes: JsonObject) -> JsonObject:

@@ -1,4 +1,4 @@
-"""The first values of channels: literal, made of the trigger, or copied from the parent run (P-7, P-8). Pure.
+"""The first values of channels: literal, made of the trigger, or copied from the parent run. Pure.
 
 Values that differ from the declaration are recorded with the run's opening, so the fold evaluates nothing.
 """

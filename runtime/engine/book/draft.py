@@ -251,7 +251,7 @@ class Draft:
         self._command(f"{kind}:{name}", kind, payload, f"{kind}:{one_at_a_time}" if one_at_a_time else None)
 
     def _command(self, command: str, kind: str, payload: JsonObject, ordering_key: str | None) -> None:
-        """Order a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice (O-2)."""
+        """Order a command under SHA-256(JCS([workflow, run, step, super-step, command])): never twice."""
         key = digest([self.view.workflow, str(self.view.run_id), "", self.run.superstep, command])
         command_id = derived_id(self.view.run_id, key)
         self.rows.commands.append(CommandRow(command_id, kind, CommandState.PENDING, payload, ordering_key))

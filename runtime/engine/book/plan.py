@@ -1,4 +1,4 @@
-"""Planning: which leaves become runnable, given what is done (P-1, X-10 to X-12). Pure and deterministic."""
+"""Planning: which leaves become runnable, given what is done. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Recorded:
 
 
 def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> Variables:
-    """Everything that an expression of the node with this key sees (X-4): the run, channels, visible steps, items.
+    """Everything that an expression of the node with this key sees: the run, channels, visible steps, items.
 
     In a branch, also the error that the branch is there for. The caller adds the checkpoint's number.
     """

@@ -1,4 +1,4 @@
-"""The life of a shared effect, as the books of the runs that share it tell it; its row follows (Q-15). Pure.
+"""The life of a shared effect, as the books of the runs that share it tell it; its row follows. Pure.
 
 The step that performs the effect has the receipt. A durable effect is held by the step that waits for its end: the one
 that began it, or one that took it over since. The holder's wait says how the effect ended.

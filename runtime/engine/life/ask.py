@@ -157,7 +157,7 @@ def action_card(
     decision: Decision | None = None,
     evidence: str = "",
 ) -> CardContent:
-    """The card of an action: complete, and frozen as it will be shown (Q-20). ``evidence`` is shown in addition."""
+    """The card of an action: complete, and frozen as it will be shown. ``evidence`` is shown in addition."""
     view, sensitive = transition.view, secret_names(operation.input_schema, action.input)
     action = masked(operation, action)
     leaf = transition.leaf(step.key)

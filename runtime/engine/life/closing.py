@@ -1,4 +1,4 @@
-"""The closing of a run: its result, and what it closes, withdraws and ends elsewhere (X-20, Q-21, V-13). Pure."""
+"""The closing of a run: its result, and what it closes, withdraws and ends elsewhere. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Closing(Draft):
     """A draft that can close its run."""
 
     def conclude(self) -> None:
-        """Close a run whose steps are done: it succeeds with its result (P-8), or fails if that cannot be evaluated."""
+        """Close a run whose steps are done: it succeeds with its result, or fails if that cannot be evaluated."""
         result = None
         if self.graph.result is not None:
             try:
@@ -50,7 +50,7 @@ class Closing(Draft):
             self.conclude()
 
     def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
-        """End the run: cancel whatever waits, and order the evidence (X-20, Q-21)."""
+        """End the run: cancel whatever waits, and order the evidence."""
         state = self.run.state
         self.rows.cancels_rest = bool(self.view.run.status is RunState.QUEUED or state.parked or state.open)
         self._withdraw_questions()
@@ -95,7 +95,7 @@ class Closing(Draft):
         self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
 
     def _end_elsewhere(self) -> None:
-        """End what this run has begun outside, in another run or with people, if that is possible (V-13).
+        """End what this run has begun outside, in another run or with people, if that is possible.
 
         A task of this same append is never posted.
         """

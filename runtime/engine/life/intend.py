@@ -1,6 +1,6 @@
 """Letting an action out: policy judges it, the decision is recorded with all that it read, then the intent. Pure.
 
-Decision and receipt are recorded before the action goes out (U-4, Q-16). ``life.outside`` waits for the end of
+Decision and receipt are recorded before the action goes out. ``life.outside`` waits for the end of
 what it begins.
 """
 
@@ -74,7 +74,7 @@ def judge(
     counted: bool = False,
     chat: Chat | None = None,
 ) -> Decision:
-    """Judge an action by policy, under the caps (Q-12). Total: whatever is wrong is a denial with its reason.
+    """Judge an action by policy, under the caps. Total: whatever is wrong is a denial with its reason.
 
     ``counted`` says that this action is among the run's writes already, because it was intended before. ``chat`` is
     what an agent's model was shown, if the action is a call of that agent.
@@ -127,7 +127,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
 
 
 def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -> str:
-    """The reason to allow no more writes, "" if there is none. Notes the caps, which then guard the append (Q-12).
+    """The reason to allow no more writes, "" if there is none. Notes the caps, which then guard the append.
 
     The tenant's cap and that of the outermost run's workflow bound the writes of the whole family. The workflow of a
     run within may bound its own run besides.

@@ -147,7 +147,7 @@ def _retry(
     chance: float,
     usage: JsonObject | None = None,
 ) -> None:
-    """Record the failure and a due time; nobody sleeps (X-19). Fail for good if attempts or the SLA are used up."""
+    """Record the failure and a due time; nobody sleeps. Fail for good if attempts or the SLA are used up."""
     delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
     deadline = transition.view.deadline_at
     late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline

@@ -1,6 +1,6 @@
 """The part of an action that goes on outside: the wait for what it begins there, and the call that began it. Pure.
 
-The wait is a row that exists before anything begins (V-1, V-3, V-9). The correlation key is derived from the run and
+The wait is a row that exists before anything begins. The correlation key is derived from the run and
 the step, so the outside gets the same one at every attempt. The wait belongs to the lease that intends; a later lease
 of the step replaces it by its own.
 """
@@ -50,7 +50,7 @@ def system_of(receipt: ReceiptRow) -> str:
 
 
 def correlation_of(run_id: UUID, step_key: str, again: int = 0) -> str:
-    """The key under which the outside reports the end of what this step begins; the same at every attempt (V-9).
+    """The key under which the outside reports the end of what this step begins; the same at every attempt.
 
     ``again`` numbers the retry of the run that has begun the step anew.
     """
@@ -68,7 +68,7 @@ def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> 
 
 
 def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
-    """Open the wait together with the intent of a durable operation: an end that comes at once finds it (V-9).
+    """Open the wait together with the intent of a durable operation: an end that comes at once finds it.
 
     A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
     """

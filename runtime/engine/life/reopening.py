@@ -1,4 +1,4 @@
-"""Going on with a run that has failed, from the steps that failed or were canceled with it (X-18). Pure.
+"""Going on with a run that has failed, from the steps that failed or were canceled with it. Pure.
 
 Steps that are done stay done. All others begin anew in a new super-step: they are judged again, and people are asked
 again unless an approval still binds.

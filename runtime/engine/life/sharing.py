@@ -1,4 +1,4 @@
-"""Sharing an effect: a later step is judged first, then reuses its result, joins it or takes it over (Q-15). Pure.
+"""Sharing an effect: a later step is judged first, then reuses its result, joins it or takes it over. Pure.
 
 An effect of wider scope has one life, whichever step performs it. A step that waits for its end is woken in an append
 of its own run, and is judged anew before it goes on. No other run is changed here, only its book is read.
@@ -48,7 +48,7 @@ _GIVEN_UP = StepError(ErrorClass.CONSISTENCY, "effect_failed", "The step that pe
 
 
 def recall(p: Proposal, receipt: ReceiptRow) -> Next:
-    """Reuse the recorded result of this step's own effect. Nothing is sent (Q-15)."""
+    """Reuse the recorded result of this step's own effect. Nothing is sent."""
     p.transition.tell(ActionRecalled(receipt.receipt_id), step=p.step.key)
     if receipt.error is not None:
         p.transition.fail(p.step, receipt.error)

@@ -1,4 +1,4 @@
-"""One transition of one run: what can happen to its steps, recorded as events (P-1 to P-5, O-5, V-7).
+"""One transition of one run: what can happen to its steps, recorded as events.
 
 A ``Transition`` starts from a view of the run as stored and tells any number of events of it. Nothing here knows a
 database, a clock or a connector: time and ids come with the view or are derived, so the same record gives the same
@@ -35,7 +35,7 @@ from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
 class Transition(Closing):
     """Moves of steps and of the run; ``commit()`` gives what they write, ``after()`` the view as it will be stored."""
 
-    # -- the barrier of a super-step (P-1 to P-3) --------------------------------------------------------------------
+    # -- the barrier of a super-step --------------------------------------------------------------------
 
     def left(self) -> None:
         """Cross the barrier if no step of the super-step is executing any more. Called whenever a step leaves it."""
@@ -145,7 +145,7 @@ class Transition(Closing):
         self.left()
 
     def park_on(self, step: StepRow, wait: UUID, kind: WaitKind) -> None:
-        """Park the step on a wait that was opened before something outside was begun (V-9)."""
+        """Park the step on a wait that was opened before something outside was begun."""
         self.tell(e.StepParked(wait, kind, known=True), step=step.key)
         self.left()
 
@@ -158,7 +158,7 @@ class Transition(Closing):
         *,
         attempted: bool = True,
     ) -> None:
-        """Try the step again after ``delay``; record the failure that makes it wait, and what that cost (X-19).
+        """Try the step again after ``delay``; record the failure that makes it wait, and what that cost.
 
         ``attempted`` says that an attempt is used up. Waiting out or probing a doubt uses up none.
         """
@@ -167,7 +167,7 @@ class Transition(Closing):
         self.left()
 
     def resume(self, step: StepRow, wait: WaitRow) -> None:
-        """Make a step ready again whose wait is over: it joins the next super-step (P-5).
+        """Make a step ready again whose wait is over: it joins the next super-step.
 
         The worker that claims the step next decides what follows from the wait's result, or from its timeout.
         """
@@ -175,7 +175,7 @@ class Transition(Closing):
         self.left()
 
     def expire_lease(self, step: StepRow, error: JsonObject | None = None) -> None:
-        """Make the step of a lost worker ready for another, which finds out what became of its action (Q-8)."""
+        """Make the step of a lost worker ready for another, which finds out what became of its action."""
         self.tell(e.LeaseExpired(step.lease_epoch, step.lease_owner or "?", error), step=step.key)
         self.rows.requeued.append(step.key)
 
@@ -211,7 +211,7 @@ class Transition(Closing):
             self.tell(e.StepCanceled(), step=row.key)
 
     def extend(self, event: e.RunExtended, actor: Actor) -> None:
-        """Tell that the graph was extended (V-6); ``self.graph`` has the new steps. Those that can begin, begin now."""
+        """Tell that the graph was extended; ``self.graph`` has the new steps. Those that can begin, begin now."""
         if self.run.status in RUN.terminal or self.view.run.canceling is not None:
             raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
         self.tell(event, actor=actor)
@@ -248,7 +248,7 @@ def _plan_error(problem: PlanError) -> JsonObject:
     return StepError(ErrorClass.EXPRESSION, None, str(problem.error), {"step": problem.node}).to_json()
 
 
-# -- the end of a step that has its result (X-8, X-10) ---------------------------------------------------------------
+# -- the end of a step that has its result ---------------------------------------------------------------
 
 REFERENCE_CHARACTERS_MAX = 200
 

@@ -1,4 +1,4 @@
-"""Steps that wait without calling anything: timers, signals, tasks, other runs (X-7, X-9, X-13, X-16). Pure.
+"""Steps that wait without calling anything: timers, signals, tasks, other runs. Pure.
 
 The end of a wait makes its step ready again, whatever ended it. What follows is decided here, under the step's next
 lease, by the same code for all kinds of waits.
@@ -108,7 +108,7 @@ def end_badly(
 
 
 def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonObject, actor: Actor) -> None:
-    """End a wait, and resume its step with ``result`` (P-5), which has ``output`` or ``error``."""
+    """End a wait, and resume its step with ``result``, which has ``output`` or ``error``."""
     said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
     committed = commit_fields(transition.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
     transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
@@ -117,7 +117,7 @@ def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonO
 
 
 def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
-    """End a wait that took too long (V-12): end its work elsewhere, resume the step, which fails as timed out."""
+    """End a wait that took too long: end its work elsewhere, resume the step, which fails as timed out."""
     transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step.key)
     if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
         transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
@@ -148,7 +148,7 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     elif isinstance(leaf, ContinueNode):
         finish(transition, step, {"run": str(work.run_id)})
     elif RunState(other.status) in RUN.terminal:
-        # It has ended before its parent had to wait for it (X-13).
+        # It has ended before its parent had to wait for it.
         result: dict[str, Any] = child_result(other)
         if "error" in result:
             transition.fail(step, _error(result["error"]))
@@ -163,13 +163,13 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
 
 
 def child_result(other: OtherRun) -> JsonObject:
-    """The result with which a child's end completes its parent's wait (P-8)."""
+    """The result with which a child's end completes its parent's wait."""
     if RunState(other.status) is RunState.SUCCEEDED:
         return {"output": other.result}
     error = other.error or {}
     message = clean(f"The run within: {error.get('message') or 'It was canceled.'}")
     kind = error.get("class")
-    if kind in (None, ErrorClass.CANCELED):  # X-18 has no class for a run that people ended
+    if kind in (None, ErrorClass.CANCELED):  # no class of error says that people ended the run
         kind = ErrorClass.CONSISTENCY
     return {"error": {"class": str(kind), "code": f"child_{other.status}", "message": message}}
 

@@ -1,6 +1,6 @@
 """The part of an agent that a checkpoint holds: counters, the turn under way, a digest. No message, no value.
 
-An agent is a step (P-14): its loop is unrolled into turns and calls, each a step with an id of its own. The agent's
+An agent is a step: its loop is unrolled into turns and calls, each a step with an id of its own. The agent's
 own step waits, as for a child run; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call
 of the model (``agent_turns``); ``agent_answers`` takes its answer apart. Each call is a step ``triage/3/2``, and
 ``agent_plan`` says which is next. The messages for the model are put together from the book when it is asked

@@ -1,4 +1,4 @@
-"""The errors with which steps and runs fail, as the book tells them (X-18). Pure."""
+"""The errors with which steps and runs fail, as the book tells them. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The canonical graph of a workflow: what the engine plans over (X-3).
+"""The canonical graph of a workflow: what the engine plans over.
 
 A scope is an ordered list of nodes with explicit needs, sorted so that every node comes after what it needs. Composite
 nodes (``if``, ``foreach``, ``while``) hold scopes of their own and have no step row; the leaves do. A leaf may hold
-scopes as well: its branches, for the case that it fails (X-10).
+scopes as well: its branches, for the case that it fails.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Channel:
 
     ``start`` makes that value of the trigger, if it is an expression. ``turns`` says that agents remember turns by it.
 
-    ``ledger`` keeps every write in a row of its own, however few the channel itself keeps (P-7).
+    ``ledger`` keeps every write in a row of its own, however few the channel itself keeps.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Channel:
 
 
 class Branch(StrEnum):
-    """The branches of a leaf that fails (X-10). The most specific one for its failure is taken."""
+    """The branches of a leaf that fails. The most specific one for its failure is taken."""
 
     FAILURE = "on_failure"
     TIMEOUT = "on_timeout"
@@ -110,7 +110,7 @@ class GateNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerNode(LeafNode):
-    """A leaf that waits for a time: so long (``span``), or until a moment that an expression gives (X-7)."""
+    """A leaf that waits for a time: so long (``span``), or until a moment that an expression gives."""
 
     span: timedelta | None
     until: Renderable | None
@@ -119,7 +119,7 @@ class TimerNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalNode(LeafNode):
-    """A leaf that waits for a signal of this name with this correlation (X-7)."""
+    """A leaf that waits for a signal of this name with this correlation."""
 
     name: str
     correlate: Renderable
@@ -129,7 +129,7 @@ class SignalNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNode(LeafNode):
-    """A leaf that a person of ``group`` completes by filling in ``form``, a JSON Schema (X-9)."""
+    """A leaf that a person of ``group`` completes by filling in ``form``, a JSON Schema."""
 
     title: Renderable
     description: Renderable | None
@@ -141,7 +141,7 @@ class TaskNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildNode(LeafNode):
-    """A leaf that runs another workflow and has its result (X-13, P-8). ``version`` None is the newest.
+    """A leaf that runs another workflow and has its result. ``version`` None is the newest.
 
     ``abandons`` leaves the child running when this run ends before it. ``inherit`` are the channels that it gets a copy
     of.
@@ -158,7 +158,7 @@ class ChildNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueNode(LeafNode):
-    """A leaf that orders another run and does not wait for it (X-14)."""
+    """A leaf that orders another run and does not wait for it."""
 
     workflow: str
     version: int | None
@@ -179,7 +179,7 @@ class AgentLeaf(LeafNode, ABC):
 
 @dataclass(frozen=True, slots=True)
 class IfNode:
-    """One of two scopes, chosen once (X-11)."""
+    """One of two scopes, chosen once."""
 
     id: str
     index: int
@@ -191,7 +191,7 @@ class IfNode:
 
 @dataclass(frozen=True, slots=True)
 class ForeachNode:
-    """The scope once per item, up to ``max_parallel`` at a time; the item is visible under ``item_name`` (X-12)."""
+    """The scope once per item, up to ``max_parallel`` at a time; the item is visible under ``item_name``."""
 
     id: str
     index: int
@@ -204,7 +204,7 @@ class ForeachNode:
 
 @dataclass(frozen=True, slots=True)
 class WhileNode:
-    """The scope again and again while the condition holds, at most ``iterations_max`` times (X-12)."""
+    """The scope again and again while the condition holds, at most ``iterations_max`` times."""
 
     id: str
     index: int
@@ -216,7 +216,7 @@ class WhileNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNode(LeafNode):
-    """A leaf that writes to channels, or names the run, and calls nothing (X-8)."""
+    """A leaf that writes to channels, or names the run, and calls nothing."""
 
     operation: str = field(default="set", init=False)
 

@@ -20,9 +20,9 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 
 
 class StepRow(Struct, frozen=True):
-    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing (Q-9).
+    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing.
 
-    ``eligible_in`` counts from the commit that schedules a retry (Q-19). ``again`` is the number of the run's retry
+    ``eligible_in`` counts from the commit that schedules a retry. ``again`` is the number of the run's retry
     that began the step anew, 0 for none.
     """
 
@@ -45,7 +45,7 @@ class StepRow(Struct, frozen=True):
 
 
 class WaitRow(Struct, frozen=True):
-    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs (V-16).
+    """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs.
 
     ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
     ``parked`` says that its step is parked on it, ``left`` that its step has begun anew since then.
@@ -66,7 +66,7 @@ class WaitRow(Struct, frozen=True):
 
 
 class LedgerRow(Struct, frozen=True):
-    """One write to a channel whose full history is kept (P-7)."""
+    """One write to a channel whose full history is kept."""
 
     channel: str
     superstep: int
@@ -75,7 +75,7 @@ class LedgerRow(Struct, frozen=True):
 
 
 class MutationRow(Struct, frozen=True):
-    """One extension of a run's graph (V-6): the steps as they were sent, and the declarations of their operations.
+    """One extension of a run's graph: the steps as they were sent, and the declarations of their operations.
 
     ``gates`` are the steps whose gates stood open: the new steps come after them.
     """
@@ -88,7 +88,7 @@ class MutationRow(Struct, frozen=True):
 
 
 class QueueRow(Struct, frozen=True):
-    """A step that may be claimed (O-1). ``epoch`` is that of its last lease: epochs of a step only grow (Q-9).
+    """A step that may be claimed. ``epoch`` is that of its last lease: epochs of a step only grow.
 
     ``starts_run`` says that its claim starts the run, which counts against the cap on starts.
     """
@@ -108,7 +108,7 @@ class Claim(Struct, frozen=True):
 
 
 class CommandRow(Struct, frozen=True):
-    """Something to be done outside after the commit (O-1). Its id is derived from its purpose: never twice (O-2).
+    """Something to be done outside after the commit. Its id is derived from its purpose: never twice.
 
     Only one command of an ``ordering_key`` is leased at a time, so that two dispatchers cannot post a card twice.
     """
@@ -218,7 +218,7 @@ class VoteRow(Struct, frozen=True):
 
 
 class CheckpointRow(Struct, frozen=True):
-    """An immutable snapshot (P-3)."""
+    """An immutable snapshot."""
 
     superstep: int
     state: JsonObject
@@ -330,7 +330,7 @@ def wait_of(run_id: UUID, step: StepRow) -> UUID:
 
 
 def expected_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait for what this lease begins outside, which is written before the step parks (V-9).
+    """The id of the wait for what this lease begins outside, which is written before the step parks.
 
     It may be canceled, and the step may park on another wait.
     """

@@ -1,4 +1,4 @@
-"""The state machines of run, step, wait, command and shared effect, each one table (Q-5, Q-6, O-3, O-4).
+"""The state machines of run, step, wait, command and shared effect, each one table.
 
 The database also refuses what is not in these tables: migrations/versions writes the same moves as triggers, and a test
 compares the two. A step row may be inserted past ``ready`` if one transaction plans and claims it (``succeeded`` if
@@ -14,9 +14,9 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """The status of a run (Q-5). ``waiting``: on a task, a timer, a signal, a child or something outside (X-7).
+    """The status of a run. ``waiting``: on a task, a timer, a signal, a child or something outside.
 
-    An open run whose steps are done is ``waiting`` for more of them (V-6); it succeeds when it is closed.
+    An open run whose steps are done is ``waiting`` for more of them; it succeeds when it is closed.
     """
 
     QUEUED = "queued"
@@ -72,7 +72,7 @@ RUN: Machine[RunState, RunEvent] = Machine(
 
 
 class StepState(StrEnum):
-    """The status of a step (Q-6)."""
+    """The status of a step."""
 
     READY = "ready"
     RUNNING = "running"
@@ -135,7 +135,7 @@ STEP: Machine[StepState, StepEvent] = Machine(
 
 
 class WaitKind(StrEnum):
-    """The kinds of wait that park a step (X-7). All but an approval and a retry leave it ``waiting``."""
+    """The kinds of wait that park a step. All but an approval and a retry leave it ``waiting``."""
 
     APPROVAL = "approval"
     RETRY = "retry"
@@ -159,7 +159,7 @@ class WaitState(StrEnum):
 
 
 class WaitEvent(StrEnum):
-    """An event that moves a wait. Completing one twice is ignored before this table is asked (O-3)."""
+    """An event that moves a wait. Completing one twice is ignored before this table is asked."""
 
     COMPLETE = "complete"
     TIME_OUT = "time_out"
@@ -178,7 +178,7 @@ WAIT: Machine[WaitState, WaitEvent] = Machine(
 
 
 class CommandState(StrEnum):
-    """The status of a command of the outbox (O-4). ``deferred`` waits for an approval, a barrier or the run's start."""
+    """The status of a command of the outbox. ``deferred`` waits for an approval, a barrier or the run's start."""
 
     PENDING = "pending"
     DEFERRED = "deferred"
@@ -220,7 +220,7 @@ COMMAND: Machine[CommandState, CommandEvent] = Machine(
 
 
 class EffectState(StrEnum):
-    """The status of an effect that steps and runs share (Q-15). ``begun`` goes on outside, and its holder waits for it.
+    """The status of an effect that steps and runs share. ``begun`` goes on outside, and its holder waits for it.
 
     ``left``: its holder no longer waits; a step that shares it takes it over, or it is ended outside. ``failed`` frees
     its key: the next step begins a new life.

@@ -1,4 +1,4 @@
-"""One immutable version of a workflow, as the engine runs it (X-1)."""
+"""One immutable version of a workflow, as the engine runs it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Workflow:
     """One immutable version of a workflow.
 
     ``digest`` is the SHA-256 of the text with its secret literals masked. ``operations`` are the declarations as they
-    were when it was published: a run keeps them whatever later releases declare (V-4). ``definition_digest`` covers
-    both. ``retention`` is how long the payloads of a run are kept once it is over (X-20); None is for ever.
+    were when it was published: a run keeps them whatever later releases declare. ``definition_digest`` covers
+    both. ``retention`` is how long the payloads of a run are kept once it is over; None is for ever.
     ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
-    of these start (Q-12); None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
+    of these start; None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
     sorted. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12).
     """
 
@@ -57,12 +57,12 @@ class Workflow:
 
     @property
     def connectors(self) -> tuple[str, ...]:
-        """The connectors it needs, sorted (X-3)."""
+        """The connectors it needs, sorted."""
         return tuple(sorted({operation.connector for operation in self.operations.values()}))
 
     @property
     def cap(self) -> str:
-        """The name under which its steps are counted apart from those of its tenant (Q-12); empty if they are not."""
+        """The name under which its steps are counted apart from those of its tenant; empty if they are not."""
         return "" if self.max_concurrency is None and self.max_runs_per_min is None else self.name
 
     @property

@@ -178,7 +178,7 @@ BEGIN
       WHERE approvals.approval_id = r.approval_id AND (approvals.run_id = _run_id) IS TRUE;
     END IF;
     -- The keys of effects with a wider scope than a step hold neither run nor step, so the table makes them unique
-    -- (Q-14). An append that moves an effect holds its key. One that begins an effect finds the key free, or takes it
+    --. An append that moves an effect holds its key. One that begins an effect finds the key free, or takes it
     -- from an attempt that certainly failed. If somebody else has taken it meanwhile, the insert fails and with it the
     -- append: nothing is performed. An outcome never meets that, because nobody takes a key from an attempt that may
     -- have had its effect. A crash leaves the row and the event that moves it, or neither. An update finds each row by

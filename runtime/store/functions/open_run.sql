@@ -31,7 +31,7 @@ BEGIN
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
-  -- One run for each workflow, type of trigger and reference (Q-1). A version that was not asked for has to be the
+  -- One run for each workflow, type of trigger and reference. A version that was not asked for has to be the
   -- newest.
   INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type,
     trigger_ref, reference, requested_by, status, version, superstep, executing, width, audit_count, audit_head,

@@ -135,7 +135,7 @@ LEFT JOIN LATERAL (
   WHERE j.run_id = run.run_id AND ((j.n >= run.state_n OR j.n = 1) AND run.executing <= 1)) tail ON true;
 
 -- name: claim_of_run
--- Leases a step of the run $4 that can begin at once: the worker of a parent goes on with it (X-13). If starts are
+-- Leases a step of the run $4 that can begin at once: the worker of a parent goes on with it. If starts are
 -- capped, the child waits for its turn like every other run.
 WITH lane AS (
   SELECT q.tenant_id, q.workspace_id, t.xmin AS seen, 'infinity'::float8 AS starts, t.max_concurrency - h.held AS room,
@@ -257,7 +257,7 @@ LEFT JOIN LATERAL (
   WHERE j.run_id = run.run_id AND ((j.n >= run.state_n OR j.n = 1) AND run.executing <= 1)) tail ON true;
 
 -- name: admit
--- Takes places for up to $3 steps of the tenant whose turn it is; the caller sends them to a queue (Q-12, O-7).
+-- Takes places for up to $3 steps of the tenant whose turn it is; the caller sends them to a queue.
 -- Tenants in $4 are passed over.
 WITH
 -- The workspace that is next, and the room that its tenant has. Tenants are read in the order of their turns, up to the

@@ -15,7 +15,7 @@ WHERE r.tenant_id = $1 AND (r.created_at, r.run_id) < ($2, $3)
 ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9;
 
 -- name: held
--- The cap that keeps a run from starting (Q-12), its workflow's before its tenant's.
+-- The cap that keeps a run from starting, its workflow's before its tenant's.
 SELECT CASE WHEN r.status = 'queued' THEN (
     SELECT 'its start: ' || CASE
       WHEN

@@ -14,7 +14,7 @@ from runtime.engine.model.events.private import Private
 
 
 class DecisionMade(Struct, frozen=True):
-    """Policy has judged an action (Q-16). ``action`` is its blinded digest, ``digest`` the digest itself.
+    """Policy has judged an action. ``action`` is its blinded digest, ``digest`` the digest itself.
 
     ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
     and errors with their words.
@@ -154,7 +154,7 @@ class ActionDoubtResolved(Struct, frozen=True):
 
 
 class ActionRecalled(Struct, frozen=True):
-    """The result of a recorded effect is reused; nothing is sent (Q-15). ``run`` performed it, if not this run.
+    """The result of a recorded effect is reused; nothing is sent. ``run`` performed it, if not this run.
 
     ``ended`` says who told its end, if that came from outside. ``shaped`` are the marks of those who shaped the effect,
     if another step performed it.

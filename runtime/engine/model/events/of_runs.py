@@ -51,7 +51,7 @@ class RunStarted(Struct, frozen=True):
 
 
 class RunReferenceSet(Struct, frozen=True):
-    """A step has given the run a new reference (X-8)."""
+    """A step has given the run a new reference."""
 
     TYPE: ClassVar = EventType.RUN_REFERENCE_SET
     committed: list[Json]
@@ -59,7 +59,7 @@ class RunReferenceSet(Struct, frozen=True):
 
 
 class RunExtended(Struct, frozen=True):
-    """Steps were added to the graph (V-6). ``source`` is what was sent, ``operations`` the declarations it froze.
+    """Steps were added to the graph. ``source`` is what was sent, ``operations`` the declarations it froze.
 
     ``adopted`` are outputs of finished steps that nothing had read before, by step key. ``gates`` are the steps of the
     root that are, or hold, a gate which the run had still to pass: the new ones come after them. ``early`` names the
@@ -78,7 +78,7 @@ class RunExtended(Struct, frozen=True):
 
 
 class RunContinued(Struct, frozen=True):
-    """A step has started another run (X-13, X-14). ``shaped`` are the marks of those who shaped its result.
+    """A step has started another run. ``shaped`` are the marks of those who shaped its result.
 
     ``origins`` are those of its result, if it is over already and knows them, and ``used`` what its models used.
     """
@@ -152,7 +152,7 @@ class RunReopened(Struct, frozen=True):
 
 
 class CheckpointCommitted(Struct, frozen=True):
-    """The barrier of a super-step (P-3). ``digest`` is the blinded digest of the state that the fold has then.
+    """The barrier of a super-step. ``digest`` is the blinded digest of the state that the fold has then.
 
     ``choices`` are what the conditions and collections of composites gave, in the order in which planning asked.
     ``halted`` says that the first plan failed, and the run with it.

@@ -68,7 +68,7 @@ class StepParked(Struct, frozen=True):
 
 
 class StepRetryScheduled(Struct, frozen=True):
-    """The step's attempt failed, and the step waits for its next attempt (X-19)."""
+    """The step's attempt failed, and the step waits for its next attempt."""
 
     TYPE: ClassVar = EventType.STEP_RETRY_SCHEDULED
     wait: UUID
@@ -110,7 +110,7 @@ class LeaseExpired(Struct, frozen=True):
 
 
 class WaitOpened(Struct, frozen=True):
-    """A wait is opened before its step parks on it, because what is begun outside may end at once (V-9)."""
+    """A wait is opened before its step parks on it, because what is begun outside may end at once."""
 
     TYPE: ClassVar = EventType.WAIT_OPENED
     wait: UUID
@@ -145,7 +145,7 @@ class WaitCompleted(Struct, frozen=True):
 
 
 class WaitTimedOut(Struct, frozen=True):
-    """The wait has taken too long (V-12)."""
+    """The wait has taken too long."""
 
     TYPE: ClassVar = EventType.WAIT_TIMED_OUT
     wait: UUID
