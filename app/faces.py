@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
     from runtime.requests.tasks import Tasks
-    from runtime.requests.views import Looking
+    from runtime.requests.views import RunReader
     from runtime.requests.voting import Voting
 
 # The deadline of the answer to whether this process is ready.
@@ -129,11 +129,11 @@ class Faces:
         return Tasks(self.database, self.definitions)
 
     @property
-    def looking(self) -> Looking:
+    def reader(self) -> RunReader:
         """Shows what the book of a run says."""
-        from runtime.requests.views import Looking
+        from runtime.requests.views import RunReader
 
-        return Looking(self.database, self.definitions)
+        return RunReader(self.database, self.definitions)
 
 
 @asynccontextmanager

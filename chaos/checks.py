@@ -16,7 +16,7 @@ from chaos.people import CHANNEL, People
 from chaos.publish import Office
 from core.db import CLOCK_ERROR_MAX, ENGINE_ROLE, FACES_ROLE, Database
 from evidence.verify import verify_bundle
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import journal
 from sandbox.bpmn_state import ACTIVE
 from sandbox.world import World
@@ -86,7 +86,7 @@ async def read_again(eyes: Eyes, url: str, office: Office, figures: dict[str, in
     found: list[str] = []
     runs = await eyes.all("SELECT tenant_id, run_id FROM runs ORDER BY created_at")
     async with Database(url, ENGINE_ROLE, connections=1) as database, Database(url, FACES_ROLE) as faces:
-        replaying = Looking(faces, office.definitions)
+        replaying = RunReader(faces, office.definitions)
         for tenant, run in runs:
             async with database.transaction() as connection:
                 lines = await journal.lines(connection, run)

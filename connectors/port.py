@@ -58,7 +58,7 @@ class Call(Struct, frozen=True):
 
      ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
      ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
-     ``correlation_key`` is set for a durable operation: its completion is signaled to that key. It is the same for every
+     ``correlation_key`` is set for a durable operation: its completion is signaled to that key, the same for each
      attempt, so two starts with it are one process. ``tenant`` is the tenant whose records are read.
      ``declared`` is the operation as it was frozen with the run: a connector acts by it, and by no file of its process
     .

@@ -195,8 +195,8 @@ async def _show(run_id: UUID) -> dict[str, Any]:
 
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        seen = await faces.looking.at(tenant, run_id)
-        lines = await faces.looking.lines(tenant, run_id)
+        seen = await faces.reader.at(tenant, run_id)
+        lines = await faces.reader.lines(tenant, run_id)
         async with faces.database.transaction(tenant) as connection:
             row = await read_models.run(connection, tenant, run_id)
             held = await pausing.of_run(connection, tenant, run_id)
@@ -220,7 +220,7 @@ def _event(seq: int, line: bytes) -> dict[str, Any]:
 
 async def _checkpoints(run_id: UUID, *numbers: int) -> list[dict[str, Any]]:
     async with context.faces() as faces:
-        return [dict(found) for found in await faces.looking.checkpoints(faces.settings.tenant, run_id, *numbers)]
+        return [dict(found) for found in await faces.reader.checkpoints(faces.settings.tenant, run_id, *numbers)]
 
 
 def _print_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:
@@ -265,7 +265,7 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
     ledger must match the book.
     """
     async with context.faces() as faces:
-        report = await faces.looking.replay(faces.settings.tenant, run_id)
+        report = await faces.reader.replay(faces.settings.tenant, run_id)
     if report.purged_at is not None:
         at = report.purged_at.isoformat(timespec="seconds")
         words = f"Retention removed what this run was about at {at}: nothing can be derived again."

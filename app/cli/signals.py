@@ -70,7 +70,7 @@ async def waits(
 
     async with context.faces() as faces:
         tenant = faces.settings.tenant
-        opened = await faces.looking.waits(tenant, run_id)
+        opened = await faces.reader.waits(tenant, run_id)
         found = await faces.ask(tenant, read_models.waits_page, [*opened], max(len(opened), 1))
     rows = [{**row, "version": opened[row["wait_id"]]} for row in found if every or row["status"] == WaitState.WAITING]
     columns = ("step_key", "kind", "status", "correlation_key", "due_at", "version", "token")

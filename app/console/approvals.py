@@ -89,7 +89,7 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
     if found.view.state is CardState.PENDING:
         doubt = stored.approval.kind is ApprovalKind.IN_DOUBT
         word = ("in-doubt", "In doubt") if doubt else ("needs-you", "Needs you") if found.may.choices else word
-    lines = await faces.looking.lines(viewer.who.tenant, stored.approval.run_id)
+    lines = await faces.reader.lines(viewer.who.tenant, stored.approval.run_id)
     given: dict[str, Any] = {
         "reason": "",
         "seen": False,

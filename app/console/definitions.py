@@ -62,7 +62,7 @@ async def policies(request: Request, viewer: Reader, faces: FacesDep) -> Respons
 
 
 async def _proposed(faces: Faces, tenant: str, run: Row, versions: list[Row]) -> dict[str, Any] | None:
-    trigger = await faces.looking.trigger(tenant, run["run_id"])
+    trigger = await faces.reader.trigger(tenant, run["run_id"])
     if trigger is None:
         return None
     name, number, way = str(trigger["name"]), int(trigger["version"]), str(trigger["change"])

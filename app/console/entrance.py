@@ -22,7 +22,7 @@ from app.console.web import (
     drawn,
     go,
     is_secure,
-    looking,
+    logged_in,
     sent,
     within,
 )
@@ -35,7 +35,7 @@ _LOGIN_SECONDS = 3600
 
 
 @router.get("")
-async def first(viewer: Annotated[Viewer, Depends(looking)]) -> Response:
+async def first(viewer: Annotated[Viewer, Depends(logged_in)]) -> Response:
     """Lead to the first page of this role."""
     inbox = viewer.has(Role.APPROVER, Role.OPERATOR, Role.ADMIN)
     return go(f"{HOME}/inbox" if inbox else f"{HOME}/runs")

@@ -93,8 +93,8 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         held = await pausing.of_run(connection, tenant, run_id)
     if not await _concerns(faces, viewer, row, asked, people):
         raise HTTPException(404)
-    seen = await faces.looking.at(tenant, run_id)
-    lines = [orjson.loads(line) for line in await faces.looking.lines(tenant, run_id)]
+    seen = await faces.reader.at(tenant, run_id)
+    lines = [orjson.loads(line) for line in await faces.reader.lines(tenant, run_id)]
     name = row["reference"] or str(run_id)
     given: dict[str, Any] = {"problem": "", "doing": "", "reason": ""}
     given |= {
@@ -172,7 +172,7 @@ async def _pictures(
     """The graph and the line of time; without the graph if the workflow cannot be read any more."""
     drawn: Markup | None = None
     try:
-        editions = await faces.looking.editions(shown.viewer.who.tenant, run_id)
+        editions = await faces.reader.editions(shown.viewer.who.tenant, run_id)
         outlines = [outline(one) for one in (editions[0], editions[-1])]
         before = {node.id for node in graph.nodes_of(outlines[0], frozenset())}
         every = graph.nodes_of(outlines[1], frozenset())

@@ -71,7 +71,7 @@ def cookie_name(request: Request) -> str:
     return SECURE_COOKIE if is_secure(request) else COOKIE
 
 
-async def looking(request: Request) -> Viewer:
+async def logged_in(request: Request) -> Viewer:
     """The one who is logged in. Without a login a GET leads there and back; anything else is refused."""
     faces, secret = await faces_of(request), request.cookies.get(cookie_name(request), "")
     viewer = await viewer_of(faces.database, secret) if secret else None
@@ -87,7 +87,7 @@ async def looking(request: Request) -> Viewer:
 def opened_to(*roles: Role) -> Callable[..., Awaitable[Viewer]]:
     """A dependency that gives the viewer. To somebody without any of the roles there is no such page."""
 
-    async def check(viewer: Annotated[Viewer, Depends(looking)]) -> Viewer:
+    async def check(viewer: Annotated[Viewer, Depends(logged_in)]) -> Viewer:
         if not viewer.has(*roles):
             raise HTTPException(404)
         return viewer
@@ -138,7 +138,7 @@ def _same_site(request: Request) -> None:
         raise HTTPException(403, "This form was sent from another site, so nothing was done.")
 
 
-async def posted(request: Request, viewer: Annotated[Viewer, Depends(looking)]) -> Sent:
+async def posted(request: Request, viewer: Annotated[Viewer, Depends(logged_in)]) -> Sent:
     """The form of somebody who is logged in, which carries the token of this login."""
     fields = await sent(request)
     if not hmac.compare_digest(fields.one("csrf").encode(), viewer.csrf.encode()):

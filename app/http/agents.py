@@ -62,5 +62,5 @@ class AgentStory(BaseModel):
 @router.get("/{run_id}/agents", response_model=models.Page[AgentStory], summary="The agents of a run, turn by turn")
 async def agents(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists the agents by their steps. Texts are quoted from models and tools."""
-    seen = await faces.looking.at(who.tenant, run_id)
+    seen = await faces.reader.at(who.tenant, run_id)
     return paging.page_of_all(seen.agents, step_key=str)

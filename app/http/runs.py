@@ -62,7 +62,7 @@ async def start(
     started = await starting.start_named(faces.database, faces.definitions, body.workflow, body.version, request)
     if not started.created:
         response.status_code = 200
-        known = await faces.looking.trigger(who.tenant, started.run_id)
+        known = await faces.reader.trigger(who.tenant, started.run_id)
         # If the run's input was purged, only the key can be compared.
         if known is not None and known != body.input:
             words = f"This idempotency key has started run {started.run_id} with another input."
@@ -95,7 +95,7 @@ async def listed(
 @router.get("/{run_id}", response_model=models.RunDetail, summary="Look at one run")
 async def one(run_id: UUID, who: Composer, faces: FacesDep, response: Response) -> Row:
     """The run's state, audit chain and evidence. The `ETag` is its version, for `If-Match`."""
-    seen = await faces.looking.at(who.tenant, run_id)
+    seen = await faces.reader.at(who.tenant, run_id)
     row = await run_row(faces, who.tenant, run_id)
     check_own(who, row)
     response.headers["ETag"] = etag(row["version"])
@@ -106,7 +106,7 @@ async def one(run_id: UUID, who: Composer, faces: FacesDep, response: Response) 
 @router.get("/{run_id}/steps", response_model=models.Page[models.Step], summary="The steps of a run")
 async def steps(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists the steps in the order of super-steps and of the definition."""
-    seen = await faces.looking.at(who.tenant, run_id)
+    seen = await faces.reader.at(who.tenant, run_id)
     return paging.page_of_all(seen.steps, superstep=int, step_index=int, step_id=UUID)
 
 
@@ -114,7 +114,7 @@ async def steps(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> di
 async def checkpoints(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Every past state, from the first on."""
     (last,) = paging.after(int) or [-1]
-    seen = await faces.looking.at(who.tenant, run_id, range(last + 1, last + paging.limit + 2))
+    seen = await faces.reader.at(who.tenant, run_id, range(last + 1, last + paging.limit + 2))
     return paging.page(seen.checkpoints, "superstep")
 
 
@@ -129,7 +129,7 @@ async def diff(
     second: Annotated[int, Query(alias="to", ge=0, lt=2**31, description="The number of another")],
 ) -> dict[str, Any]:
     """Shows the changes as operations of a JSON Patch, each with the value before."""
-    before, after = await faces.looking.checkpoints(who.tenant, run_id, first, second)
+    before, after = await faces.reader.checkpoints(who.tenant, run_id, first, second)
     found = [asdict(change) for change in changes(before["state"], after["state"])]
     return {"run_id": run_id, "from_superstep": first, "to_superstep": second, "changes": found}
 
@@ -137,7 +137,7 @@ async def diff(
 @router.get("/{run_id}/checkpoints/{number}", response_model=models.Checkpoint, summary="One checkpoint of a run")
 async def checkpoint(run_id: UUID, number: Annotated[int, Path(ge=0, lt=2**31)], who: Reader, faces: FacesDep) -> Row:
     """The state as it was at the barrier with this number."""
-    (found,) = await faces.looking.checkpoints(who.tenant, run_id, number)
+    (found,) = await faces.reader.checkpoints(who.tenant, run_id, number)
     return found
 
 
@@ -153,7 +153,7 @@ async def ledger(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> d
 @router.get("/{run_id}/receipts", response_model=models.Page[models.Receipt], summary="The receipts of a run")
 async def receipts(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists every side effect: the attempt, its result, and how to reverse it, in the order of intent."""
-    seen = await faces.looking.at(who.tenant, run_id)
+    seen = await faces.reader.at(who.tenant, run_id)
     rows = [{**row, "request": attempted(row)} for row in seen.receipts]
     return paging.page_of_all(rows, intended_at=datetime, receipt_id=UUID)
 
@@ -162,7 +162,7 @@ async def receipts(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) ->
 async def timeline(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """The facts of the audit chain in their order. They hold no values."""
     (last,) = paging.after(int) or [-1]
-    lines = await faces.looking.lines(who.tenant, run_id)
+    lines = await faces.reader.lines(who.tenant, run_id)
     first = max(last, -1) + 1
     numbered = enumerate(map(orjson.loads, lines[first : first + paging.limit + 1]), first)
     return paging.page([{**line, "seq": seq, "at": line["ts"]} for seq, line in numbered], "seq")

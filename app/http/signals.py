@@ -215,7 +215,7 @@ async def graph(run_id: UUID, who: Composer, faces: FacesDep) -> dict[str, Any]:
     """Nodes, and edges of kind `sequence` (must end first), `data` (is read by) and `branch` (contains)."""
     row = await run_row(faces, who.tenant, run_id)
     check_own(who, row)
-    *earlier, workflow = await faces.looking.editions(who.tenant, run_id)
+    *earlier, workflow = await faces.reader.editions(who.tenant, run_id)
     named = {"workflow": row["workflow"], "version": row["workflow_version"], "extensions": len(earlier)}
     return {**named, "nodes": nodes_of(workflow.graph), "edges": edges_of(workflow.graph)}
 
@@ -224,7 +224,7 @@ async def graph(run_id: UUID, who: Composer, faces: FacesDep) -> dict[str, Any]:
 async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists the run's waits, also those that are over, oldest first. A signal to its `correlation_key` ends a wait."""
     after = paging.after(datetime, UUID)
-    opened = await faces.looking.waits(who.tenant, run_id)
+    opened = await faces.reader.waits(who.tenant, run_id)
     rows = await faces.ask(who.tenant, read_models.waits_page, [*opened], paging.limit + 1, *after)
     hidden = {} if who.has(Role.OPERATOR) else {"token": None}
     return paging.page([{**row, "version": opened[row["wait_id"]], **hidden} for row in rows], "created_at", "wait_id")
@@ -233,7 +233,7 @@ async def waits(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> di
 @extending.get("/{run_id}/mutations", response_model=models.Page[Mutation], summary="What was added to a run")
 async def mutations(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Lists the extensions of the run's graph, in their order."""
-    seen = await faces.looking.at(who.tenant, run_id)
+    seen = await faces.reader.at(who.tenant, run_id)
     return paging.page_of_all(seen.extensions, number=int)
 
 

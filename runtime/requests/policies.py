@@ -17,9 +17,9 @@ from runtime.definition import agents, people
 from runtime.definition.catalog import Definitions
 from runtime.definition.people import Findings
 from runtime.definition.reserved import POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
-from runtime.requests import enacting
+from runtime.requests import policy_changes
 from runtime.requests.directory import approvers, member
-from runtime.requests.enacting import Foreseen, Proposed, Way
+from runtime.requests.policy_changes import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, vote_within
 from runtime.store import documents, pauses, runs, tenants
@@ -120,7 +120,7 @@ async def _put_in_force(
         return Published(name, version, digest, False)
     warnings = await _warnings(connection, definitions, tenant, policy.text, file)
     proposed = Proposed(Way.ACTIVATE, name, version, digest)
-    foreseen = await enacting.foresee(connection, definitions, tenant, proposed, policy)
+    foreseen = await policy_changes.foresee(connection, definitions, tenant, proposed, policy)
     answer = Published(
         name, version, digest, True, warnings=warnings, consequences=foreseen.consequences, dry_run=dry_run
     )
@@ -144,7 +144,7 @@ async def retire_policy(
             raise NotFoundError(f"There is no policy {name!r}.", remedy=nearest(name, names, "Published"))
         return Published(name, known[-1].version, known[-1].digest, False, retired=True)
     proposed = Proposed(Way.RETIRE, name, used.version, used.digest)
-    foreseen = await enacting.foresee(connection, definitions, tenant, proposed, None)
+    foreseen = await policy_changes.foresee(connection, definitions, tenant, proposed, None)
     consequences = foreseen.consequences
     answer = Published(name, used.version, used.digest, True, retired=True, consequences=consequences, dry_run=dry_run)
     return answer if dry_run else await _make(connection, definitions, tenant, proposed, foreseen, answer, actor)
@@ -162,7 +162,7 @@ async def _make(
     """Make the change, or propose it if it takes two."""
     person = await member(connection, tenant, actor)
     if person is None:
-        await enacting.make(connection, definitions, tenant, proposed, foreseen, actor, "")
+        await policy_changes.make(connection, definitions, tenant, proposed, foreseen, actor, "")
     elif not await _confirmed(connection, definitions, tenant, proposed, foreseen, actor, person):
         return replace(answer, changed=False, retired=False, waits=True)
     return replace(answer, questions=await pauses.open_questions(connection, tenant))
@@ -189,7 +189,7 @@ async def _confirmed(
     if found is not None and first in members:
         question = found[2]
         if question is None:
-            await enacting.make(connection, definitions, tenant, proposed, foreseen, actor, first)
+            await policy_changes.make(connection, definitions, tenant, proposed, foreseen, actor, first)
             return True
         channel = VoteChannel.HTTP if actor.kind in ("token", "service_account") else VoteChannel.CLI
         request = VoteRequest(tenant, question, f"person:{person}", Choice.APPROVE, "", channel)
@@ -204,7 +204,7 @@ async def _confirmed(
             f"This takes two people of the group {POLICY_APPROVERS}, and {person} is the only one.",
             remedy="Publish a directory with more people in the group.",
         )
-    await enacting.propose(connection, definitions, tenant, WORKSPACE, proposed, foreseen, person)
+    await policy_changes.propose(connection, definitions, tenant, WORKSPACE, proposed, foreseen, person)
     return False
 
 

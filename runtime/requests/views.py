@@ -170,7 +170,7 @@ async def receipt_of(connection: Connection, definitions: Definitions, stored: S
     return next((row for row in reversed(every) if (row["step_key"], row["action_digest"]) == own), None)
 
 
-class Looking(Struct, frozen=True):
+class RunReader(Struct, frozen=True):
     """Looks at runs of any tenant, and replays them, under the faces' role."""
 
     database: Database

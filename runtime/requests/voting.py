@@ -39,7 +39,7 @@ from runtime.engine.model.events import ApprovalDecided, ApprovalVoted, Approval
 from runtime.engine.model.rows import CommandRow, StepRow, WaitRow
 from runtime.engine.model.states import CommandState
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
-from runtime.requests.enacting import Then, following, may_concern, refusal
+from runtime.requests.policy_changes import Then, following, may_concern, refusal
 from runtime.requests.signaling import CONFLICTS_MAX
 from runtime.requests.views import drawn
 from runtime.store import approvals, audit, faces, tenants

@@ -11,7 +11,7 @@ from app.access import Role
 from approvals.content import CardContent
 from approvals.slack.details import content_lines
 from evidence.chain import Actor
-from runtime.requests import enacting, publishing
+from runtime.requests import policy_changes, publishing
 from tests.support.app_stage import PEOPLE
 
 CHANNEL = "C0INC"
@@ -185,7 +185,7 @@ async def test_what_is_too_large_for_any_card_is_not_proposed_and_what_goes_is_c
     rule = "  - {{id: more-{0}, match: {{operation: probe.effect.apply}}, outcome: deny, because: It is more.}}\n"
     large = SMALL + "".join(rule.format(number) for number in range(40))
     await in_force(shown, large)
-    monkeypatch.setattr(enacting, "TOLD_BYTES_MAX", 2000)
+    monkeypatch.setattr(policy_changes, "TOLD_BYTES_MAX", 2000)
     ann = await admin(shown, "ann")
     answer = await ann.post("/v1/policies", json={"source": SMALL.replace("version: 1", "version: 2")})
     assert (answer.status_code, "smaller steps" in answer.text) == (400, True), answer.text

@@ -32,7 +32,7 @@ from evidence.verify import verify_bundle
 from runtime.engine.life import doubt
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import policies, publishing
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from sandbox.bpmn_config import BpmnConfig
 from sandbox.servicenow_seed import seed_id
 from sandbox.world import SandboxConfig, World, sandbox_world
@@ -252,7 +252,7 @@ class Office:
         And its checkpoints, derived once more from what was recorded, are what they were (promise 5).
         """
         faces = self.app.faces
-        replayed = await Looking(faces.database, faces.definitions).replay(self.settings.tenant, run_id)
+        replayed = await RunReader(faces.database, faces.definitions).replay(self.settings.tenant, run_id)
         assert replayed.ok, replayed
         return await self.evidence(run_id)
 

@@ -177,7 +177,7 @@ async def test_a_waiting_run_acts_by_the_declaration_that_it_began_with(
     wanted = "waiting" if which == "bpmn" else "succeeded"
     assert (await office.status(run_id), await office.error(run_id)) == (wanted, {})
     assert await done(office, crm, which)
-    replayed = await office.app.faces.looking.replay(office.settings.tenant, run_id)
+    replayed = await office.app.faces.reader.replay(office.settings.tenant, run_id)
     assert replayed.ok, replayed
 
 

@@ -15,7 +15,7 @@ from runtime.definition.model import KINDS, SET
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.steering import Extending
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import Agents, call, calls, says
 
 OPEN = "workflow: w\nversion: 1\nreference: r\nsteps:\n  - {id: go, wait: {signal: go, correlate: never}}\n"
@@ -142,7 +142,7 @@ async def test_what_follows_from_an_added_step_is_judged_as_added(agents: Agents
     await runtime.worker().work_off()
     assert [one.input["name"] for one in runtime.outside.effects] == ["x"]
     for run in await runtime.books.runs():
-        assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run.id)).ok
+        assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run.id)).ok
 
 
 async def test_what_was_published_beside_an_added_step_is_not_added(agents: Agents) -> None:

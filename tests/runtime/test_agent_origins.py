@@ -9,7 +9,7 @@ import pytest
 
 from core.origins.conversation import Listener
 from runtime.requests.starting import StartRequest, start_named
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import Agents, agent, call, calls, says
 from tests.support.runtime_agent_origins import OWN, apply, go, read
 
@@ -56,7 +56,7 @@ async def test_a_result_that_was_read_before_is_the_source(agents: Agents) -> No
     (source,) = [one for one in card["sources"] if one["field"] == "name"]
     assert (source["ours"], source["value"]) == (False, "evil@x.example")
     assert source["of"] == "probe.value.read#/value"
-    report = await Looking(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
+    report = await RunReader(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
     assert report.ok, report.difference
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import Agents, call, calls, says
 from tests.support.runtime_agents import APPROVAL
 
@@ -61,7 +61,7 @@ async def test_two_approvals_of_one_turn_across_days_and_restarts(agents: Agents
     told = agents.results()
     assert (set(told), json.loads(told["b"])["status"]) == ({"a", "b"}, "rejected")
     assert len(agents.asked) == 2, "the model is called once a turn"
-    report = await Looking(runtime.faces, later.definitions).replay("acme", run)
+    report = await RunReader(runtime.faces, later.definitions).replay("acme", run)
     assert report.ok, report.difference
     await runtime.at_rest()
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 from connectors.port import Connectors, Done, InDoubt
 from runtime.definition.catalog import Definitions
 from runtime.requests.steering import cancel_run
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from sandbox.faults import Effect, Fault, FaultKind
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.runtime_agents import APPROVAL
@@ -28,7 +28,7 @@ MAIL = call("probe_mail_send", {"text": "x"}, "one")
 
 
 async def checked(agents: Agents, run: Any) -> None:
-    report = await Looking(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
+    report = await RunReader(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
     assert report.ok, report.difference
     await agents.runtime.at_rest()
 

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.port import InDoubt
 from runtime.requests.steering import cancel_run
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.runtime_agents import APPROVAL
 from tests.support.runtime_agents_waiting import doubted
@@ -35,7 +35,7 @@ def taken(agents: Agents) -> list[tuple[Any, Any]]:
 
 
 async def replayed(agents: Agents, run: Any) -> None:
-    report = await Looking(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
+    report = await RunReader(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
     assert report.ok, report.difference
     await agents.runtime.at_rest()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import journal
 from tests.support.agents import ALLOW, Agents, call, calls, says
 from tests.support.runtime_agent_origins import OWN
@@ -52,7 +52,7 @@ async def test_the_next_agent_is_shown_the_turns_of_the_one_before(agents: Agent
     assert state["channels"]["messages"] == refs, "references, and no words"
     kept = await runtime.books.entries(run=run)
     assert [(entry.step, entry.value) for entry in kept] == [("first", refs[:2]), ("second", refs[2:])]
-    report = await Looking(runtime.faces, runtime.definitions).replay("acme", run)
+    report = await RunReader(runtime.faces, runtime.definitions).replay("acme", run)
     assert report.ok, report.difference
     await runtime.history(run)
     await Evidence(runtime, tmp_path).write()
@@ -161,7 +161,7 @@ async def test_agents_remember_each_as_many_turns_as_they_say(agents: Agents) ->
     roles = [message["role"] for message in agents.asked[2]]
     assert roles == ["system", "user", "assistant", "user"]
     assert agents.asked[2][1]["content"] == "Do second."
-    report = await Looking(runtime.faces, runtime.definitions).replay("acme", run)
+    report = await RunReader(runtime.faces, runtime.definitions).replay("acme", run)
     assert report.ok, report.difference
 
 

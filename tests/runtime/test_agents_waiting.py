@@ -11,7 +11,7 @@ import pytest
 
 from connectors.port import InDoubt, Refused
 from runtime.requests.steering import cancel_run
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.runtime_agents import APPROVAL
 from tests.support.runtime_agents_waiting import doubted
@@ -266,6 +266,6 @@ async def test_what_a_run_within_uses_counts(
         await runtime.go_on()
     assert await runtime.status(run) == "succeeded"
     assert (await agents.found(run)).get("limit") == reached
-    report = await Looking(runtime.faces, runtime.definitions).replay("acme", run)
+    report = await RunReader(runtime.faces, runtime.definitions).replay("acme", run)
     assert report.ok, report.difference
     await runtime.at_rest()

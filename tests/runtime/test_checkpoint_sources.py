@@ -18,7 +18,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 
 pytestmark = pytest.mark.req("P-3")
 
@@ -68,7 +68,7 @@ class Shown:
         assert verify_bundle(self.newest()).ok, verify_bundle(self.newest()).to_text()
         with zipfile.ZipFile(io.BytesIO(self.newest().read_bytes())) as archive:
             bundled = json.loads(archive.read(layout.CHECKPOINTS))
-        faces = (await Looking(self.runtime.faces, self.runtime.definitions).at("acme", run, range(1000))).checkpoints
+        faces = (await RunReader(self.runtime.faces, self.runtime.definitions).at("acme", run, range(1000))).checkpoints
         assert [(one["number"], one["source"]) for one in bundled] == [
             (one["superstep"], one["source"]) for one in faces
         ]

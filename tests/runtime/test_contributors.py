@@ -26,7 +26,7 @@ from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending, cancel_run
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import books
 from tests.support.people import add_person
 
@@ -101,8 +101,8 @@ async def test_whoever_filled_in_a_form_does_not_approve_the_action_built_from_i
     await decided_by(runtime, "ben")
     assert await runtime.status(run_id) == "succeeded"
     await runtime.history(run_id)
-    looking = Looking(runtime.faces, runtime.definitions)
-    assert (await looking.replay("acme", run_id)).ok
+    reader = RunReader(runtime.faces, runtime.definitions)
+    assert (await reader.replay("acme", run_id)).ok
     path = await bundle(runtime, run_id, tmp_path)
     assert verify_bundle(path).ok
     with zipfile.ZipFile(path) as files:
@@ -310,7 +310,7 @@ async def test_what_nobody_known_has_shaped_is_denied_at_tier_high_unless_the_ru
     assert "'token:erp' sent a signal" in error["message"]
     assert "Add them to the directory" in error["message"]
     assert runtime.outside.effects == []
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
 
 
 async def test_what_an_unknown_requester_asks_for_is_denied_at_tier_high(runtime: Any) -> None:
@@ -373,7 +373,7 @@ async def test_a_step_that_is_added_while_a_gate_stands_open_comes_after_it(runt
     await again.worker().work_off()
     assert [call.input["name"] for call in runtime.outside.effects] == ["extra"]
     assert await runtime.status(run_id) == "succeeded"
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
 
 
 async def test_a_gate_within_a_loop_holds_up_what_is_added_as_well(runtime: Any) -> None:

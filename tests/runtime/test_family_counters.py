@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import Agents, call, calls, says
 
 CHILD = """workflow: child
@@ -71,7 +71,7 @@ def paid(runtime: Any) -> int:
 
 async def replays(runtime: Any) -> None:
     for run in await runtime.books.runs():
-        report = await Looking(runtime.faces, runtime.definitions).replay("acme", run.id)
+        report = await RunReader(runtime.faces, runtime.definitions).replay("acme", run.id)
         assert report.ok, report.difference
         assert (await runtime.books.chain(run.id)).ok
 

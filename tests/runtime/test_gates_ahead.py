@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import ConsistencyError, DefinitionError, InputError
 from runtime.requests.steering import Extending
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 
 GATE = "{id: ok, approve: {summary: Go on?, approvers: {group: leads}}}"
 PAY = {"id": "pay", "needs": [], "do": "probe.effect.apply", "with": {"name": "pay"}}
@@ -77,7 +77,7 @@ async def test_nothing_that_is_added_goes_out_before_a_gate_that_is_ahead(runtim
     run_id = await begun(runtime, AHEAD[place])
     await adds(runtime, run_id, PAY)
     assert paid(runtime) == []
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
 
 
 @pytest.mark.parametrize("choice", ["approve", "reject"])
@@ -91,7 +91,7 @@ async def test_it_goes_out_when_the_gate_has_let_it(runtime: Any, choice: str) -
     assert (await again.vote("ana", choice)).counted
     await again.worker().work_off()
     assert paid(again) == (["pay"] if choice == "approve" else [])
-    assert (await Looking(again.faces, again.definitions).replay("acme", run_id)).ok
+    assert (await RunReader(again.faces, again.definitions).replay("acme", run_id)).ok
 
 
 @pytest.mark.parametrize(

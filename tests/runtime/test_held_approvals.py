@@ -12,7 +12,7 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.runtime_again import UPDATED, approved_by, begun
 from tests.support.runtime_ends_of_approvals import card
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.req("promise 3")
 
 async def sound(runtime: Any, run_id: Any, folder: Path) -> None:
     """The run replays, and its bundle verifies."""
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
     await runtime.history(run_id)
     signer = FileSigner.load_or_create(folder / "key.pem")
     bundling = Bundling(FileBlobStore(folder / "blobs"), signer, "test", runtime.definitions)

@@ -14,7 +14,7 @@ import structlog
 from connectors.port import Done, InDoubt, NotSent, Probe, ProbeVerdict, Refused
 from core.db import Connection
 from runtime.engine.model.rows import Commit
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store.commits import apply
 from runtime.work import calling
 from runtime.work.lease import LostLease
@@ -71,7 +71,7 @@ async def told(runtime: Any, run_id: Any) -> list[dict[str, Any]]:
 
 
 async def seen(runtime: Any, run_id: Any) -> Any:
-    return await Looking(runtime.faces, runtime.definitions).at("acme", run_id)
+    return await RunReader(runtime.faces, runtime.definitions).at("acme", run_id)
 
 
 @pytest.mark.req("Q-9")

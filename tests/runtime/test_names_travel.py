@@ -16,7 +16,7 @@ from connectors.records.connector import RecordsConnector
 from evidence.chain import Actor
 from runtime.requests.starting import StartRequest, start_named
 from runtime.requests.steering import Extending
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import records
 
 POLICY = """
@@ -84,7 +84,7 @@ async def raj_is_kept_out(runtime: Any, run: UUID) -> None:
     assert (await runtime.vote("ben", "approve")).counted
     await runtime.go_on()
     assert await runtime.status(run) == "succeeded"
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run)).ok
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run)).ok
 
 
 # -- how Raj gets a part in the run that writes -----------------------------------------------------------------------
@@ -261,7 +261,7 @@ async def test_whoever_wrote_the_words_of_a_failure_outside_has_shaped_what_is_m
     run = await started(kept, "b", "ana")
     asked = await kept.books.approval(open=True)
     assert ("Somebody unknown" in {one["name"] for one in asked.card["shaped_by"]}) is marked
-    assert (await Looking(kept.faces, kept.definitions).replay("acme", run)).ok
+    assert (await RunReader(kept.faces, kept.definitions).replay("acme", run)).ok
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import ConsistencyError, InputError
 from runtime.requests.steering import cancel_run, close_run
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import read_models
 
 pytestmark = pytest.mark.req("V-6")
@@ -55,7 +55,7 @@ async def test_it_waits_for_more_steps_and_does_them(runtime: Any, text: str) ->
     assert [call.input["name"] for call in runtime.outside.effects][-2:] == ["b", "c"]
     told = await runtime.events(run)
     assert told[-2:] == ["run.sealed", "run.closed"]
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run)).ok
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run)).ok
     await runtime.at_rest()
 
 

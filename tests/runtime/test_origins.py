@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.people import add_person
 from tests.support.runtime_origins import ACT, HEAD, READS, SENT, started, world
 
@@ -26,7 +26,7 @@ async def origin(runtime: Any, name: str = "name", step: str = "act") -> Any:
 
 
 async def replayed(runtime: Any, run: UUID) -> Any:
-    return await Looking(runtime.faces, runtime.definitions).replay("acme", run)
+    return await RunReader(runtime.faces, runtime.definitions).replay("acme", run)
 
 
 STEPS = {

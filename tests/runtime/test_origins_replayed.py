@@ -15,7 +15,7 @@ from runtime.engine.model.events import AgentBegan, DecisionMade
 from runtime.engine.replay.replay import Divergence, Replay, replay
 from runtime.requests.publishing import publish_directory
 from runtime.requests.replaying import again
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import books, documents
 from tests.support.agents import Agents, calls, says
 from tests.support.runtime_agent_origins import OWN, apply, go, read
@@ -129,7 +129,7 @@ async def test_origins_that_a_process_made_up_are_told_by_replay(
         patched.setattr(Matcher, "origins", lambda *_, **__: [["requester"]])
         run = await go(agents, calls(apply("evil")), says("Done."))
     assert await agents.runtime.status(run) == "succeeded", "it was let out"
-    report = await Looking(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
+    report = await RunReader(agents.runtime.faces, agents.runtime.definitions).replay("acme", run)
     assert not report.ok
     assert report.difference is not None
     assert f"decision.made of triage/1/1): was judged by {OTHERS}." in report.difference

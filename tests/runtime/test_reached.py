@@ -11,7 +11,7 @@ import pytest
 from core.quiet import Quiet
 from evidence.chain import Actor
 from runtime.requests.publishing import publish_directory
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from sandbox.faults import Fault
 from tests.support.telling import CHANNEL, Chat, chatting
 
@@ -121,7 +121,7 @@ async def test_the_book_knows_if_the_card_was_delivered(chat: Chat, arrives: boo
     assert ("Nobody decided" in error, "never delivered" in error) == (arrives, not arrives)
     (told,) = chat.told("requester")
     assert error in str(told.blocks)
-    assert (await Looking(chat.runtime.faces, chat.runtime.definitions).replay("acme", run_id)).ok
+    assert (await RunReader(chat.runtime.faces, chat.runtime.definitions).replay("acme", run_id)).ok
 
 
 async def be_quiet(chat: Chat, begins: int, ends: int) -> None:

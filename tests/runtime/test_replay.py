@@ -12,7 +12,7 @@ import pytest
 
 from connectors.port import NotSent, Refused
 from core.errors import ConsistencyError, NotFoundError
-from runtime.requests.views import Looking, ReplayReport
+from runtime.requests.views import ReplayReport, RunReader
 from tests.support.tampering import Tampering
 
 HEAD = """
@@ -178,7 +178,7 @@ WORKFLOWS: dict[str, tuple[str, Callable[[Any, UUID], Awaitable[None]], str]] = 
 
 
 async def replayed(runtime: Any, run_id: UUID) -> ReplayReport:
-    return await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
+    return await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)
 
 
 async def played(runtime: Any, name: str) -> UUID:
@@ -271,28 +271,28 @@ async def test_what_was_altered_is_found_and_named_and_never_shown(runtime: Any,
     assert not report.ok
     assert report.difference is not None
     assert re.search(words, report.difference), report.difference
-    looking = Looking(runtime.faces, runtime.definitions)
+    reader = RunReader(runtime.faces, runtime.definitions)
     if what in ALTERED:
         with pytest.raises(ConsistencyError, match=words):
-            await looking.at("acme", run_id)
+            await reader.at("acme", run_id)
         with pytest.raises(ConsistencyError, match=words):
-            await looking.checkpoints("acme", run_id, 0)
+            await reader.checkpoints("acme", run_id, 0)
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
 async def test_a_run_is_shown_as_it_was_at_each_checkpoint(runtime: Any, name: str) -> None:
     run_id = await played(runtime, name)
-    looking = Looking(runtime.faces, runtime.definitions)
-    numbers = [row["superstep"] for row in (await looking.at("acme", run_id, range(100))).checkpoints]
-    shown = [(await looking.checkpoints("acme", run_id, number))[0] for number in numbers]
+    reader = RunReader(runtime.faces, runtime.definitions)
+    numbers = [row["superstep"] for row in (await reader.at("acme", run_id, range(100))).checkpoints]
+    shown = [(await reader.checkpoints("acme", run_id, number))[0] for number in numbers]
     stored = await runtime.books.checkpoints(run=run_id)
     assert [(row["superstep"], row["digest"], row["state"]) for row in shown] == [
         (row.superstep, row.digest, row.state) for row in stored
     ]
-    steps = (await looking.at("acme", run_id)).steps
+    steps = (await reader.at("acme", run_id)).steps
     assert all(step["created_at"] <= (step["finished_at"] or step["created_at"]) for step in steps)
     with pytest.raises(NotFoundError, match="no checkpoint 999"):
-        await looking.checkpoints("acme", run_id, 999)
+        await reader.checkpoints("acme", run_id, 999)
 
 
 async def test_a_run_of_another_tenant_is_no_run(runtime: Any) -> None:
@@ -300,9 +300,9 @@ async def test_a_run_of_another_tenant_is_no_run(runtime: Any) -> None:
     await runtime.tenant("other")
     for tenant, run in (("other", run_id), ("acme", uuid4())):
         with pytest.raises(NotFoundError, match="no run"):
-            await Looking(runtime.faces, runtime.definitions).replay(tenant, run)
+            await RunReader(runtime.faces, runtime.definitions).replay(tenant, run)
         with pytest.raises(NotFoundError, match="no run"):
-            await Looking(runtime.faces, runtime.definitions).at(tenant, run)
+            await RunReader(runtime.faces, runtime.definitions).at(tenant, run)
 
 
 SEES_ITSELF = """workflow: w

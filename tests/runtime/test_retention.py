@@ -17,7 +17,7 @@ from runtime.engine.replay.past import REMOVED
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
-from runtime.requests.views import Looking, folded
+from runtime.requests.views import RunReader, folded
 from runtime.store import books, read_models, retention
 
 VALUE = "hunter2-is-a-value"
@@ -319,8 +319,8 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     runtime, run_id = keeper.runtime, await keeper.run()
     await keeper.bundle()
     question = (await runtime.books.approval()).id
-    looking = Looking(runtime.faces, runtime.definitions)
-    before = await looking.at("acme", run_id)
+    reader = RunReader(runtime.faces, runtime.definitions)
+    before = await reader.at("acme", run_id)
     await keeper.time_is_over(run_id)
     await runtime.sweep()
     from runtime.requests.voting import Voting
@@ -329,7 +329,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
     assert (view.content.summary, view.content.changes) == (REMOVED, ())
     async with runtime.faces.transaction("acme") as connection:
         assert (await read_models.run(connection, "acme", run_id))["status"] == "succeeded"
-    after = await looking.at("acme", run_id, range(100))
+    after = await reader.at("acme", run_id, range(100))
     assert (after.purged, after.checkpoints, after.last) == (True, (), before.last)
     kept = ("step_id", "step_key", "operation", "superstep", "status", "attempt", "usage", "created_at", "finished_at")
     assert [[row[name] for name in kept] for row in after.steps] == [
@@ -341,7 +341,7 @@ async def test_what_is_left_of_a_run_can_be_shown(keeper: Keeper) -> None:
         [row[name] for name in members] for row in before.receipts
     ]
     assert {row["action"]["summary"] for row in after.receipts} == {REMOVED}
-    report = await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
+    report = await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)
     assert (report.ok, report.difference, report.purged_at is not None) == (False, None, True)
 
 
@@ -354,13 +354,13 @@ async def test_of_steps_that_were_added_who_added_them_and_when_is_left(runtime:
     await runtime.extend(run_id, {"steps": [{"id": "a", "do": "probe.value.read", "with": {"value": VALUE}}]})
     await runtime.signal("told:x", {})
     await runtime.worker().work_off()
-    looking, keeper = Looking(runtime.faces, runtime.definitions), Keeper(runtime, tmp_path)
-    (added,) = (await looking.at("acme", run_id)).extensions
+    reader, keeper = RunReader(runtime.faces, runtime.definitions), Keeper(runtime, tmp_path)
+    (added,) = (await reader.at("acme", run_id)).extensions
     assert (added["number"], added["source"]["steps"][0]["with"]) == (1, {"value": VALUE})
     await keeper.bundle()
     await keeper.time_is_over(run_id)
     assert await runtime.sweep() == 1
-    assert (await looking.at("acme", run_id)).extensions == [{**added, "source": {}}]
+    assert (await reader.at("acme", run_id)).extensions == [{**added, "source": {}}]
     assert await keeper.tables_with_values() == set()
 
 

@@ -29,7 +29,7 @@ from evidence.verify import verify_bundle
 from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import approvals, bundles, documents
 from sandbox.model import Model
 from sandbox.server import LoopbackServer
@@ -142,11 +142,11 @@ class World:
     async def shown(self, run: UUID) -> dict[str, str]:
         """Everything that any face shows of the run, as text, by the place."""
         runtime, found = self.runtime, dict[str, str]()
-        seen = await Looking(runtime.faces, runtime.definitions).at("acme", run, range(100))
+        seen = await RunReader(runtime.faces, runtime.definitions).at("acme", run, range(100))
         names = ("steps", "extensions", "checkpoints", "channels", "agents")
         found |= {name: repr(getattr(seen, name)) for name in names}
         found["receipts"] = repr([{**row, "action": attempted(row)} for row in seen.receipts])
-        found["audit"] = repr(await Looking(runtime.faces, runtime.definitions).lines("acme", run))
+        found["audit"] = repr(await RunReader(runtime.faces, runtime.definitions).lines("acme", run))
         async with runtime.faces.transaction("acme") as connection:
             found["workflow"] = repr(await describe(connection, runtime.definitions, "acme", "w", None))
             for one in await runtime.books.approvals():

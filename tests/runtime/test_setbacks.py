@@ -19,7 +19,7 @@ from core.unkept import NOT_KEPT, first_marker
 from runtime.keep.dispatcher import Delivered, Dispatcher, Later
 from runtime.requests.steering import cancel_run
 from runtime.requests.triggers import start_from_servicenow
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.requests.voting import VoteRequest, Voting
 from runtime.store.outbox import Message
 from runtime.work.setbacks import LEASES_MAX
@@ -87,7 +87,7 @@ async def test_an_effect_whose_output_cannot_be_kept_is_done_and_says_what_is_mi
     assert len(runtime.outside.effects) == 1
     receipt = await runtime.books.receipt()
     assert (receipt.status, receipt.external_id) == ("succeeded", "e1")
-    seen = await Looking(runtime.faces, runtime.definitions).at("acme", run_id)
+    seen = await RunReader(runtime.faces, runtime.definitions).at("acme", run_id)
     found = first_marker([dict(one)["output"] for one in seen.receipts])
     assert found is not None
     assert found[NOT_KEPT].keys() == {"reason", "bytes", "sha256"}

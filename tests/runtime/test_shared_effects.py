@@ -13,7 +13,7 @@ import pytest
 from connectors.port import NotSent, Probe, ProbeVerdict
 from core.db import Connection
 from runtime.engine.book.instructions import Shared
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import effects
 from runtime.store.views import Graphs
 from tests.support.tampering import Tampering
@@ -244,7 +244,7 @@ async def test_a_row_that_was_altered_is_found(
     (first,) = await ticket_runs(runtime, "1", numbers=("INC1",))
     await runtime.worker().work_off()
     await alter(Tampering(database_url))
-    report = await Looking(runtime.faces, runtime.definitions).replay("acme", first)
+    report = await RunReader(runtime.faces, runtime.definitions).replay("acme", first)
     assert re.search(words, str(report.difference)), report.difference
 
 

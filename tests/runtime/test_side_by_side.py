@@ -10,7 +10,7 @@ import pytest
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.requests import consequences, policies
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store import pauses
 from tests.support.runtime_again import PROBED, approved_by
 
@@ -68,7 +68,7 @@ async def test_all_that_apply_judge_and_are_recorded(
     decision = (await runtime.books.decisions())[0]
     assert (decision.outcome, decision.policies) == (outcome, names)
     await runtime.history(run_id)
-    assert (await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)).difference is None
+    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)).difference is None
 
 
 @pytest.mark.req("Q-16")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.runtime_durable import correlation
 from tests.support.runtime_kept_signals import HEAD, MORE, PAID, TRIGGER, begun
 
@@ -18,7 +18,7 @@ CASE = "workflow: opening\nversion: 1\nsteps:\n  - {id: case, do: probe.case.ope
 async def opened(runtime: Any, run_id: Any, step: str) -> tuple[str, int]:
     """Look the token and the version of a wait up, as the faces show them."""
     wait = await runtime.books.wait(run=run_id, step=step)
-    return wait.token, (await Looking(runtime.faces, runtime.definitions).waits("acme", run_id))[wait.id]
+    return wait.token, (await RunReader(runtime.faces, runtime.definitions).waits("acme", run_id))[wait.id]
 
 
 async def recorded(runtime: Any, answer: Any, code: str) -> None:

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from runtime.engine.book.recorded import Diverged
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from runtime.store.rows import check_rows
 from runtime.store.views import load
 from tests.support.asking import owning
@@ -83,10 +83,10 @@ async def found(connection: asyncpg.Connection[Any], run: Any, sql: str) -> Dive
 
 async def test_a_run_whose_row_says_something_else_than_its_book_is_not_shown(runtime: Any) -> None:
     run_id = await runtime.go(ALL)
-    looking = Looking(runtime.faces, runtime.definitions)
-    assert (await looking.at("acme", run_id)).last > 0
+    reader = RunReader(runtime.faces, runtime.definitions)
+    assert (await reader.at("acme", run_id)).last > 0
     async with owning(runtime.database) as connection:
         await connection.execute("SET LOCAL session_replication_role = replica")
         await connection.execute("UPDATE runs SET reference = 'other' WHERE run_id = $1", run_id)
     with pytest.raises(Diverged):
-        await looking.at("acme", run_id)
+        await reader.at("acme", run_id)

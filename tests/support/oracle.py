@@ -9,7 +9,7 @@ from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.recorded import Diverged
 from runtime.engine.model.run import Run
-from runtime.requests.views import Looking, Seen, folded
+from runtime.requests.views import RunReader, Seen, folded
 from runtime.store import books
 from runtime.store.rows import Rows, check_rows, columns, hold
 
@@ -21,12 +21,12 @@ SELECT run_id::text, status, superstep, executing, width, writes, reference, ext
 async def wrong(faces: Database, definitions: Definitions, tenant: str, run_id: UUID) -> list[str]:
     """Say what of a run is not what its book says: in the faces, in the rows, or when it is replayed."""
     try:
-        seen = await Looking(faces, definitions).at(tenant, run_id, range(2**31))
+        seen = await RunReader(faces, definitions).at(tenant, run_id, range(2**31))
         async with faces.transaction(tenant) as connection:
             await _compare(connection, definitions, tenant, run_id, seen)
     except Diverged as problem:
         return [problem.message]
-    report = await Looking(faces, definitions).replay(tenant, run_id)
+    report = await RunReader(faces, definitions).replay(tenant, run_id)
     if report.equal != len(seen.checkpoints):
         return [f"{report.equal} checkpoints are derived again, and {len(seen.checkpoints)} are shown"]
     return [] if report.ok else [str(report.difference)]
