@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from connectors.schema import pointed
 from core.canonical import Json, JsonObject
 
 LOCAL_REFERENCES_MAX = 8
@@ -93,14 +94,5 @@ def resolved(root: JsonObject, schema: Json) -> JsonObject:
         reference = schema.get("$ref")
         if not isinstance(reference, str):
             return schema
-        schema = _pointed(root, reference)
+        schema = pointed(root, reference)
     return {}
-
-
-def _pointed(root: JsonObject, reference: str) -> Json:
-    found: Json = root
-    for part in reference.removeprefix("#").strip("/").split("/"):
-        if part:
-            key = part.replace("~1", "/").replace("~0", "~")
-            found = found.get(key) if isinstance(found, dict) else None
-    return found

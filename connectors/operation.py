@@ -24,7 +24,7 @@ from pydantic import (
 
 from connectors.marks import check_marks
 from connectors.parts import NAME_PATTERN, Diff, Idempotency, JsonDocument, Part, Retry, Reverse, TimedOut, Timeouts
-from connectors.schema import check_keywords, validator_of
+from connectors.schema import check_keywords, check_references, validator_of
 from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError, path_text
@@ -165,6 +165,7 @@ class Operation(Part):
     @classmethod
     def _usable_schema(cls, schema: JsonDocument, info: ValidationInfo) -> JsonDocument:
         check_keywords(schema)
+        check_references(schema)
         check_marks(schema, output=info.field_name == "output_schema")
         try:
             validator_of(schema)

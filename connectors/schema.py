@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
@@ -16,6 +16,16 @@ EVIDENCE_TREATMENTS = ("value", "digest", "omit")
 # Keywords under which a mark would apply to some values only. We do not look there, so a mark there is refused.
 CONDITIONAL = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
+)
+
+# A schema may have so many parts once its references are followed: each may apply to the same value.
+PARTS_MAX = 20_000
+REFERENCES_MAX = 100
+# Other ways to name a schema, or to refer to one. Nothing of ours follows them.
+_OTHER_NAMES = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
+# Their schemas apply to the same value as the schema around them, so a reference back in one of them doubles the work.
+_SAME_VALUE = frozenset(
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "patternProperties"}
 )
 
 _ARTICLES = {
@@ -39,8 +49,13 @@ _SENTENCES = {
 def validator_of(schema: Mapping[str, Any]) -> Draft202012Validator:
     """The schema's validator; ``ValidationError``, a ``ValueError``, if the schema is invalid. It fetches nothing.
 
-    It asserts formats: uuid, email, date, date-time, uri and the others of JSON Schema 2020-12.
+    It asserts formats: uuid, email, date, date-time, uri and the others of JSON Schema 2020-12. ``InputError`` if the
+    references of the schema, which an earlier release may have frozen, make it too large to validate by.
     """
+    try:
+        check_references(schema)
+    except ValueError as error:
+        raise InputError(str(error)) from None
     return Draft202012Validator(dict(schema), offline=True, validate_formats=True)
 
 
@@ -64,6 +79,65 @@ def _sentence(fault: ValidationError) -> str:
         case "enum":
             return "must be one of " + ", ".join(str(choice) for choice in wanted)
     return _SENTENCES[rule].format(wanted) if rule in _SENTENCES else f"breaks the rule {rule}: {wanted}"
+
+
+def check_references(schema: Mapping[str, Any]) -> None:
+    """Refuse a schema whose references make it too large, or lead back to where they apply to the same value again."""
+    if _Expansion(schema).parts(dict(schema), same_value=False) > PARTS_MAX:
+        raise ValueError(f"has more than {PARTS_MAX} parts once its references are followed")
+
+
+class _Expansion:
+    """Counts the parts of a schema with its references followed, each reference once."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._counted: dict[tuple[str, bool], int] = {}
+        self._open: list[str] = []
+
+    def parts(self, schema: Json, *, same_value: bool) -> int:
+        """The parts of one schema. ``same_value``: it applies to a value that another schema applies to as well."""
+        if isinstance(schema, list):
+            return sum(self.parts(item, same_value=same_value) for item in schema)
+        if not isinstance(schema, dict):
+            return 0
+        parts = 1
+        for name, item in schema.items():
+            if name in ("const", "enum", "default", "examples", "$defs", "definitions"):
+                continue
+            if name in _OTHER_NAMES and isinstance(item, str):
+                raise ValueError(f"{name} is not supported; give a $ref a path in the document, such as #/$defs/name")
+            if name == "$ref" and isinstance(item, str):
+                parts += self._followed(item, same_value=same_value)
+            else:
+                parts += self.parts(item, same_value=same_value or name in _SAME_VALUE)
+        return parts
+
+    def _followed(self, reference: str, *, same_value: bool) -> int:
+        if reference in self._open:
+            if same_value:
+                raise ValueError(f"$ref {reference!r} leads back to itself within {', '.join(sorted(_SAME_VALUE))}")
+            return 1
+        if (reference, same_value) not in self._counted:
+            if len(self._open) == REFERENCES_MAX:
+                raise ValueError(f"has references that lead from one to the next more than {REFERENCES_MAX} times")
+            found = pointed(self._root, reference)
+            if not isinstance(found, dict | bool):
+                raise ValueError(f"$ref {reference!r} points to no schema of the document")
+            self._open.append(reference)
+            self._counted[reference, same_value] = self.parts(found, same_value=same_value)
+            self._open.pop()
+        return self._counted[reference, same_value]
+
+
+def pointed(root: Mapping[str, Any], reference: str) -> Json:
+    """What a reference within a document (``#/$defs/name``) points to; None if there is nothing."""
+    found: Any = root
+    for part in reference.removeprefix("#").strip("/").split("/"):
+        if part:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return cast(Json, found)
 
 
 def check_keywords(schema: Json, *, marks: bool = True) -> None:

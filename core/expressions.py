@@ -27,6 +27,7 @@ from core.cel_engine import NO_VALUE, check_pattern, check_type, check_zone, ext
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
+from core.cel_work import Work, exceeds, work_of
 from core.errors import ExpressionError
 from core.unkept import NOT_KEPT, first_marker, is_marker, said_of
 
@@ -126,6 +127,7 @@ class Environment:
         expression = Expression(self, source, want, frozenset(syntax.names & self.variables.keys()), program)
         expression.calls = written(source, syntax.calls)
         expression.read(reads_of(root_of(serialized)))
+        expression.work = work_of(root_of(serialized))
         try:
             expression.value(self._nothing)  # makes the engine build the program now
         except ExpressionError:
@@ -190,8 +192,10 @@ class Expression:
         "references",
         "source",
         "want",
+        "work",
     )
     calls: frozenset[str]
+    work: Work
 
     def __init__(
         self, environment: Environment, source: str, want: str | None, references: frozenset[str], program: Any
@@ -218,6 +222,11 @@ class Expression:
         plain = type(value) in (bool, int) or (type(value) is str and value.isascii())
         if plain and (self.want is None or IS[self.want](value)):
             return cast(Json, value)
+        if self.work and exceeds(self.work, bound.values):
+            words = (
+                f"{quote(self.source)} compares or copies large values for each item of a list: it would take too long"
+            )
+            raise ExpressionError(words, remedy="Read less, or compare outside of the loop.")
         try:
             bound.activation = bound.activation or self.environment.activation(bound.values)
             result = self._program.eval(bound.activation)
@@ -282,6 +291,8 @@ class ConditionSet:
         if self._program is not None:
             try:
                 bound = self._environment.bind(values, self.references)
+                if any(exceeds(one.work, bound.values) for one in self._expressions if one.work):
+                    raise ExpressionError("takes too long")
                 held = self._program.eval(self._environment.activation(bound.values)).plain_value()
             except Exception:  # a value or a test failed; the same failure is reported by name below
                 held = None

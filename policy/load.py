@@ -15,7 +15,7 @@ from core.expressions import POLICY_LIMITS, Expression, environment_of
 from core.validation import validate
 from policy.facts import OperationFacts, declare, is_traced
 from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
-from policy.scope import EVERYTHING, Scope, compile_glob, early_problems, scope_problems
+from policy.scope import EVERYTHING, Glob, Scope, early_problems, scope_problems
 
 
 class Rule(Struct, frozen=True):
@@ -76,7 +76,7 @@ class Policy:
         self.scope = scope
         self.applies = document.applies
         named = document.extensions.before_gates if document.extensions else ()
-        self.before_gates = tuple(map(compile_glob, named))
+        self.before_gates = tuple(map(Glob.of, named))
         conditions = [one for rule in rules for one in (rule.condition, *rule.restrains.values())]
         self.traces = any(is_traced(fact) for one in conditions for fact in one.references)
 
@@ -140,11 +140,11 @@ def scope_of(text: str, file: str, operations: Mapping[str, OperationFacts]) -> 
 
 def _matched(rule: RuleDocument, operations: Mapping[str, OperationFacts]) -> frozenset[str]:
     glob, connector = rule.match.operation, rule.match.connector
-    pattern = compile_glob(glob or "*")
+    pattern = Glob.of(glob or "*")
     return frozenset(
         name
         for name in operations
-        if pattern.fullmatch(name) and (connector is None or operations[name].connector_of(name) == connector)
+        if pattern.matches(name) and (connector is None or operations[name].connector_of(name) == connector)
     )
 
 

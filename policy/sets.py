@@ -78,7 +78,7 @@ class PolicySet:
         """The policies that let an added step of this operation come before the gates ahead of its run."""
         if any(one.scope.covers(workflow, operation) for one in self.broken):
             return ()
-        named = (one for one in self.policies if any(glob.fullmatch(operation) for glob in one.before_gates))
+        named = (one for one in self.policies if any(glob.matches(operation) for glob in one.before_gates))
         return tuple(one.named for one in named if one.scope.covers(workflow, operation))
 
     def _applying(self, workflow: str, operation: str) -> Applying:

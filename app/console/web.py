@@ -80,7 +80,7 @@ async def logged_in(request: Request) -> Viewer:
             raise HTTPException(401, "You are not logged in (any more), so nothing was done.")
         there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         raise Elsewhere(f"{HOME}/login?next={quote(there, safe='')}")
-    request.state.viewer = viewer
+    request.state.viewer, request.state.proved = viewer, True
     return viewer
 
 

@@ -8,6 +8,7 @@ supported: each would be a way around the limits, and no client needs them.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -29,15 +30,26 @@ _FRAMING_FACTOR = 8
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 
 
+# A client is known for so long after a request with a good token, login or signature, which sets `proved` in its state.
+KNOWN_SECONDS = 600.0
+_KNOWN_MAX = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of every connection. A deadline is for the whole phase: a slow drip of bytes does not extend it."""
+    """Limits of every connection. A deadline is for the whole phase: a slow drip of bytes does not extend it.
+
+    ``strangers`` are the connections that clients may have who have not proved who they are, by default three quarters;
+    ``of_one_stranger`` those of one address, by default a quarter.
+    """
 
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     idle_seconds: float = 5.0
     header_bytes: int = 32 * 1024
     connections: int = 512
+    strangers: int | None = None
+    of_one_stranger: int | None = None
 
 
 class GuardedConfig(uvicorn.Config):
@@ -48,17 +60,40 @@ class GuardedConfig(uvicorn.Config):
         self.limits = limits
         self._refused = 0
         self._logged_at = float("-inf")
+        self._known: dict[str, float] = {}
+        self.strangers: Counter[str] = Counter()
 
-    def refused(self, now: float) -> None:
-        """Log that the cap is reached, at most once a minute; ``now`` is monotonic."""
+    def refused(self, now: float, open_: int, address: str) -> None:
+        """Log that a cap is reached, at most once a minute; ``now`` is monotonic."""
         self._refused += 1
         if now - self._logged_at >= LOG_SECONDS:
-            log.warning(
-                "no more HTTP connections are taken: COUNTERSEAL_HTTP_CONNECTIONS_MAX are open",
-                open=self.limits.connections,
-                refused=self._refused,
-            )
+            full = open_ >= self.limits.connections
+            share = "COUNTERSEAL_HTTP_CONNECTIONS_MAX" if full else "its share of COUNTERSEAL_HTTP_CONNECTIONS_MAX"
+            words = f"no more HTTP connections are taken: {share} are open"
+            log.warning(words, open=open_, client=address, refused=self._refused)
             self._refused, self._logged_at = 0, now
+
+    def has_room(self, address: str, open_: int, now: float) -> bool:
+        """True if this client may have one more connection, beside ``open_`` of all clients."""
+        if open_ > self.limits.connections:
+            return False
+        if self.is_known(address, now):
+            return True
+        share = max(1, self.limits.connections // 4)
+        most = share if self.limits.of_one_stranger is None else self.limits.of_one_stranger
+        all_ = max(1, self.limits.connections - share) if self.limits.strangers is None else self.limits.strangers
+        return self.strangers[address] < most and self.strangers.total() < all_
+
+    def proved(self, address: str, now: float) -> None:
+        """Note that a client has proved who it is."""
+        self._known.pop(address, None)  # the newest comes last
+        self._known[address] = now
+        if len(self._known) > _KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+
+    def is_known(self, address: str, now: float) -> bool:
+        """True if this client has proved who it is in the last minutes."""
+        return now - self._known.get(address, float("-inf")) < KNOWN_SECONDS
 
 
 class _Phase(Enum):
@@ -87,21 +122,28 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0  # raw bytes of a request until its headers are complete
         self._body_bytes = 0
         self._framed_bytes = 0  # raw bytes since the headers were complete
+        self._address = ""
+        self._counts_as_stranger = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or answer 503 and close it if the cap is reached."""
         super().connection_made(cast("asyncio.Transport", transport))
-        if len(self.connections) > self._limits.connections:
+        self._address, now = self.client[0] if self.client else "", self.loop.time()
+        if not self._config.has_room(self._address, len(self.connections), now):
             self.connections.discard(self)
-            self._config.refused(self.loop.time())
+            self._config.refused(now, len(self.connections), self._address)
             self._say(503, "busy", "Too many connections are open; try again.")
             self._close()
             return
+        if not self._config.is_known(self._address, now):
+            self._counts_as_stranger = True
+            self._config.strangers[self._address] += 1
         self._within(self._limits.header_seconds, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         self._phase = _Phase.OVER
+        self._leave_strangers()
         for timer in (self._deadline, self._unread):
             if timer is not None:
                 timer.cancel()
@@ -193,6 +235,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Complete the answer. If the request's body is still arriving, its deadline stays."""
         super().on_response_complete()
+        if self.scope.get("state", {}).get("proved"):
+            self._config.proved(self._address, self.loop.time())
+            self._leave_strangers()
         if self._phase is _Phase.WORK and not self.transport.is_closing():
             self._rest()
 
@@ -202,6 +247,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self._linger()
         else:
             self._close()
+
+    def _leave_strangers(self) -> None:
+        if self._counts_as_stranger:
+            self._counts_as_stranger = False
+            self._config.strangers[self._address] -= 1
+            self._config.strangers += Counter()  # drops the addresses that have none
 
     def _linger(self) -> None:
         """Shut down our sending side, then drop input for a moment: closing at once could lose the answer."""

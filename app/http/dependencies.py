@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from itertools import accumulate
 from types import GenericAlias
 from typing import Annotated, Any, TypeAlias, cast
 from uuid import UUID
@@ -19,6 +20,7 @@ from pydantic import AwareDatetime, Field, TypeAdapter
 from app.access import Principal, Role
 from app.faces import Faces
 from core.errors import AuthorizationError, InputError
+from runtime.engine.replay.past import PAGE_BYTES_MAX, size_of
 from runtime.store.read_models import Row
 
 LIMIT_DEFAULT = 50
@@ -102,9 +104,13 @@ class Paging:
         return decode_cursor(self.cursor, *kinds)
 
     def page(self, rows: Sequence[Row], *key: str) -> dict[str, Any]:
-        """Make ``{items, next}`` of ``limit + 1`` fetched rows. The members ``key`` order the rows and are unique."""
-        items = list(rows[: self.limit])
-        following = encode_cursor([items[-1][name] for name in key]) if len(rows) > self.limit else None
+        """Make ``{items, next}`` of ``limit + 1`` fetched rows. The members ``key`` order the rows and are unique.
+
+        It has as many rows as fit into ``PAGE_BYTES_MAX``, and at least one.
+        """
+        sums = accumulate(map(size_of, rows[: self.limit]))
+        items = list(rows[: max(1, sum(size <= PAGE_BYTES_MAX for size in sums))])
+        following = encode_cursor([items[-1][name] for name in key]) if len(rows) > len(items) else None
         return {"items": items, "next": following}
 
     def page_of_all(self, rows: Sequence[Row], **key: type) -> dict[str, Any]:

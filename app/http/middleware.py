@@ -77,7 +77,9 @@ class Bearer:
             if kind.lower() != "bearer" or not token:
                 remedy = "Send `Authorization: Bearer …`; `counterseal token create` makes one."
                 raise AuthenticationError("A bearer token is needed.", remedy=remedy)
-            scope.setdefault("state", {})["principal"] = await principal_of(self._database, token.strip())
+            state = scope.setdefault("state", {})
+            state["principal"] = await principal_of(self._database, token.strip())
+            state["proved"] = True
         await self._app(scope, receive, send)
 
 

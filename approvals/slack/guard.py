@@ -27,6 +27,8 @@ from core.errors import InputError
 # the JSON is form-encoded and escapes non-ASCII letters twice.
 BODY_BYTES_MAX = 384 * 1024
 CLOCK_SKEW_SECONDS_MAX = 300
+# What we or Bolt itself answer. Bolt reads other types by rules of its own before it finds that nobody handles them.
+_ANSWERED = frozenset({"block_actions", "event_callback", "url_verification", "view_closed", "view_submission"})
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
 
@@ -53,13 +55,16 @@ def check(headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -
     kind = lowered.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == _FORM:
-            _check_shape(_form_payload(body))
+            payload = _form_payload(body)
         elif kind == _JSON:
-            _check_shape(parse_object(body, bytes_max=BODY_BYTES_MAX))
+            payload = parse_object(body, bytes_max=BODY_BYTES_MAX)
         else:
             return Refusal(415, "media_type", f"only {_FORM} and {_JSON} are accepted")
+        _check_shape(payload)
     except InputError as error:
         return Refusal(400, "malformed", str(error))
+    if payload["type"] not in _ANSWERED:
+        return Refusal(404, "unhandled", "nothing here answers requests of this type")
     return None
 
 

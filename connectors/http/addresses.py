@@ -24,7 +24,11 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 # Somebody's relay decides where a tunnel leads (6to4, RFC 7526; Teredo). Python before 3.13 calls some of them global.
 _TUNNELS = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
-_METADATA = ipaddress.ip_network("169.254.0.0/16")
+# Networks that some Python calls global, although they lead into somebody's own: addresses compatible with IPv4, local
+# translation (RFC 8215), sites (RFC 3879), and what clouds serve to their own machines alone.
+_INSIDE = tuple(
+    map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/10", "169.254.0.0/16", "168.63.129.16/32"))
+)
 
 
 class AllowedHost(Struct, frozen=True):
@@ -94,7 +98,8 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if any(address in tunnel for tunnel in _TUNNELS) or (inner is not None and not is_public(inner)):
             return False
-    return address.is_global and not address.is_multicast and address not in _METADATA
+    inside = any(address in network for network in _INSIDE)
+    return address.is_global and not address.is_multicast and not inside
 
 
 def _name(url: httpx.URL) -> str:

@@ -12,7 +12,7 @@ from connectors.catalog import Catalog
 from connectors.marks import Writer, writer_at
 from connectors.operation import Operation
 from connectors.prices import has_price
-from connectors.schema import check_keywords, validator_of
+from connectors.schema import check_keywords, check_references, validator_of
 from core.documents import load_document
 from core.errors import InputError
 from core.templates import Added, Languages
@@ -62,6 +62,7 @@ class AgentCompiler(LeafCompiler):
         if agent.result is not None:
             try:
                 check_keywords(agent.result)
+                check_references(agent.result)
                 validator_of(agent.result)
             except ValueError as error:
                 self.problem((*path, "result"), f"This is no JSON Schema that can be used: {error}")

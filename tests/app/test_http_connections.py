@@ -23,13 +23,14 @@ from app.http.server import HttpServer
 PATIENCE = 60.0
 SHORT = 0.3
 LONG = 60.0
-GENEROUS = Limits(header_seconds=LONG, body_seconds=LONG, idle_seconds=LONG, connections=64)
+GENEROUS = Limits(LONG, LONG, LONG, connections=64, strangers=64, of_one_stranger=64)
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 async def _answering(scope: Any, receive: Any, send: Any) -> None:
     """Reads the body of all but /early, and answers with its length; /large answers with 32 MiB."""
     size = 0
+    scope["state"]["proved"] = scope["path"] == "/proved"
     more = scope["path"] != "/early"
     while more:
         message = await receive()
@@ -47,8 +48,8 @@ async def _answering(scope: Any, receive: Any, send: Any) -> None:
 class Client:
     """One raw connection."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE, source_address=(address, 0))
         self._read = bytearray()
 
     def send(self, data: bytes) -> None:
@@ -118,8 +119,8 @@ class Server:
         self.port = port
         self._clients: list[Client] = []
 
-    def connect(self) -> Client:
-        self._clients.append(Client(self.port))
+    def connect(self, address: str = "127.0.0.1") -> Client:
+        self._clients.append(Client(self.port, address))
         return self._clients[-1]
 
     def close(self) -> None:
@@ -322,6 +323,22 @@ def test_above_the_cap_connections_are_closed_and_the_others_served(serving: Any
     assert len(said) == 1, "one line, however many are refused"
     assert said[0]["log_level"] == "warning"
     assert said[0]["open"] == 8
+
+
+def test_clients_who_prove_nothing_leave_room_for_those_who_have_proved_who_they_are(serving: Any) -> None:
+    with serving(connections=8, strangers=6, of_one_stranger=4) as server:
+        known = server.connect("127.0.0.2")
+        known.send(b"GET /proved HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert known.answer()
+        one = [server.connect() for _ in range(4)]
+        assert all(client.is_served() for client in one), "a stranger has a share"
+        assert server.connect().until_closed().startswith(b"HTTP/1.1 503 "), "and no more than that"
+        others = [server.connect("127.0.0.3") for _ in range(2)]
+        assert all(client.is_served() for client in others)
+        assert server.connect("127.0.0.4").until_closed().startswith(b"HTTP/1.1 503 "), "all strangers together"
+        assert server.connect("127.0.0.2").is_served(), "whoever is known gets in"
+        one[0].close()
+        _eventually(lambda: server.connect("127.0.0.5").is_served())
 
 
 def _eventually(found: Callable[[], bool]) -> None:

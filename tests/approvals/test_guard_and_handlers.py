@@ -197,6 +197,10 @@ BAD_BODIES = [
     (b"[]", "application/json", 400),
     (b'{"type": 5}', "application/json; charset=utf-8", 400),
     (b'{"type": "event_callback", "authorizations": "x"}', "application/json", 400),
+    *(
+        (form(f'{{"type": "{kind}"}}'), FORM, 404)
+        for kind in ("workflow_step_edit", "shortcut", "block_suggestion", "x")
+    ),
     (b"x" * (BODY_BYTES_MAX + 1), FORM, 413),
 ]
 

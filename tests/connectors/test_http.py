@@ -302,6 +302,10 @@ async def test_one_inner_address_among_others_is_enough_to_refuse(
         ("2002:7f00:1::", False),
         ("2002:808:808::", False),
         ("2001:0:808:808::f5ff:fffe", False),
+        ("::8.8.8.8", False),
+        ("64:ff9b:1::808:808", False),
+        ("fec0::1", False),
+        ("168.63.129.16", False),
     ],
 )
 def test_public_addresses(text: str, public: bool) -> None:

@@ -197,7 +197,7 @@ def test_references_are_the_declared_variables_that_are_read() -> None:
 
 def test_a_nested_loop_over_much_data_ends() -> None:
     expression = WORKFLOW.compile("trigger.all(x, trigger.all(y, x == y))", "bool")
-    with pytest.raises(ExpressionError, match="Iteration budget exceeded"):
+    with pytest.raises(ExpressionError, match="too long"):
         expression.test({"trigger": ["a"] * 1_000})
 
 

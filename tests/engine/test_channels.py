@@ -72,3 +72,15 @@ def test_folding_leaves_the_values_before_as_they_were() -> None:
     before: dict[str, Any] = {"c": [1]}
     assert fold_writes(channels, before, {"c": 2}) == {"c": [1, 2]}
     assert before == {"c": [1]}
+
+
+def test_the_unions_of_a_barrier_give_what_they_give_one_by_one() -> None:
+    channels = {"c": Channel("c", Reducer.UNION, keep=3), "d": Channel("d", Reducer.UNION)}
+    writes: list[Any] = [{"c": [1, 2, 2], "d": "a"}, {"c": [2, 3]}, {"c": 4, "d": ["a", "b", "b"]}, {"c": 1}]
+    alone: dict[str, Any] = {"c": [0, 0], "d": None}
+    together: dict[str, Any] = dict(alone)
+    distinct: dict[str, Any] = {}
+    for write in writes:
+        alone = fold_writes(channels, alone, write)
+        together = fold_writes(channels, together, write, distinct)
+    assert together == alone == {"c": [3, 4, 1], "d": ["a", "b"]}

@@ -16,7 +16,7 @@ from policy.facts import FactContext, OperationFacts
 from policy.foresee import Foreseen, Verdict
 from policy.load import Policy, load_policy
 from policy.model import AppliesDocument, Ruling
-from policy.scope import Scope, compile_glob
+from policy.scope import Glob, Scope
 from policy.sets import BrokenPolicy, PolicySet
 
 pytestmark = pytest.mark.req("U-4")
@@ -103,7 +103,7 @@ def test_policies_stand_by_their_names_and_then_by_their_versions(known: Known) 
 def test_a_star_stands_for_any_characters_or_for_none(
     glob: str, names: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
-    assert [name for name in (*names, *others) if compile_glob(glob).fullmatch(name)] == [*names]
+    assert [name for name in (*names, *others) if Glob.of(glob).matches(name)] == [*names]
     scope = Scope.of(AppliesDocument(workflows=(glob, "never")), {})
     assert [name for name in (*names, *others) if scope.covers(name, "x.y")] == [*names]
 

@@ -74,8 +74,9 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
         contributors.settled(run, state, current, graph)
     ledger: list[LedgerRow] = []
     references: list[tuple[str, str]] = []
+    distinct: dict[str, Distinct] = {}
     for row in current:
-        _take_in(state, row, graph, ledger, references)
+        _take_in(state, row, graph, ledger, references, distinct)
     number = run.superstep + 1
     ended_badly = (row for row in current if row.status is StepState.FAILED_TERMINAL)
     failed = next((row for row in ended_badly if graph.fails_run(row.key, row.last_error or {})), None)
@@ -138,7 +139,12 @@ def checkpoint_of(number: int, state: State) -> CheckpointRow:
 
 
 def _take_in(
-    state: State, row: StepRow, graph: Graph, ledger: list[LedgerRow], references: list[tuple[str, str]]
+    state: State,
+    row: StepRow,
+    graph: Graph,
+    ledger: list[LedgerRow],
+    references: list[tuple[str, str]],
+    distinct: dict[str, Distinct],
 ) -> None:
     """Apply to the state what one step of the super-step leaves: its writes and output, or its failure."""
     key = StepKey.of(row.key)
@@ -148,7 +154,7 @@ def _take_in(
         state.agents.pop(row.key, None)
         writes = dict(row.writes or {})
         reference = writes.pop(REFERENCE, None)
-        state.channels = fold_writes(graph.channels, state.channels, writes)
+        state.channels = fold_writes(graph.channels, state.channels, writes, distinct)
         ledger += [
             LedgerRow(name, row.superstep, row.key, value)
             for name, value in writes.items()
@@ -173,12 +179,46 @@ def _take_in(
 # -- the reducers of channels ------------------------------------------------------------------------
 
 
-def fold_writes(channels: Mapping[str, Channel], values: JsonObject, writes: JsonObject) -> JsonObject:
-    """The channel values after one step's writes. ``ExpressionError`` names a channel that cannot take its write."""
+class Distinct(Struct):
+    """The marks of the items of a list that holds each only once, kept from one write to the next of a barrier."""
+
+    items: list[Json]
+    marks: set[bytes]
+
+    @classmethod
+    def of(cls, items: list[Json]) -> Distinct:
+        """The distinct items of a list."""
+        made = cls([], set())
+        made.add(items)
+        return made
+
+    def add(self, items: list[Json]) -> None:
+        """Add what is not there yet, in order."""
+        added: list[Json] = []
+        for item in items:
+            if (mark := canonical_bytes(item)) not in self.marks:
+                self.marks.add(mark)
+                added.append(item)
+        self.items = [*self.items, *added]
+
+
+def fold_writes(
+    channels: Mapping[str, Channel],
+    values: JsonObject,
+    writes: JsonObject,
+    distinct: dict[str, Distinct] | None = None,
+) -> JsonObject:
+    """The channel values after one step's writes. ``ExpressionError`` names a channel that cannot take its write.
+
+    ``distinct`` are the unions of the same barrier, which are not compared again item by item.
+    """
     result = dict(values)
     for name, value in writes.items():
         channel = channels[name]
-        new = _REDUCERS[channel.reducer](name, result.get(name), value)
+        if channel.reducer is Reducer.UNION:
+            new = _union(name, result.get(name), value, {} if distinct is None else distinct)
+        else:
+            new = _REDUCERS[channel.reducer](name, result.get(name), value)
         result[name] = new[-channel.keep :] if channel.keep is not None and isinstance(new, list) else new
     return result
 
@@ -194,16 +234,13 @@ def _merge(name: str, value: Json, write: Json) -> Json:
     return {**(value or {}), **write}
 
 
-def _union(name: str, value: Json, write: Json) -> Json:
+def _union(name: str, value: Json, write: Json, distinct: dict[str, Distinct]) -> Json:
     """Each distinct value once, in order of first appearance; a list adds its items."""
-    items, seen = _list_of(name, value), set()
-    result: list[Json] = []
-    for item in [*items, *(write if isinstance(write, list) else [write])]:
-        mark = canonical_bytes(item)
-        if mark not in seen:
-            seen.add(mark)
-            result.append(item)
-    return result
+    items, known = _list_of(name, value), distinct.get(name)
+    if known is None or known.items is not items:
+        known = distinct[name] = Distinct.of(items)
+    known.add(write if isinstance(write, list) else [write])
+    return known.items
 
 
 def _number(choose: Callable[[Any, Any], Any]) -> Callable[[str, Json, Json], Json]:
@@ -235,5 +272,4 @@ _REDUCERS: Mapping[Reducer, Callable[[str, Json, Json], Json]] = {
     Reducer.SUM: _number(lambda a, b: a + b),
     Reducer.MAX: _number(max),
     Reducer.MIN: _number(min),
-    Reducer.UNION: _union,
 }

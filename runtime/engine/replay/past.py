@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeAlias
 
+import orjson
 from msgspec import Struct, field
 
 from core.errors import ConsistencyError, CountersealError
@@ -35,6 +36,10 @@ REMOVED = "Removed by retention."
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
+PAGE_BYTES_MAX = 2**20
+"""A page of rows ends after so many bytes, so that its cost does not depend on how large a state is."""
+
+
 class Past(Struct):
     """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
 
@@ -55,6 +60,7 @@ class Past(Struct):
     versions: dict[str, int] = field(default_factory=dict)
     planned: int = 0
     limits: dict[str, str] = field(default_factory=dict)
+    kept_bytes: int = 0
 
     def steps(self) -> list[StepRow]:
         """All steps, in the order of super-steps and of the definition."""
@@ -86,8 +92,15 @@ def refold(run: Run, recorded: Iterable[RecordedEvent], graphs: Sequence[Graph])
     return run
 
 
+def size_of(row: Row) -> int:
+    """The bytes of a row as JSON."""
+    return len(orjson.dumps(row, default=str))
+
+
 def past_of(run: Run, recorded: Iterable[RecordedEvent], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
     """Fold a book into ``run``, which has no event yet. Checkpoints are kept if their numbers are ``wanted``.
+
+    After the first two, these are kept until they have ``PAGE_BYTES_MAX`` bytes together.
 
     ``Diverged`` names the first line that does not follow from what was before.
     """
@@ -126,10 +139,11 @@ def _note(past: Past, recorded: RecordedEvent, wanted: Container[int], made_of: 
             past.versions.update(dict.fromkeys(made_of["channels"], made.superstep))
             past.planned = past.run.extensions
             past.limits.update((one, agent.limit) for one, agent in past.run.state.agents.items() if agent.limit)
-            if made.superstep in wanted:
+            if made.superstep in wanted and (len(past.checkpoints) < 2 or past.kept_bytes <= PAGE_BYTES_MAX):
                 shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
                 shown |= {"source": made_of["source"], "writes": made_of["writes"], "versions_seen": {**past.versions}}
                 past.checkpoints.append({**shown, "created_at": recorded.at})
+                past.kept_bytes += size_of(past.checkpoints[-1])
         case e.RunExtended() as event:
             shown = {"number": event.number, "actor": recorded.actor.id, "source": event.source}
             past.extensions.append({**shown, "created_at": recorded.at})
