@@ -15,7 +15,7 @@ _BESIDES = {"http:send": frozenset({"headers", "expect_status", "expect_json"})}
 
 
 def likeness(handler: str, values: JsonObject) -> JsonObject:
-    """The deed of a call of this handler, without what makes no difference to people."""
+    """Reduce a call of this handler to what makes a difference to people."""
     besides = _BESIDES.get(handler, frozenset[str]())
     made = plain({name: value for name, value in values.items() if name not in besides})
     return made if isinstance(made, dict) else {}

@@ -205,7 +205,7 @@ UNRESOLVED = "unresolved:"
 
 
 def unresolved(text: str) -> str:
-    """The name of somebody whom the directory does not know, as facts tell it: it is no id of a person."""
+    """The text by which facts name somebody whom the directory does not know. It is no id of a person."""
     return text if text.startswith(UNRESOLVED) else f"{UNRESOLVED}{text}"
 
 

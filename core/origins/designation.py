@@ -58,7 +58,7 @@ class Designation:
 
     @classmethod
     def of(cls, text: str) -> Designation:
-        """Read a text."""
+        """Parse a text."""
         tokens = tokens_of(text)
         refused = {*denied_in(tokens)}
         tokens = [replace(one, denied=True) if one.place in refused else one for one in tokens]

@@ -69,7 +69,7 @@ class Telling(Struct, frozen=True):
             return _nothing()
         approval = message.payload.get("approval")
         if not (outcome.over if approval is None else outcome.asks(UUID(approval))):
-            return _nothing()  # the run was retried meanwhile, or the doubt is resolved: what came of that is told
+            return _nothing()  # the run was retried, or the doubt is resolved: another message says what came of that
         if held := await _held(connection, message.tenant_id, entry):
             return partial(saying, held)
         notice = outcome.ended() if approval is None else outcome.doubted(UUID(approval))

@@ -134,7 +134,7 @@ def _echo(event: JsonObject, own: str | None) -> str:
 
 
 def _changed_by(event: JsonObject, requester: str) -> tuple[str, ...]:
-    """The mark of the person who changed the record, and so shaped the input; none if that is the requester."""
+    """The mark of the person who changed the record and so shaped the input; none if it was the requester."""
     changed_by = event.get("sys_updated_by")
     if not isinstance(changed_by, str) or not changed_by.strip():
         return ()

@@ -40,7 +40,7 @@ async def remember(connection: Connection, book: Book, bundle: Bundle, stored: S
 
 
 async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]]:
-    """The runs of a tenant whose evidence was not stored and will not be unless it is ordered again, and why."""
+    """The runs of a tenant whose evidence could not be stored, and why. Somebody has to order it again."""
     return [(row["run_id"], row["last_error"]) for row in await connection.fetch(_FAILURES, tenant)]
 
 

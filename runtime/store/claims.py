@@ -132,7 +132,7 @@ SAID_SECONDS = 1.0
 
 
 async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:
-    """Do work on this many lines: at once, or in a thread if they are many.
+    """Work on this many lines, in a thread if they are many.
 
     An open transaction of ``connection`` stays open meanwhile. A crash rolls it back, as ever.
     """

@@ -165,7 +165,7 @@ def of_number(known: Sequence[PublishedVersion], version: int) -> PublishedVersi
 
 
 async def retire_workflow(connection: Connection, tenant: str, name: str, version: int) -> bool:
-    """Let no run start with this version any more; False if that was so already. Runs that there are go on."""
+    """Keep new runs from starting with this version; False if it was retired already. Open runs go on."""
     return await connection.fetchrow(_RETIRE, tenant, name, version) is not None
 
 

@@ -87,7 +87,7 @@ class Worker:
         for delivery in deliveries:
             began, free = Lease.now(), await self._places()
             records = await self._claim(delivery, free)
-            claimed = (began, Lease.now())  # a step that waits for its turn here has no older a reading of the clock
+            claimed = (began, Lease.now())  # a step that waits for its turn here keeps this reading of the clock
             for record in records:
                 drive = Drive(self._tools, self._patience)
                 task = group.create_task(self._job(drive, delivery, record, claimed))

@@ -297,7 +297,7 @@ def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
 
 
 def people_of(run: Run, marks: Iterable[str], directory: Directory) -> tuple[Contributor, ...]:
-    """Everybody with a part, as this directory knows them."""
+    """Everybody who shaped it, as this directory knows them."""
     return resolved(contributors_of(run, marks), directory)
 
 

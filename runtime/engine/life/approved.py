@@ -24,7 +24,7 @@ _NOT_APPROVED = StepError(
 
 
 def counted_again(leased: Leased, given: Given) -> Leased | None:
-    """Count the votes of a recorded approval again. None if they do not carry it, and the step has failed.
+    """Count the votes of a recorded approval again. Returns None, and fails the step, if there are too few.
 
     A recorded approval alone lets no action out. If its votes are too old, or their voters may no longer vote, it is
     void, and people are asked again. So they are about a doubt (promise 1).

@@ -47,7 +47,7 @@ def refusal(run: Run) -> ConsistencyError | None:
 
 
 def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None) -> None:
-    """Tell that a person retries the run, and plan what begins anew. ``bundle`` is the digest of its evidence.
+    """Record that a person retries the run, and plan what begins anew. ``bundle`` is the digest of its evidence.
 
     ``ConsistencyError`` if nothing can begin, because the cause of the failure persists.
     """
