@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import UUID
 
 from app import adapters, storage
+from app.faces import version
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.port import SETTINGS
@@ -56,6 +57,7 @@ async def examine(settings: Settings) -> list[Check]:
     checks = [
         Check("settings", State.WARNING, f"{name} is not a setting; nothing reads it") for name in unknown_variables()
     ] or [Check("settings", State.OK, "every COUNTERSEAL_ variable is known and well-formed")]
+    checks.insert(0, Check("version", State.OK, f"counterseal {version()}"))
     checks += [*await _database(settings), _key(settings), *await outside(settings)]
     names = ", ".join(f"/webhooks/servicenow/{name}" for name in sorted(settings.webhooks))
     nothing = Check("webhooks", State.MISSING, "COUNTERSEAL_WEBHOOKS names no endpoint")
@@ -157,10 +159,10 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
         yield Check("paused", State.WARNING, f"{pause}; `{command}`")
     for check in _policies(policies):
         yield check
-    for version in stored:
-        name = f"workflow {version.name}@{version.version}"
+    for kept in stored:
+        name = f"workflow {kept.name}@{kept.version}"
         try:
-            needed = definitions.compiled(version).connectors
+            needed = definitions.compiled(kept).connectors
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
         except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))

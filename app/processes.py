@@ -18,6 +18,7 @@ from enum import StrEnum
 import structlog
 
 from app import definitions, file_locks, storage
+from app.faces import version
 from app.settings import Settings
 from app.wiring import App, build
 from core.clock import repeat, unless
@@ -103,7 +104,9 @@ async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: 
                 wakes[STEPS_CHANNEL].append(scheduler.wake)
         if wakes:
             group.create_task(listen(app.database, wakes, stop), name="listener")
-        announce(_serve(app, group, stop) if Duty.SERVE in duties else None)
+        url = _serve(app, group, stop) if Duty.SERVE in duties else None
+        log.info("started", version=version(), parts=sorted(duties), url=url)
+        announce(url)
 
 
 def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
@@ -152,5 +155,6 @@ def _stop_at_signals(stop: asyncio.Event) -> None:
             log.info("stopping: finishing what is under way")
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: a closed terminal is no reason to stop
+            loop.add_signal_handler(number, received)

@@ -1,4 +1,4 @@
-"""The command ``python -m sandbox``: serves the stand-ins to other processes until SIGTERM or SIGINT.
+"""The command ``counterseal sandbox``: serves the stand-ins to other processes until SIGTERM or SIGINT.
 
 Prints one JSON line with the URLs as soon as everything answers, and nothing else on standard output.
 """
@@ -19,7 +19,7 @@ from sandbox.world import SandboxConfig, sandbox_world
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
+    parser = argparse.ArgumentParser(prog="counterseal sandbox", description=__doc__)
     for name in ("servicenow", "slack", "model"):
         parser.add_argument(f"--{name}-port", type=int, default=0, metavar="PORT", help="0 takes a free port")
     servicenow, slack, model = ServiceNowConfig(), SlackConfig(), ModelConfig()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+from typing import Annotated
+
+import typer
 
 from app.cli import auditing, documents, evidence, pausing, people, queues, runs, service, signals
 from app.cli.outcome import DOCUMENTED, Commands, explained
@@ -17,6 +20,29 @@ root = Commands(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from app.faces import version
+
+        typer.echo(f"counterseal {version()}")
+        raise typer.Exit
+
+
+@root.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+# Its options are the stand-ins' own.
+root.command(
+    "sandbox", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)(service.sandbox)
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):

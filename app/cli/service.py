@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,6 +83,25 @@ async def demo(
     raise typer.Exit(await run_demo(auto=auto, aws=aws is not None))
 
 
+def sandbox(context_: typer.Context) -> None:
+    """Serve stand-ins for Slack, ServiceNow and more; `counterseal sandbox --help` lists their options."""
+    import runpy
+
+    sys.argv = ["counterseal sandbox", *context_.args]
+    runpy.run_module("sandbox", run_name="__main__")
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")], as_json: Json = False
+) -> None:
+    """Begin a folder of your own: a workflow, its policy, a directory, schemas for editors, settings."""
+    from app.examples import begin
+
+    written = [str(path) for path in begin(folder)]
+    then = f"cd {folder} && counterseal policy check policies/it-operations.yaml && counterseal doctor"
+    print_one({"written": written}, "\n".join([*written, "", f"Go on with: {then}"]), as_json=as_json)
+
+
 async def doctor(as_json: Json = False) -> None:
     """Check what is configured, what is reachable, and what is missing."""
     from app import doctor as doctor_
@@ -112,7 +132,7 @@ async def login(
     print_one({"url": url, "subject": subject, "roles": sorted(roles)}, url, as_json=as_json)
 
 
-TOP = (up, serve, work, keep, demo, doctor, login)
+TOP = (up, serve, work, keep, demo, init, doctor, login)
 
 
 @db.command("upgrade")

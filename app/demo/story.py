@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -22,9 +23,9 @@ from app.demo import helper
 from app.demo.people import AGENT_STORY, STORIES, IncidentRun, People
 from app.demo.view import View
 from app.demo.world import demo_world
+from app.examples import examples
 from app.faces import Faces, build_faces
 from app.settings import PREFIX, load_settings
-from core.errors import ConfigurationError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor
 from evidence.signing import FileSigner
@@ -51,10 +52,7 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
     # Ignore the installation's settings: the demo must not touch, for example, its database.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
-    examples = Path("examples")
-    if not (examples / "workflows").is_dir():
-        remedy = "Run the demo in the repository's folder."
-        raise ConfigurationError("There is no examples/ folder here.", remedy=remedy)
+    stop_at_signals()
     view = View(auto=auto)
     with file_locks.demo(home):
         view.say("Starting PostgreSQL, Counterseal and the stand-ins for ServiceNow, Slack and a model …")
@@ -62,7 +60,7 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
             os.environ.update(world.environment)
             people = People(world, client)
             async with build_faces(load_settings()) as faces:
-                runs = await _play(faces, people, examples, view, auto=auto)
+                runs = await _play(faces, people, examples(), view, auto=auto)
                 view.farewell(world, runs)
                 if not auto:
                     with suppress(asyncio.CancelledError):  # Ctrl-C
@@ -76,23 +74,37 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
                 return 0 if as_planned else 1
 
 
-async def publish(faces: Faces, examples: Path) -> datetime:
-    """Publish the demo's documents; return the database's time. Only runs created after it belong to this demo."""
-    tenant = faces.settings.tenant
+def stop_at_signals() -> None:
+    """End the demo, with all that it has started, at SIGTERM and when its terminal is closed."""
+    main, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert main is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, main.cancel)
+
+
+async def publish(faces: Faces, folder: Path) -> datetime:
+    """Publish the demo's documents; return the database's time. Only runs created after it belong to this demo.
+
+    Each has a transaction of its own, because a publication holds the tenant's row until it ends.
+    """
+    tenant, definitions = faces.settings.tenant, faces.definitions
+    for path in sorted((folder / "workflows").glob("*.yaml")):
+        async with faces.database.transaction(tenant) as connection:
+            await publish_workflow(connection, definitions, tenant, path.read_text(), str(path), ACTOR)
+    for path in sorted((folder / "policies").glob("*.yaml")):
+        async with faces.database.transaction(tenant) as connection:
+            await publish_policy(connection, definitions, tenant, path.read_text(), str(path), ACTOR)
+    path = folder / "directory.yaml"
     async with faces.database.transaction(tenant) as connection:
-        for path in sorted((examples / "workflows").glob("*.yaml")):
-            await publish_workflow(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
-        for path in sorted((examples / "policies").glob("*.yaml")):
-            await publish_policy(connection, faces.definitions, tenant, path.read_text(), str(path), ACTOR)
-        path = examples / "directory.yaml"
         await publish_directory(connection, tenant, path.read_text(), str(path), ACTOR)
         now: datetime = await connection.fetchval("SELECT now()")
         return now
 
 
-async def _play(faces: Faces, people: People, examples: Path, view: View, *, auto: bool) -> list[IncidentRun]:
+async def _play(faces: Faces, people: People, folder: Path, view: View, *, auto: bool) -> list[IncidentRun]:
     """Report the incidents, and show their runs until each has a bundle; with ``auto``, click meanwhile."""
-    since = await publish(faces, examples)
+    since = await publish(faces, folder)
     incidents = [await people.report(story) for story in STORIES]
     last = await people.report(AGENT_STORY)
     await people.describe(last, helper.planted(last, incidents), helper.GUEST)

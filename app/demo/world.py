@@ -45,7 +45,7 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
     webhook_secret, signing_secret = secrets.token_hex(24), secrets.token_hex(24)
     app_url = f"http://127.0.0.1:{port}"
     sandbox_command = [
-        sys.executable, "-m", "sandbox",
+        sys.executable, "-P", "-m", "sandbox",
         "--webhook-url", f"{app_url}/webhooks/servicenow/{ENDPOINT}", "--webhook-secret", webhook_secret,
         "--interactivity-url", f"{app_url}/slack/events", "--signing-secret", signing_secret,
     ]  # fmt: skip
@@ -68,7 +68,7 @@ async def demo_world(home: Path, *, aws: bool) -> AsyncIterator[World]:
                 "COUNTERSEAL_WEBHOOKS": json.dumps({ENDPOINT: {"secret": webhook_secret}}),
                 **aws_environment,
             }
-            command = [sys.executable, "-m", "app", "up"]
+            command = [sys.executable, "-P", "-m", "app", "up"]
             async with _process(command, {**os.environ, **environment}, folder / "counterseal.log") as app:
                 await _healthy(app, app_url, folder / "counterseal.log")
                 yield World(urls["servicenow"], urls["slack"], app_url, environment)

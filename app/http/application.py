@@ -87,8 +87,8 @@ def create_app(faces: Faces) -> FastAPI:
 
 @router.get("/healthz", summary="Whether the process lives")
 async def healthz() -> dict[str, str]:
-    """Says only that the process is alive. This is the only route that needs neither a token nor a signature."""
-    return {"status": "ok"}
+    """Says only that the process is alive, and its version. No other route is open without a token or a signature."""
+    return {"status": "ok", "version": version()}
 
 
 @router.get("/readyz", summary="Whether requests can be served")

@@ -30,7 +30,6 @@ def _environment(folder: Path) -> dict[str, str]:
 @pytest.mark.req("P-14")
 @pytest.mark.parametrize("options", [[], ["--aws", "moto"]], ids=["embedded", "aws"])
 async def test_the_demo_ends_with_four_verified_bundles(tmp_path: Path, options: list[str]) -> None:
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "app", "demo", "--auto", *options, cwd=tmp_path, env=_environment(tmp_path),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import re
-import shutil
+import signal
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,6 @@ async def _run(folder: Path, *command: str, **settings: str) -> str:
 @pytest.mark.req("U-1")
 async def test_the_demo_leaves_the_installation_alone_and_says_how_to_speak_to_it(tmp_path: Path) -> None:
     us = (sys.executable, "-m", "app")
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "people.yaml").write_text(PEOPLE)
     for arguments in (
@@ -67,3 +67,26 @@ async def test_the_demo_leaves_the_installation_alone_and_says_how_to_speak_to_i
     assert sorted(triaged) == [run["reference"] for run in shown], (
         "the last is triaged like all, and an agent looks after it"
     )
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+async def test_a_closed_terminal_ends_the_demo_with_all_that_it_has_started(tmp_path: Path, number: int) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSEAL_", "AWS_"))}
+    demo = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "app", "demo", cwd=tmp_path, env={**kept, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    assert demo.stdout is not None
+    shown = b""
+    async for line in demo.stdout:
+        shown += line
+        if b"/login/" in line:
+            break
+    home = str(tmp_path)
+    here = [one for one in psutil.process_iter(["cwd", "cmdline", "name"]) if home in str(one.info)]
+    assert {"postgres"} < {one.info["name"] for one in here}, shown.decode()
+    demo.send_signal(number)
+    await demo.communicate()
+    _, left = await asyncio.to_thread(psutil.wait_procs, here, timeout=100)
+    assert left == []
