@@ -163,7 +163,7 @@ class Interactions:
         person, view = found
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
             return view
-        asks = ", ".join(sorted(item.group.group for item in view.progress)) or "nobody"
+        asks = ", ".join(sorted(item.group.words for item in view.progress)) or "nobody"
         return Answer(False, f"You may not see the hidden values: this asks members of {asks}.")
 
     async def note(self, click: Click, sentence: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, convert, json
 
 from core.canonical import JsonObject
-from core.identity import Role
+from core.identity import Directory, Entry, Role
 
 FRESH_SECONDS = 24 * 3600
 # The time for which a rejection binds, unless policy names another.
@@ -46,14 +46,27 @@ class Unresolved(StrEnum):
 
 
 class GroupSource(StrEnum):
-    """The source of a group's members: our directory, or Slack (user groups)."""
+    """The source of a group's members: our directory, or Slack (user groups).
+
+    The last two are one person: somebody's manager by the directory, or whom a field of the target names.
+    """
 
     GROUP = "group"
     SLACK_GROUP = "slack_group"
+    MANAGER_OF = "manager_of"
+    PERSON = "person"
+
+
+# One person is asked: `ana.lee/raj.quist` is Ana Lee as the manager of Raj Quist, `ana.lee/action.before.owner` whom
+# that field names. No id has a slash. `?` stands in the place of whoever has not been found yet.
+UNFOUND = "?"
 
 
 class GroupQuorum(Struct, frozen=True):
-    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1."""
+    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1.
+
+    Of one person ``group`` is their id, and after a slash where that comes from.
+    """
 
     group: str
     of: int = 1
@@ -68,6 +81,41 @@ class GroupQuorum(Struct, frozen=True):
     def key(self) -> str:
         """The group with its source, as ``group:leads`` or ``slack_group:S0ITLEADS``: the two never collide."""
         return f"{self.source}:{self.group}"
+
+    @property
+    def person(self) -> str | None:
+        """The id of the one person whom this asks, ``UNFOUND`` before they are found; None for a group."""
+        return self.group.partition("/")[0] if self.source in _ONE else None
+
+    @property
+    def comes_from(self) -> str:
+        """Whose manager the one person is, or the field that names them; "" for a group."""
+        return self.group.partition("/")[2] if self.source in _ONE else ""
+
+    @property
+    def words(self) -> str:
+        """The name of the group; of one person their id, with where that comes from."""
+        if self.source is GroupSource.MANAGER_OF:
+            return f"{self.person} (manager of {self.comes_from})"
+        return f"{self.person} (named by {self.comes_from})" if self.source is GroupSource.PERSON else self.group
+
+
+_ONE = (GroupSource.MANAGER_OF, GroupSource.PERSON)
+
+
+def holds(entry: Entry, key: str, people: Directory) -> bool:
+    """True if this entry is in the group with this key by the directory. Of its own groups Slack alone knows."""
+    source, _, group = key.partition(":")
+    person, _, comes_from = group.partition("/")
+    match source:
+        case GroupSource.GROUP:
+            return group in entry.groups
+        case GroupSource.PERSON:
+            return entry.id == person
+        case GroupSource.MANAGER_OF:
+            managed = people.entries.get(comes_from)
+            return entry.id == person and managed is not None and managed.manager == person
+    return False
 
 
 class Escalation(Struct, frozen=True):

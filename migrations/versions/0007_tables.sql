@@ -58,6 +58,7 @@ ALTER TABLE runs ADD COLUMN started_by text;
 GRANT SELECT (requester, started_by) ON runs TO counterseal_faces;
 -- The hours in which a person hears nothing in private; null for none.
 ALTER TABLE people ADD COLUMN quiet jsonb;
+ALTER TABLE people ADD COLUMN manager text;
 GRANT UPDATE (quiet) ON people TO counterseal_faces;
 -- The newest notice to each operator of each topic: many of a kind become one message, which counts them.
 CREATE TABLE notices (

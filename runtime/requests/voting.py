@@ -171,9 +171,10 @@ async def _judge(
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), false)
     if slack is None and _slack_groups(stored):
         return stored, entry, None
+    asked = as_people(stored.approval, people)
     judged = consider(
-        as_people(stored.approval, people),
-        voter_of(request.person_id, entry, slack or NO_GROUPS),
+        asked,
+        voter_of(request.person_id, entry, slack or NO_GROUPS, asked, people),
         request.choice,
         request.reason,
         at=stored.now,

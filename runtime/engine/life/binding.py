@@ -90,7 +90,7 @@ def drift(operation: Operation, kept: Mapping[str, Any], action: Action) -> list
     that is secret, or was not read, is left out.
     """
     read = kept.get("before")
-    before = Before(read["values"], read["version"], read["facts"]) if isinstance(read, dict) else None
+    before = Before.of_kept(read) if isinstance(read, dict) else None
     old = rebuilt_action(operation, kept["input"], before)
     secret = {*secret_names(operation.input_schema, old.input), *secret_names(operation.input_schema, action.input)}
     names = {*old.fields, *(kept.get(READ) or old.before or ())}

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from connectors.operation import Kind
 from connectors.port import Call
@@ -28,7 +28,7 @@ from policy.sets import PolicySet
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
-from runtime.engine.life import approved, ask, records
+from runtime.engine.life import approved, approvers, ask, records
 from runtime.engine.life.binding import Bound
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
@@ -90,13 +90,23 @@ def judge(
     applying, traced = policy.applying(view.workflow, action.operation), NOTHING
     if applying.traces or applying.recounts or StepKey.of(step.key).is_inner:
         context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
-    decision = evaluate(policy, build_facts(action, context, traced), action.operation)
-    terms = decision.approval
-    if terms is None or terms.unresolved is Unresolved.ASK:
+    return _answerable(
+        transition, step, action, evaluate(policy, build_facts(action, context, traced), action.operation)
+    )
+
+
+def _answerable(transition: Transition, step: StepRow, action: Action, decision: Decision) -> Decision:
+    """The decision, with the people found whom it asks; a denial if one is not found, or if somebody is unknown."""
+    terms, view = decision.approval, transition.view
+    if terms is None or (terms.unresolved is Unresolved.ASK and not approvers.wanted(terms)):
         return decision
-    people = contributors.people_of(transition.run, ask.marks_of(transition, step, action), view.directory)
-    refusal = contributors.refusal(people, terms.tier)
-    return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step, action, terms), view.directory)
+    if terms.unresolved is Unresolved.DENY and (refusal := contributors.refusal(people, terms.tier)):
+        return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read)
+    found = approvers.found(terms, transition.run, people, view.directory)
+    if isinstance(found, str):
+        return deny(approvers.NOBODY, found, decision.policies, decision.facts_read)
+    return replace(decision, approval=found)
 
 
 def _context(transition: Transition, step: StepRow, action: Action, writes: int) -> FactContext:
