@@ -13,7 +13,12 @@ from runtime.definition.people import load_directory
 from runtime.requests.publishing import publish_directory
 
 pytestmark = pytest.mark.req("promise 12")
-PAY = "workflow: w\nversion: 1\nsteps:\n  - {id: pay, do: probe.effect.apply, with: {name: pay, value: '${{ trigger.who }}'}}\n"
+PAY = """
+workflow: w
+version: 1
+steps:
+  - {id: pay, do: probe.effect.apply, with: {name: pay, value: "${{ trigger.who }}"}}
+"""
 HAND = """
 workflow: w
 version: 1

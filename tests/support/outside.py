@@ -36,8 +36,8 @@ class Outside:
     ``script`` holds the next answers by name; ``gates`` hold calls up; ``reshape`` changes every answer of a call that
     was done. ``remembers`` is whether it can be asked. ``may_repeat`` are the names whose effect may land once more,
     because a person said so. ``target`` is the system that it says it is; ``closed`` is how its settings refuse
-    every call, if they do, and ``gone`` that there is no record to read; ``wrote`` are who last wrote it. ``check_strictly`` ends a test: the same key
-    has not landed twice, and nothing was called that nobody expects.
+    every call, if they do, ``gone`` that there is no record to read, ``wrote`` are its last writers. ``check_strictly``
+    ends a test: the same key has not landed twice, and nothing was called that nobody expects.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
