@@ -14,7 +14,7 @@ from core.action import Change
 from core.canonical import JsonObject, digest
 from core.identity import Contributor, Standing
 from core.machine import Machine
-from core.terms import GroupQuorum, Terms
+from core.terms import Grant, GroupQuorum, Terms
 
 
 class ApprovalStatus(StrEnum):
@@ -119,6 +119,7 @@ class Vote(Struct, frozen=True):
     channel: VoteChannel
     at: str
     digest: str
+    grant: Grant | None = None
 
 
 class Approval(Struct, frozen=True):

@@ -62,6 +62,7 @@ class RefusalCode(StrEnum):
     ALREADY_COUNTED = "already_counted"
     FALSE_CARD = "false_card"
     FALSE_WINDOW = "false_window"
+    GRANT = "grant_refused"
 
 
 class Counted(Struct, frozen=True):

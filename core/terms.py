@@ -130,6 +130,23 @@ class Escalation(Struct, frozen=True):
     covers: frozenset[str] = frozenset()
 
 
+class Grant(Struct, frozen=True):
+    """What a voter allows in advance: ``uses`` of the same within ``seconds``, by this run or, ``agent``, one agent."""
+
+    uses: int
+    seconds: int
+    agent: bool = False
+
+    def to_json(self) -> JsonObject:
+        """A JSON object that ``from_json`` reads back to an equal value."""
+        return {"uses": self.uses, "seconds": self.seconds, "agent": self.agent}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Grant:
+        """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
+        return convert(value, cls)
+
+
 class Terms(Struct, frozen=True):
     """The terms that policy sets for a question. No approvers means that nobody may approve.
 
@@ -139,7 +156,8 @@ class Terms(Struct, frozen=True):
     ``fresh_seconds`` is void. A rejection binds for ``rejection_seconds``; ``questions`` bounds what is asked:
     open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
     have ``failed`` before nobody is asked about it any more. ``channel`` is where the card goes, None for the usual
-    place: it decides nothing, so no approval is void because of it.
+    place: it decides nothing, so no approval is void because of it. ``grants`` bounds what an approver may allow
+    in advance: how many ``uses``, for how many ``seconds``; None if nothing.
     """
 
     tier: Tier
@@ -154,6 +172,7 @@ class Terms(Struct, frozen=True):
     rejection_seconds: int | None = None
     questions: dict[str, int] | None = None
     channel: str | None = None
+    grants: dict[str, int] | None = None
 
     def most(self, what: str) -> int:
         """The bound of this name."""
@@ -176,4 +195,4 @@ class Terms(Struct, frozen=True):
 
 
 # Left out of the stored form while nobody has set them.
-_LATER = frozenset({"rejection_seconds", "questions", "channel"})
+_LATER = frozenset({"rejection_seconds", "questions", "channel", "grants"})

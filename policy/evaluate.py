@@ -247,7 +247,17 @@ def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = Ma
         rejection_seconds=_held(documents),
         questions=_bounds(documents),
         channel=_channel(documents),
+        grants=_grants(documents),
     )
+
+
+def _grants(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
+    """The smallest bounds of grants; None unless each of the rules lets approvers give one."""
+    named = [document.grants for document in documents if document.grants is not None]
+    if not named or len(named) < len(documents):
+        return None
+    spans = (int(one.span.total_seconds()) for one in named)
+    return {"uses": min(one.uses for one in named), "seconds": min(spans)}
 
 
 def _channel(documents: Sequence[RuleDocument]) -> str | None:

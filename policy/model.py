@@ -120,6 +120,13 @@ class Rejection(_Part):
     holds: Duration
 
 
+class Grants(_Part):
+    """The bounds within which an approver may allow the same again in advance: how often, and for how long."""
+
+    uses: Annotated[int, Field(ge=1, le=1000)]
+    span: Annotated[Duration, Field(alias="for")]
+
+
 class Questions(_Part):
     """Bounds of questions: open ones of an agent's turn, of a run, of a requester; and approved calls that failed."""
 
@@ -131,7 +138,7 @@ class Questions(_Part):
 
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
-    "rejection", "questions", "channel",
+    "rejection", "questions", "channel", "grants",
 )  # fmt: skip
 
 
@@ -158,6 +165,7 @@ class RuleDocument(_Part):
     escalate: Escalate | None = None
     rejection: Rejection | None = None
     questions: Questions | None = None
+    grants: Grants | None = None
     in_doubt: InDoubt | None = None
     channel: Channel | None = None
     because: Text | None = None

@@ -42,7 +42,7 @@ from runtime.engine.model.events import (
     DecisionMade,
 )
 from runtime.engine.model.keys import StepKey
-from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.rows import GrantRow, ReceiptRow, StepRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
 
@@ -53,7 +53,7 @@ class Authority(Struct, frozen=True):
     """The authority to let an action out: what was judged, the decision, and the approval that it needed.
 
     ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt. ``version`` is that of the
-    target when people approved; None if nobody did, or nothing was read.
+    target when people approved; None if nobody did, or nothing was read. ``grant`` lets it out in place of an approval.
     """
 
     bound: Bound
@@ -62,6 +62,7 @@ class Authority(Struct, frozen=True):
     terms: Terms | None
     in_doubt: tuple[GroupQuorum, ...] = ()
     version: str | None = None
+    grant: GrantRow | None = None
 
 
 def judge(
@@ -253,7 +254,10 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     stored = action_json(action, p.known.before) | authority.bound.kept(action)
     if previous is not None and own and not ended and previous.action_digest == authority.bound.digest:
         other, read = _other(previous, authority), _read_anew(previous, stored)
-        return _out(p, call, intend_again(p.transition, previous, authority.decision, authority=other, read=read))
+        again = intend_again(
+            p.transition, previous, authority.decision, authority=other, read=read, grant=authority.grant
+        )
+        return _out(p, call, again)
     # A first attempt, or an attempt at another action than the failed one that held the key.
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
@@ -278,10 +282,18 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         approved_version=authority.version,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
         shaped=_shapers(p) if p.may_be_shared else None,
+        **_by_grant(p.transition, authority.grant),
     )
     p.transition.tell(intended, step=step.key)
     row = p.transition.run.receipts[receipt_id]
     return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _by_grant(transition: Transition, grant: GrantRow | None) -> dict[str, Any]:
+    """The grant that an intent uses: its append is one of its uses."""
+    if grant is None:
+        return {}
+    return {"grant": grant.grant_id, "covers": blind(transition.view.run.run_key, grant.digest)}
 
 
 def _shapers(p: Proposal) -> list[str]:
@@ -300,16 +312,24 @@ def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObj
     noted: JsonObject = {} if call.idempotency_key == key else {SENT_KEY: call.idempotency_key}
     noted |= {CORRELATION: call.correlation_key} if call.correlation_key is not None and step.again else {}
     noted |= {"approval": str(authority.approval)} if authority.approval else {}
+    noted |= {"grant": str(authority.grant.grant_id)} if authority.grant else {}
     noted |= {"terms": authority.terms.to_json()} if authority.terms else {}
     return noted | ({IN_DOUBT: to_builtins(authority.in_doubt)} if authority.in_doubt else {})
 
 
 def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
-    """The approval of a retry and its terms, if it is another than that of the attempt before."""
+    """The approval or grant of a retry and its terms, if it is another than that of the attempt before."""
+    if authority.grant is not None:
+        by: JsonObject = {"approval": None, "grant": str(authority.grant.grant_id)}
+        return by | {"terms": None if authority.terms is None else authority.terms.to_json()}
     if authority.approval is None or str(authority.approval) == previous.action.get("approval"):
         return None
     terms = None if authority.terms is None else authority.terms.to_json()
-    return {"approval": str(authority.approval), "terms": terms}
+    return (
+        {"approval": str(authority.approval), "grant": None, "terms": terms}
+        if "grant" in previous.action
+        else {"approval": str(authority.approval), "terms": terms}
+    )
 
 
 def _new_life(key: str, previous: ReceiptRow) -> str:
@@ -333,6 +353,7 @@ def intend_again(
     how: str | None = None,
     authority: JsonObject | None = None,
     read: JsonObject | None = None,
+    grant: GrantRow | None = None,
 ) -> ReceiptRow:
     """Tell that this decision lets the receipt's action out once more. Returns the receipt as it is then.
 
@@ -351,6 +372,7 @@ def intend_again(
         resolution=how,
         authority=authority,
         read=read,
+        **_by_grant(transition, grant),
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]
