@@ -38,7 +38,7 @@ class Shown(Struct, frozen=True):
     by: tuple[str, ...]
 
 
-async def grants_of(connection: Connection, definitions: Definitions, tenant: str, run_id: UUID) -> list[Shown]:
+async def grants_of(connection: Connection, tenant: str, definitions: Definitions, run_id: UUID) -> list[Shown]:
     """The grants of a run, the oldest first. ``NotFoundError`` if the tenant has no such run."""
     view = await load(connection, run_id, definitions.graphs, tenant=tenant)
     return [_shown(run_id, one, view.at) for one in sorted(view.run.grants.values(), key=lambda one: one.at)]
@@ -54,8 +54,8 @@ def _shown(run_id: UUID, grant: GrantRow, now: datetime) -> Shown:
 
 async def revoke_grant(
     connection: Connection,
-    definitions: Definitions,
     tenant: str,
+    definitions: Definitions,
     run_id: UUID,
     grant_id: UUID,
     actor: Actor,

@@ -87,7 +87,7 @@ async def goes_on(runtime: Any, key: str = "k") -> list[Any]:
 
 async def grant_of(runtime: Any, run_id: UUID) -> Any:
     async with runtime.faces.transaction("acme") as connection:
-        (found,) = await grants_of(connection, runtime.definitions, "acme", run_id)
+        (found,) = await grants_of(connection, "acme", runtime.definitions, run_id)
     return found
 
 
@@ -96,7 +96,7 @@ async def over(runtime: Any, run_id: UUID) -> bool:
 
 
 async def revoked(runtime: Any, run_id: UUID) -> None:
-    named = (runtime.definitions, "acme", run_id, (await grant_of(runtime, run_id)).grant)
+    named = ("acme", runtime.definitions, run_id, (await grant_of(runtime, run_id)).grant)
     async with runtime.faces.transaction("acme") as connection:
         await revoke_grant(connection, *named, Actor("person", "leo"), "no more")
 
