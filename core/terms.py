@@ -131,7 +131,7 @@ class Escalation(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """What a voter allows in advance: ``uses`` of the same within ``seconds``, by this run or, ``agent``, one agent."""
+    """A grant of a voter in advance: ``uses`` of the same within ``seconds``, by this run or, ``agent``, one agent."""
 
     uses: int
     seconds: int

@@ -154,7 +154,7 @@ def _hours(seconds: int) -> int:
 
 
 def _granted(fields: Sent, *, agent: bool) -> Grant | None:
-    """What is allowed in advance: None if it is only this once. What is no number is refused as too much."""
+    """Read what is allowed in advance: None if it is only this once. What is no number is refused as too much."""
     if fields.one("grant", 10) != "more":
         return None
     uses, hours = (fields.one(name, 5) for name in ("grant_uses", "grant_hours"))

@@ -98,7 +98,7 @@ class ApprovalDetail(ApprovalOut):
 
 
 class GrantIn(models.In):
-    """What an approver allows in advance: the same `uses` times within `for`, by this run or one agent of it."""
+    """A grant of an approver in advance: the same `uses` times within `for`, by this run or one agent of it."""
 
     uses: Annotated[int, Field(ge=1, le=1000)]
     span: Annotated[Duration, Field(alias="for")]

@@ -141,7 +141,7 @@ def parse_submission(body: _Members) -> Submission:
 
 
 def _granted(values: _Members, choice: Choice | None) -> tuple[int, int] | None:
-    """What is allowed in advance with an approval; None for only this once. Its bounds are checked with the vote."""
+    """Read what is allowed in advance; None for only this once. Its bounds are checked with the vote."""
     if choice is not Choice.APPROVE or GRANT_FIELD not in values:
         return None
     where = f"{_VALUES}.{GRANT_FIELD}"

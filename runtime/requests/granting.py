@@ -17,8 +17,8 @@ from runtime.engine.book.fold.of_grants import REVOKED
 from runtime.engine.life.grants import EXPIRED, USED_UP
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import GrantRevoked
+from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.engine.model.rows import GrantRow
 from runtime.store import faces
 from runtime.store.views import load
 

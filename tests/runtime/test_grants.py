@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -12,8 +13,12 @@ import pytest
 from core.errors import ConsistencyError
 from core.terms import Grant
 from evidence.chain import Actor
+from evidence.history import History
 from runtime.requests.granting import grants_of, revoke_grant
+from runtime.requests.views import Looking
+from tests.support.agents import Agents, agent, call, calls, says
 from tests.support.people import add_person, deactivate, leave_group, remove_person
+from tests.support.runtime_agents import APPROVAL as AGENTS
 
 pytestmark = pytest.mark.req("promise 1")
 RULE = """
@@ -110,7 +115,54 @@ async def test_the_same_passes_without_a_question_and_receipt_and_evidence_name_
     receipt = await runtime.books.receipt(step="b")
     assert (receipt.action["grant"], receipt.action["approval"]) == (str(grant.grant), None)
     assert {one.outcome for one in await runtime.books.decisions()} == {"needs_approval"}, "every use is judged"
-    assert (await runtime.history(run_id)).unauthorised == []
+    await runtime.history(run_id)
+    replayed = await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
+    assert replayed.ok, replayed.difference
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("grant.given", None),
+        ("grant.given", {"covers": "another"}),
+        ("grant.given", {"uses": 0}),
+        ("grant.given", {"uses": 11}),
+        ("grant.given", {"until": "2020-01-01T00:00:00.000000Z"}),
+        ("grant.given", {"approval": str(UUID(int=0))}),
+        ("approval.voted", {"grant": None}),
+        ("step.parked", "revoked"),
+    ],
+)
+async def test_an_auditor_sees_a_use_that_nobody_has_allowed(runtime: Any, kind: str, change: Any) -> None:
+    run_id = await begun(runtime, two())
+    await goes_on(runtime)
+    lines = [json.loads(event.line) for event in await runtime.books.events(run_id)]
+    (grant,) = [line["data"]["grant"] for line in lines if line["type"] == "grant.given"]
+    history, last = History(), [at for at, line in enumerate(lines) if line["type"] == kind][-1]
+    for seq, line in enumerate(lines):
+        told = {"step": None, **line, "seq": seq}
+        if seq == last and change == "revoked":
+            told |= {"type": "grant.revoked", "data": {"grant": grant}}
+        elif seq == last and change is not None:
+            told["data"] = {**told["data"], **change}
+        if seq != last or change is not None:
+            history.observe(told)
+    assert history.unauthorised != []
+
+
+async def test_a_grant_for_an_agent_is_that_agents(agents: Agents) -> None:
+    same = call("probe_effect_apply", {"name": "x", "value": "1"})
+    policy = AGENTS.replace("approvers:", "grants: {uses: 3, for: PT4H}\n    approvers:")
+    text = agent() + "  - {id: after, do: probe.effect.apply, with: {name: x, value: '1'}}\n"
+    run_id = await agents.go(calls(same), calls(same), says("Done."), policy=policy, workflow=text)
+    runtime: Any = agents.runtime
+    await runtime.person("lea", ("leads",))
+    assert (await runtime.vote("lea", "approve", grant=Grant(3, 3600, agent=True))).counted
+    await runtime.go_on()
+    grant = await grant_of(runtime, run_id)
+    assert (grant.used, grant.agent, len(runtime.outside.effects)) == (1, "triage", 2)
+    assert [one.step for one in await runtime.books.approvals(open=True)] == ["after"]
+    await runtime.history(run_id)
 
 
 Happens = Callable[[Any, UUID], Awaitable[Any]]

@@ -34,8 +34,9 @@ from runtime.engine.life import ask
 from runtime.engine.life.binding import asked_by
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.events import GrantEnded, GrantGiven
+from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.keys import StepKey
-from runtime.engine.model.rows import AskRow, GrantRow
+from runtime.engine.model.rows import AskRow
 
 EXPIRED, USED_UP, LOST = "expired", "used_up", "votes_lost"
 # A use puts no question, so it needs no room among those of whoever asks.
@@ -43,14 +44,14 @@ _NO_QUESTION = 1_000_000
 
 
 class Allowed(Struct, frozen=True):
-    """What a quorum allows in advance, and the votes of which it consists."""
+    """A grant that a quorum gives in advance, and the votes of which it consists."""
 
     grant: Grant
     votes: tuple[Vote, ...]
 
 
 def allowed(given: Given, people: Directory) -> Allowed | None:
-    """What the voters of an approval allow in advance; None if those who do are no quorum by themselves."""
+    """Find what voters of an approval allow in advance; None if those who do are no quorum by themselves."""
     bounds, shaped = given.terms.grants, resolved(given.contributors, people)
     votes = [vote for vote in current_votes(given.votes) if vote.grant is not None and vote.choice is Choice.APPROVE]
     if bounds is None or not votes or not _carried(given.terms, shaped, votes, people, escalated=given.escalated):

@@ -41,8 +41,9 @@ from runtime.engine.model.events import (
     ActionUnneeded,
     DecisionMade,
 )
+from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.keys import StepKey
-from runtime.engine.model.rows import GrantRow, ReceiptRow, StepRow
+from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
 
@@ -263,7 +264,17 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
         stored |= _noted(key, call, step, authority)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
-    intended = ActionIntended(
+    p.transition.tell(_first(p, action, key, receipt_id, stored, authority), step=p.step.key)
+    row = p.transition.run.receipts[receipt_id]
+    return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _first(
+    p: Proposal, action: Action, key: str, receipt_id: UUID, stored: JsonObject, authority: Authority
+) -> ActionIntended:
+    """The intent of a first attempt, with all that its receipt holds."""
+    view, previous = p.transition.view, p.known.receipt
+    return ActionIntended(
         receipt=receipt_id,
         action=blind(view.run.run_key, authority.bound.digest),
         operation=action.operation,
@@ -272,7 +283,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
         shared=p.may_be_shared,
-        directory=view.directory.digest if authority.approval is not None else None,
+        directory=view.directory.digest if authority.approval or authority.grant else None,
         key=key,
         digest=authority.bound.digest,
         target=action.target,
@@ -284,9 +295,6 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         shaped=_shapers(p) if p.may_be_shared else None,
         **_by_grant(p.transition, authority.grant),
     )
-    p.transition.tell(intended, step=step.key)
-    row = p.transition.run.receipts[receipt_id]
-    return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
 
 
 def _by_grant(transition: Transition, grant: GrantRow | None) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -217,25 +216,6 @@ class VoteRow(Struct, frozen=True):
     groups: list[str]
     channel: str
     grant: JsonObject | None = None
-
-
-class GrantRow(Struct, frozen=True):
-    """A grant as its book tells it (``events.GrantGiven``), with the uses so far; ``ended`` says why it is over."""
-
-    grant_id: UUID
-    approval: UUID
-    digest: str
-    uses: int
-    until: str
-    agent: str
-    of: JsonObject
-    terms: JsonObject
-    contributors: list[JsonObject]
-    votes: list[Any]
-    escalated: bool
-    at: datetime
-    used: int = 0
-    ended: str = ""
 
 
 class CheckpointRow(Struct, frozen=True):

@@ -20,12 +20,12 @@ from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
 from runtime.engine.model.agent_state import Agent, Spoken
+from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.graph import Window
 from runtime.engine.model.rows import (
     ApprovalMove,
     ApprovalRow,
     CheckpointRow,
-    GrantRow,
     LedgerRow,
     MutationRow,
     ReceiptRow,
