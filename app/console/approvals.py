@@ -133,18 +133,11 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         field, words = wrong or ("choice", "Choose an answer")
         return await _drawn(faces, shown, found, 422, problem=words, field=field, **typed)
     who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
-<<<<<<< HEAD
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest)
+    grant = _granted(fields, agent=found.view.of_agent) if choice is Choice.APPROVE and found.view.grants else None
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant)
     answer = await faces.voting.vote(vote)
     faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
-=======
-    grant = _granted(fields, agent=found.view.of_agent) if choice is Choice.APPROVE and found.view.grants else None
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant)
-    told = await faces.voting.vote(vote)
-    faces.metrics.vote(VoteChannel.CONSOLE, told.code)
-    if told.counted:
->>>>>>> 5ae95fef (faces: a grant is given, listed and taken back in Slack's window, over HTTP, on the command line and in the console)
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     return await _refused(faces, shown, found, answer, typed, digest)
 

@@ -98,14 +98,9 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         held = await pausing.of_run(connection, tenant, run_id)
     if not await _concerns(faces, viewer, row, asked, people):
         raise HTTPException(404)
-<<<<<<< HEAD
     seen = await faces.reader.at(tenant, run_id)
-    lines = [orjson.loads(line) for line in await faces.reader.lines(tenant, run_id)]
-=======
-    seen = await faces.looking.at(tenant, run_id)
     grants = await faces.ask(tenant, granting.grants_of, faces.definitions, run_id)
-    lines = [orjson.loads(line) for line in await faces.looking.lines(tenant, run_id)]
->>>>>>> 5ae95fef (faces: a grant is given, listed and taken back in Slack's window, over HTTP, on the command line and in the console)
+    lines = [orjson.loads(line) for line in await faces.reader.lines(tenant, run_id)]
     name = row["reference"] or str(run_id)
     given: dict[str, Any] = {"problem": "", "doing": "", "reason": ""}
     given |= {

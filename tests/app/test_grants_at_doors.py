@@ -43,7 +43,8 @@ class Doors:
 
     def __init__(self, installation: Any, command: Any, tokens: dict[str, str], browser: Any) -> None:
         self.installation, self.command, self.tokens, self.browser = installation, command, tokens, browser
-        self.run, self.asked = "", None
+        self.run = ""
+        self.asked: Any = None
 
     async def http(self, method: str, path: str, body: Any = None, who: str = "ann") -> Any:
         client = await self.installation.client()

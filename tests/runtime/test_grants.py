@@ -15,7 +15,7 @@ from core.terms import Grant
 from evidence.chain import Actor
 from evidence.history import History
 from runtime.requests.granting import grants_of, revoke_grant
-from runtime.requests.views import Looking
+from runtime.requests.views import RunReader
 from tests.support.agents import Agents, agent, call, calls, says
 from tests.support.people import add_person, deactivate, leave_group, remove_person
 from tests.support.runtime_agents import APPROVAL as AGENTS
@@ -116,7 +116,7 @@ async def test_the_same_passes_without_a_question_and_receipt_and_evidence_name_
     assert (receipt.action["grant"], receipt.action["approval"]) == (str(grant.grant), None)
     assert {one.outcome for one in await runtime.books.decisions()} == {"needs_approval"}, "every use is judged"
     await runtime.history(run_id)
-    replayed = await Looking(runtime.faces, runtime.definitions).replay("acme", run_id)
+    replayed = await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)
     assert replayed.ok, replayed.difference
 
 
