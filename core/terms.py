@@ -95,9 +95,10 @@ class GroupQuorum(Struct, frozen=True):
     @property
     def words(self) -> str:
         """The name of the group; of one person their id, with where that comes from."""
-        if self.source is GroupSource.MANAGER_OF:
-            return f"{self.person} (manager of {self.comes_from})"
-        return f"{self.person} (named by {self.comes_from})" if self.source is GroupSource.PERSON else self.group
+        if self.source not in _ONE:
+            return self.group
+        why = f"{'manager of' if self.source is GroupSource.MANAGER_OF else 'named by'} {self.comes_from}"
+        return why if self.person == UNFOUND else f"{self.person} ({why})"
 
 
 _ONE = (GroupSource.MANAGER_OF, GroupSource.PERSON)

@@ -99,7 +99,7 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
     if not await _concerns(faces, viewer, row, asked, people):
         raise HTTPException(404)
     seen = await faces.reader.at(tenant, run_id)
-    grants = await faces.ask(tenant, granting.grants_of, faces.definitions, run_id)
+    grants = [] if seen.purged else await faces.ask(tenant, granting.grants_of, faces.definitions, run_id)
     lines = [orjson.loads(line) for line in await faces.reader.lines(tenant, run_id)]
     name = row["reference"] or str(run_id)
     given: dict[str, Any] = {"problem": "", "doing": "", "reason": ""}

@@ -53,6 +53,8 @@ async def arrive(
     if listens.debounce is not None:
         until = await triggered.hold(connection, place, listens.debounce)
         return Heeded(None, _waits(reference, until), until)
+    # An earlier version of the workflow may have let an event wait: this one takes its place.
+    await triggered.merge(connection, place)
     heeded = await begin(connection, definitions, workflow, request, reference)
     run = None if heeded.started is None else heeded.started.run_id
     await triggered.note(connection, place, SKIPPED if run is None else STARTED, run, heeded.reason or None)

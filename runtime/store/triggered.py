@@ -81,10 +81,15 @@ async def note(
     await connection.execute(_NOTE, *_values(place), outcome, run_id, reason)
 
 
+async def merge(connection: Connection, place: Place) -> tuple[Any, ...]:
+    """Let the event take the place of the one that waits; return the window's first reference, end and beginning."""
+    row = await connection.fetchrow(_MERGE, place.tenant, place.workflow, place.reference)
+    return (None, None, None) if row is None else tuple(row)
+
+
 async def hold(connection: Connection, place: Place, span: timedelta) -> datetime:
     """Let the event wait for the end of its reference's window, in place of the one that waits; return that end."""
-    row = await connection.fetchrow(_MERGE, place.tenant, place.workflow, place.reference)
-    began: tuple[Any, ...] = (None, None, None) if row is None else tuple(row)
+    began = await merge(connection, place)
     due: datetime = await connection.fetchval(_HOLD, *_values(place), *began, span)
     return due
 

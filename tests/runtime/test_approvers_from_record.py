@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import DefinitionError
 from evidence.chain import Actor
-from runtime.definition.people import load_directory
+from runtime.definition.people import load_directory, of_policy
 from runtime.requests.publishing import publish_directory
 
 pytestmark = pytest.mark.req("promise 12")
@@ -225,3 +225,9 @@ def test_a_policy_says_what_names_nobody(runtime: Any, approver: str, more: str,
     text = RULE.replace("APPROVER", approver).replace("VERSION", "1").replace("MORE", more)
     with pytest.raises(DefinitionError, match=words):
         runtime.definitions.compile_policy(text, "p.yaml")
+
+
+def test_one_person_fills_one_seat_of_two() -> None:
+    text = RULE.replace("APPROVER", MANAGER).replace("VERSION", "1").replace("MORE", "\n    two_person: true")
+    found = of_policy(text, "p.yaml", {"duty": frozenset({"dot", "ben"})})
+    assert "two_person asks for 2 different people" in found.problems[0].message

@@ -225,6 +225,19 @@ async def test_another_run_asks(runtime: Any) -> None:
     assert [(one.run, one.step) for one in await goes_on(runtime, "other")] == [(other, "b")]
 
 
+async def test_what_was_rejected_elsewhere_is_not_let_out(runtime: Any) -> None:
+    run_id = await begun(runtime, two())
+    refused = TWO.replace("workflow: w", "workflow: other").replace("- {id: a", "- {id: z").replace('"1"', '"2"')
+    await runtime.publish(refused.replace("OPERATION", SAME[0]).replace("INPUT", SAME[1]))
+    other = (await runtime.start("other", {"key": "z"}, ref="3")).run_id
+    await runtime.worker().work_off()
+    (asked,) = [one.id for one in await runtime.books.approvals(open=True) if one.run == other]
+    assert (await runtime.vote("leo", "reject", on=asked)).counted
+    await goes_on(runtime)
+    assert len(runtime.outside.effects) == 1
+    assert (await runtime.error(run_id))["code"] == "rejected"
+
+
 async def test_it_ends_with_its_time(runtime: Any) -> None:
     run_id = await begun(runtime, two(), grant=Grant(10, 1))
     await runtime.until(lambda: over(runtime, run_id))

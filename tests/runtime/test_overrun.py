@@ -174,6 +174,16 @@ async def test_a_window_ends_as_what_is_running_allows(runtime: Any) -> None:
     assert "is not over" in (await kept(runtime, "2"))["ignored"][0]["reason"]
 
 
+async def test_what_waited_makes_room_for_an_event_that_waits_no_more(runtime: Any) -> None:
+    await listening(runtime, DEBOUNCE)
+    await event(runtime, "1")
+    await runtime.publish(workflow(NEWEST, version=2))
+    second = await run_of(runtime, "2")
+    await runtime.trouble.make_windows_due()
+    await sweeps(runtime, 2)
+    assert await going(runtime) == [second], "an older event cancels no newer run"
+
+
 async def test_a_window_whose_workflow_cannot_start_says_so(runtime: Any) -> None:
     await listening(runtime, DEBOUNCE)
     await event(runtime, "1")
