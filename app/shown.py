@@ -87,7 +87,7 @@ def attempted(receipt: Row) -> dict[str, Any]:
     """A receipt's action without its values: these are in the book, and a bundle discloses them."""
     action = receipt["action"]
     inputs = sorted(action.get("input") or {})
-    kept = {name: action.get(name) for name in ("decision", "approval")}
+    kept = {name: action.get(name) for name in ("decision", "approval", "grant")}
     return {"summary": action.get("summary") or "", "inputs": inputs, **kept}
 
 

@@ -20,6 +20,7 @@ from approvals.slack.workspace import SENTENCES, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from core.identity import Kind, principal
+from core.terms import Grant
 from evidence.chain import Actor, EventType
 from runtime.requests.steering import ask_again
 from runtime.requests.voting import AnswerTo, VoteRequest
@@ -163,7 +164,7 @@ class Interactions:
         person, view = found
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
             return view
-        asks = ", ".join(sorted(item.group.group for item in view.progress)) or "nobody"
+        asks = ", ".join(sorted(item.group.words for item in view.progress)) or "nobody"
         return Answer(False, f"You may not see the hidden values: this asks members of {asks}.")
 
     async def note(self, click: Click, sentence: str) -> None:
@@ -186,7 +187,11 @@ class Interactions:
         who = principal(Kind.PERSON, person.id)
         said = (self._tenant, asked.approval_id, who, asked.choice, reason, VoteChannel.SLACK)
         shown = None if isinstance(asked, Click) else asked.digest
-        request = VoteRequest(*said, nonce=asked.nonce, digest=shown, answer_to=to, place=place)
+        grant = None
+        if isinstance(asked, Submission) and asked.grant is not None:
+            view, _ = await self._faces.voting.look(self._tenant, asked.approval_id)
+            grant = Grant(*asked.grant, agent=view.of_agent)
+        request = VoteRequest(*said, nonce=asked.nonce, digest=shown, answer_to=to, place=place, grant=grant)
         answer = await self._faces.voting.vote(request)
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)

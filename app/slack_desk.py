@@ -17,6 +17,7 @@ from approvals.slack.workspace import StrangerCode
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.identity import Directory, Entry
+from core.terms import GroupSource
 from evidence.chain import Actor
 from runtime.engine.model.states import RunState
 from runtime.keep.outcomes import WORDS
@@ -71,7 +72,9 @@ class Desk:
             asked = await approvals.open_questions(connection, self._tenant, QUESTIONS_MAX)
             stored = [await approvals.read(connection, one.approval_id) for one in asked]
         groups = {group.key: group for one in stored for group in one.approval.terms.approvers}
-        slack = await directory.slack_membership(entry, [one for one in groups.values() if one.source != "group"])
+        slack = await directory.slack_membership(
+            entry, [one for one in groups.values() if one.source is GroupSource.SLACK_GROUP]
+        )
         url = await self._interactions.workspace_url()
         return [_shown(one, url) for one in stored if _counts(one, entry, slack, people)]
 
@@ -111,7 +114,7 @@ async def _retried(connection: Connection, tenant: str, faces: Faces, run_id: UU
 def _counts(stored: StoredApproval, entry: Entry, slack: Membership, people: Directory) -> bool:
     approval = as_people(stored.approval, people)
     choice = Choice.HAPPENED if approval.kind is ApprovalKind.IN_DOUBT else Choice.APPROVE
-    voter = voter_of(entry.id, entry, slack)
+    voter = voter_of(entry.id, entry, slack, approval, people)
     judged = consider(approval, voter, choice, "looked at", at=stored.now, channel=VoteChannel.SLACK)
     return isinstance(judged, Counted)
 

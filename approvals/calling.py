@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from approvals.electorate import members_of
 from approvals.model import Approval, Call
 from approvals.tally import excluded, plans, valid_votes
-from core.identity import Directory, Entry, Kind, Standing
+from core.identity import Directory, Entry, Kind
 from core.terms import GroupSource
 
 
@@ -14,21 +15,17 @@ def call(approval: Approval, people: Directory, most: int) -> Call:
     The members of a Slack group are not looked up: it is called as a whole, which Slack tells its members.
     """
     groups = {group.key: group for plan in plans(approval) for group in plan}.values()
-    ours = [group.group for group in groups if group.source is GroupSource.GROUP]
+    ours = [group.words for group in groups if group.source is not GroupSource.SLACK_GROUP]
+    ids = {one for group in groups if group.source is not GroupSource.SLACK_GROUP for one in members_of(group, people)}
     theirs = tuple(group.group for group in groups if group.source is GroupSource.SLACK_GROUP)
     out = excluded(approval.terms, approval.contributors).keys() | {vote.voter for vote in valid_votes(approval)}
-    may = [one for one in people.entries.values() if _may(one, ours) and one.id not in out]
-    found = {one.id: _account(one) for one in sorted(may, key=lambda one: one.id)}
+    found = {one: _account(people.entries[one]) for one in sorted(ids - out)}
     accounts = tuple(dict.fromkeys(account for account in found.values() if account))
     entry = people.entry(approval.requester)
     asker = entry.name if entry is not None else approval.requester
     if len(accounts) > most:
         return Call(asker, (), tuple(ours), theirs)
     return Call(asker, accounts, (), theirs)
-
-
-def _may(entry: Entry, groups: list[str]) -> bool:
-    return entry.standing is Standing.PERSON and not entry.groups.isdisjoint(groups)
 
 
 def _account(entry: Entry) -> str:

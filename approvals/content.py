@@ -115,6 +115,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``question`` heads the card: words of an author, in which values stand in “quotation marks”; "" if it is too long.
     ``asker`` is the requester's name in the directory, ``link`` the address of the record in its system, "" for none.
+    ``chosen`` are approvers who come from the record: `Ana Lee, manager of Raj Quist`.
     Of an action in doubt, ``sent_at`` says when it was sent, and ``answer`` what the target said.
     """
 
@@ -151,6 +152,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     link: str = ""
     sent_at: str = ""
     answer: str = ""
+    chosen: tuple[str, ...] = ()
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value. Leaves out what is empty of ``LATER``."""
@@ -176,7 +178,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # Members that cards of earlier releases do not have: without them, a card has the same digest as ever.
-LATER = frozenset({"sources", "agent", "question", "asker", "link", "sent_at", "answer"})
+LATER = frozenset({"sources", "agent", "question", "asker", "link", "sent_at", "answer", "chosen"})
 MASK = "[hidden]"
 _UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
 

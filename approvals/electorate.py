@@ -16,7 +16,7 @@ from approvals.content import PARTS
 from approvals.model import Approval, Choice, GroupProgress, Vote, VoteChannel
 from approvals.tally import excluded, plan_met, plans_of, valid_votes
 from core.identity import Contributor, Directory, Entry, Kind, Role, Standing, principal
-from core.terms import GroupQuorum, GroupSource, Terms
+from core.terms import GroupQuorum, GroupSource, Terms, holds
 
 # The accounts in each Slack group, by the group's key; without the groups that could not be looked up.
 SlackMembers = Mapping[str, frozenset[str]]
@@ -54,8 +54,25 @@ def unanswerable(
     return Unanswerable(f"{' '.join(short)}{kept_out}", remedy)
 
 
+def reason_of(group: GroupQuorum, people: Directory) -> str:
+    """The reason why one person is asked: `manager of Raj Quist`, `named by assigned_to`; the name of a group."""
+    if group.source is GroupSource.MANAGER_OF:
+        managed = people.entries.get(group.comes_from)
+        return f"manager of {managed.name if managed else group.comes_from}"
+    return f"named by {group.comes_from.rpartition('.')[2]}" if group.source is GroupSource.PERSON else group.group
+
+
+def members_of(group: GroupQuorum, people: Directory) -> frozenset[str]:
+    """The ids of those who may vote for a group by the directory; nobody is known of a Slack group."""
+    return _members(group, people, {})
+
+
 def _members(group: GroupQuorum, people: Directory, slack: SlackMembers) -> frozenset[str]:
     voting = (entry for entry in people.entries.values() if entry.standing is Standing.PERSON)
+    if group.person is not None:
+        entry = people.entries.get(group.person)
+        one = entry is not None and entry.standing is Standing.PERSON and holds(entry, group.key, people)
+        return frozenset([group.person] if one else ())
     if group.source is GroupSource.GROUP:
         return frozenset(entry.id for entry in voting if group.group in entry.groups)
     accounts = {principal(Kind.SLACK, account) for account in slack.get(group.key, ())}
@@ -91,6 +108,8 @@ def _short(
         return ""
     if group.source is GroupSource.SLACK_GROUP and group.key not in slack:
         return f"It asks for {group.of} of the Slack group {group.group}, whose members cannot be looked up."
+    if group.person is not None:
+        return f"It asks {group.words}, who may not decide this now."
     which = "Slack group" if group.source is GroupSource.SLACK_GROUP else "group"
     there = f"{len(members)} {'person' if len(members) == 1 else 'people'}"
     has = f"has nobody in the directory{'' if people.digest else ', for none is published'}"

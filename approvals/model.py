@@ -14,7 +14,7 @@ from core.action import Change
 from core.canonical import JsonObject, digest
 from core.identity import Contributor, Standing
 from core.machine import Machine
-from core.terms import GroupQuorum, Terms
+from core.terms import Grant, GroupQuorum, Terms
 
 
 class ApprovalStatus(StrEnum):
@@ -119,6 +119,7 @@ class Vote(Struct, frozen=True):
     channel: VoteChannel
     at: str
     digest: str
+    grant: Grant | None = None
 
 
 class Approval(Struct, frozen=True):
@@ -175,7 +176,8 @@ class CardView(Struct, frozen=True):
     8601. Of a question that is void, ``moved`` tells what differs in the one that was put in its place, whose id is
     ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
     asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
-    ``call`` is told to a messenger only.
+    ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
+    ``of_agent`` says that it may be for one agent.
     """
 
     approval_id: UUID
@@ -200,6 +202,8 @@ class CardView(Struct, frozen=True):
     ended_by: str = ""
     ended_why: str = ""
     call: Call | None = None
+    grants: dict[str, int] | None = None
+    of_agent: bool = False
 
 
 class TaskState(StrEnum):

@@ -38,7 +38,7 @@ from approvals.model import (
 )
 from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, shaped, valid_votes
 from core.identity import Directory, Standing
-from core.terms import GroupSource
+from core.terms import GroupSource, holds
 
 REASON_CHARACTERS_MAX = 2000
 
@@ -62,6 +62,7 @@ class RefusalCode(StrEnum):
     ALREADY_COUNTED = "already_counted"
     FALSE_CARD = "false_card"
     FALSE_WINDOW = "false_window"
+    GRANT = "grant_refused"
 
 
 class Counted(Struct, frozen=True):
@@ -131,9 +132,9 @@ def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
     for vote in votes:
         entry = people.entries.get(vote.voter)
         if entry is not None and entry.standing is Standing.PERSON:
-            own = {f"{GroupSource.GROUP}:{name}" for name in entry.groups}
-            slack = {key for key in vote.groups if key.startswith(f"{GroupSource.SLACK_GROUP}:")}
-            kept.append(replace(vote, groups=vote.groups & (own | slack)))
+            slack = f"{GroupSource.SLACK_GROUP}:"
+            still = frozenset(key for key in vote.groups if key.startswith(slack) or holds(entry, key, people))
+            kept.append(replace(vote, groups=still))
     return tuple(kept)
 
 
@@ -204,7 +205,7 @@ def _ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
     eligible = eligible_keys(approval)
     if _usable_groups(approval, voter):
         return None
-    names = {group.key: group.group for plan in plans(approval) for group in plan}
+    names = {group.key: group.words for plan in plans(approval) for group in plan}
     unknown = sorted(names[key] for key in voter.unresolvable & eligible)
     if unknown:
         sentence = f"It could not be checked who belongs to {_listed(unknown)}, so this does not count. Try again."
@@ -240,7 +241,7 @@ def _counted_sentence(approval: Approval, choice: Choice, decided: bool) -> str:
     }[choice]
     if decided:
         return f"Your {said} is counted, and decides it."
-    missing = [f"{len(group.names)} of {group.group.of} of {group.group.group}" for group in progress(approval, choice)]
+    missing = [f"{len(group.names)} of {group.group.of} of {group.group.words}" for group in progress(approval, choice)]
     two = "; two people are needed, one seat each" if approval.terms.two_person else ""
     return f"Your {said} is counted. So far: {', '.join(missing)}{two}."
 

@@ -205,8 +205,9 @@ def _too_small(plan: Sequence[GroupQuorum], groups: Groups) -> Iterator[tuple[st
 
 def _two_people(plan: Sequence[GroupQuorum], groups: Groups) -> tuple[str, str]:
     seats = max(2, sum(group.of for group in plan))
-    names = sorted(group.group for group in plan)
+    names = sorted(group.words for group in plan)
     there = len({person for name in names for person in groups.get(name, ())})
+    there += sum(group.person is not None for group in plan)
     among = " and ".join(map(repr, names))
     message = f"two_person asks for {seats} different people, a seat each, of {among}, which have {there} between them."
     return message, "Leave two_person out, or publish a directory with more people in them."
@@ -218,7 +219,9 @@ def _votes(plan: Sequence[GroupQuorum], groups: Groups, without: str = "") -> li
     keys: dict[str, set[str]] = {}
     for group in plan:
         # These ids cannot clash with a person's: a real id begins with a letter or a digit.
-        strangers = {f"?{group.key}?{number}" for number in range(max(2, group.of))}
+        # One person who is still to be found fills one seat, however many a group that only Slack knows may fill.
+        most = 1 if group.person is not None else max(2, group.of)
+        strangers = {f"?{group.key}?{number}" for number in range(most)}
         members = groups.get(group.group, frozenset()) - {without} if _ours(group) else strangers
         for person in sorted(members)[:enough]:
             keys.setdefault(person, set()).add(group.key)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Container, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -45,12 +45,26 @@ class Before(Struct, frozen=True):
 
     ``facts`` are other facts that a later probe needs, to tell *applied* from *not applied* (such as the last editor).
     ``labels`` are the target's words for fields and values, for people alone: they are not kept, and bind nothing.
+    ``writers`` are the people who last wrote the record, as principals: whoever names an approver by a field of it does
+    not decide.
     """
 
     values: JsonObject
     version: str | None
     facts: JsonObject = field(default_factory=dict)
     labels: Mapping[str, Labels] = field(default_factory=dict)
+    writers: tuple[str, ...] = SOMEBODY
+
+    def kept(self) -> JsonObject:
+        """The stored form, which ``of_kept`` reads back."""
+        told: JsonObject = {"values": self.values, "version": self.version, "facts": self.facts}
+        return told if self.writers == SOMEBODY else {**told, "writers": [*self.writers]}
+
+    @classmethod
+    def of_kept(cls, read: Mapping[str, Any]) -> Before:
+        """Read what ``kept`` wrote, maybe in an earlier release."""
+        writers = tuple(map(str, read.get("writers") or SOMEBODY))
+        return cls(read["values"], read["version"], read["facts"], writers=writers)
 
 
 class Call(Struct, frozen=True):

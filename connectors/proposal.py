@@ -93,6 +93,7 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
         labels=before.labels if before else None,
         shown=_shown(operation, words),
         subjects=_subjects(operation, values),
+        writers=before.writers if before else (),
     )
 
 
@@ -202,11 +203,9 @@ def _equal(one: Json, other: Json) -> bool:
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
     """An action in its stored form, from which exactly the same action can be performed or probed later."""
-    read: Json = None
-    if before is not None:
-        read = {"values": before.values, "version": before.version, "facts": before.facts}
-    facts: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
-    return {**facts, SYSTEM: action.system} if action.system else facts
+    read: Json = None if before is None else before.kept()
+    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    return {**told, SYSTEM: action.system} if action.system else told
 
 
 def idempotency_key(

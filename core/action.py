@@ -68,7 +68,7 @@ class Action(Struct, frozen=True):
     the target did not show: absent is not null. ``shown`` are the target's other values that its texts show to people,
     by their paths (``facts.short_description``): an approval binds them like ``before``. ``subjects`` are the people
     whom the declaration says the action is about, as texts. ``facts`` and ``labels`` are what the pre-read tells for
-    people: what of them no text shows binds nothing.
+    people: what of them no text shows binds nothing. ``writers`` are the principals who last wrote what was read.
     """
 
     operation: str
@@ -90,6 +90,7 @@ class Action(Struct, frozen=True):
     labels: Mapping[str, Labels] | None = None
     shown: JsonObject = {}
     subjects: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[Change, ...]:

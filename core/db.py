@@ -286,6 +286,18 @@ class Database:
 
 
 @asynccontextmanager
+async def savepoint(connection: Connection) -> AsyncIterator[None]:
+    """Undo what is done within, and only that, if it fails with an error of ours; the transaction goes on."""
+    await connection.execute("SAVEPOINT part")
+    try:
+        yield
+    except CountersealError:
+        await connection.execute("ROLLBACK TO SAVEPOINT part; RELEASE SAVEPOINT part")
+        raise
+    await connection.execute("RELEASE SAVEPOINT part")
+
+
+@asynccontextmanager
 async def within(
     at: Connection | Database, tenant: str | None, *, patience: float | None = None
 ) -> AsyncIterator[Connection]:

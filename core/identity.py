@@ -84,7 +84,7 @@ class Entry(Struct, frozen=True):
     """A person of a directory, or a service account, which has an ``owner`` (the id of a person). ``groups`` are names.
 
     ``principals`` are those that the entry claims, besides its own id. An entry that is not ``active`` never votes.
-    ``quiet`` are the hours in which a person hears nothing in private.
+    ``quiet`` are the hours in which a person hears nothing in private. ``manager`` is the id of the person's manager.
     """
 
     id: str
@@ -94,6 +94,7 @@ class Entry(Struct, frozen=True):
     principals: tuple[str, ...] = ()
     owner: str | None = None
     quiet: Quiet | None = None
+    manager: str | None = None
 
     @property
     def person(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, convert, json
 
 from core.canonical import JsonObject
-from core.identity import Role
+from core.identity import Directory, Entry, Role
 
 FRESH_SECONDS = 24 * 3600
 # The time for which a rejection binds, unless policy names another.
@@ -46,14 +46,27 @@ class Unresolved(StrEnum):
 
 
 class GroupSource(StrEnum):
-    """The source of a group's members: our directory, or Slack (user groups)."""
+    """The source of a group's members: our directory, or Slack (user groups).
+
+    The last two are one person: somebody's manager by the directory, or whom a field of the target names.
+    """
 
     GROUP = "group"
     SLACK_GROUP = "slack_group"
+    MANAGER_OF = "manager_of"
+    PERSON = "person"
+
+
+# One person is asked: `ana.lee/raj.quist` is Ana Lee as the manager of Raj Quist, `ana.lee/action.before.owner` whom
+# that field names. No id has a slash. `?` stands in the place of whoever has not been found yet.
+UNFOUND = "?"
 
 
 class GroupQuorum(Struct, frozen=True):
-    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1."""
+    """A quorum: ``of`` distinct members of ``group`` must agree; at least 1.
+
+    Of one person ``group`` is their id, and after a slash where that comes from.
+    """
 
     group: str
     of: int = 1
@@ -69,6 +82,42 @@ class GroupQuorum(Struct, frozen=True):
         """The group with its source, as ``group:leads`` or ``slack_group:S0ITLEADS``: the two never collide."""
         return f"{self.source}:{self.group}"
 
+    @property
+    def person(self) -> str | None:
+        """The id of the one person whom this asks, ``UNFOUND`` before they are found; None for a group."""
+        return self.group.partition("/")[0] if self.source in _ONE else None
+
+    @property
+    def comes_from(self) -> str:
+        """Whose manager the one person is, or the field that names them; "" for a group."""
+        return self.group.partition("/")[2] if self.source in _ONE else ""
+
+    @property
+    def words(self) -> str:
+        """The name of the group; of one person their id, with where that comes from."""
+        if self.source not in _ONE:
+            return self.group
+        why = f"{'manager of' if self.source is GroupSource.MANAGER_OF else 'named by'} {self.comes_from}"
+        return why if self.person == UNFOUND else f"{self.person} ({why})"
+
+
+_ONE = (GroupSource.MANAGER_OF, GroupSource.PERSON)
+
+
+def holds(entry: Entry, key: str, people: Directory) -> bool:
+    """True if this entry is in the group with this key by the directory. Of its own groups Slack alone knows."""
+    source, _, group = key.partition(":")
+    person, _, comes_from = group.partition("/")
+    match source:
+        case GroupSource.GROUP:
+            return group in entry.groups
+        case GroupSource.PERSON:
+            return entry.id == person
+        case GroupSource.MANAGER_OF:
+            managed = people.entries.get(comes_from)
+            return entry.id == person and managed is not None and managed.manager == person
+    return False
+
 
 class Escalation(Struct, frozen=True):
     """An escalation: after ``after_seconds`` without a decision, ``to`` may decide in place of the groups it covers.
@@ -82,6 +131,23 @@ class Escalation(Struct, frozen=True):
     covers: frozenset[str] = frozenset()
 
 
+class Grant(Struct, frozen=True):
+    """A grant of a voter in advance: ``uses`` of the same within ``seconds``, by this run or, ``agent``, one agent."""
+
+    uses: int
+    seconds: int
+    agent: bool = False
+
+    def to_json(self) -> JsonObject:
+        """A JSON object that ``from_json`` reads back to an equal value."""
+        return {"uses": self.uses, "seconds": self.seconds, "agent": self.agent}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Grant:
+        """Read what ``to_json`` wrote; ``ValueError`` for anything else."""
+        return convert(value, cls)
+
+
 class Terms(Struct, frozen=True):
     """The terms that policy sets for a question. No approvers means that nobody may approve.
 
@@ -91,7 +157,8 @@ class Terms(Struct, frozen=True):
     ``fresh_seconds`` is void. A rejection binds for ``rejection_seconds``; ``questions`` bounds what is asked:
     open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
     have ``failed`` before nobody is asked about it any more. ``channel`` is where the card goes, None for the usual
-    place: it decides nothing, so no approval is void because of it.
+    place: it decides nothing, so no approval is void because of it. ``grants`` bounds what an approver may allow
+    in advance: how many ``uses``, for how many ``seconds``; None if nothing.
     """
 
     tier: Tier
@@ -106,6 +173,7 @@ class Terms(Struct, frozen=True):
     rejection_seconds: int | None = None
     questions: dict[str, int] | None = None
     channel: str | None = None
+    grants: dict[str, int] | None = None
 
     def most(self, what: str) -> int:
         """The bound of this name."""
@@ -128,4 +196,4 @@ class Terms(Struct, frozen=True):
 
 
 # Left out of the stored form while nobody has set them.
-_LATER = frozenset({"rejection_seconds", "questions", "channel"})
+_LATER = frozenset({"rejection_seconds", "questions", "channel", "grants"})

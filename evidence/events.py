@@ -61,6 +61,9 @@ class EventType(StrEnum):
     APPROVAL_EXPIRED = "approval.expired"
     APPROVAL_REMINDED = "approval.reminded"
     APPROVAL_ESCALATED = "approval.escalated"
+    GRANT_GIVEN = "grant.given"
+    GRANT_REVOKED = "grant.revoked"
+    GRANT_ENDED = "grant.ended"
     ACTION_INTENDED = "action.intended"
     ACTION_SUCCEEDED = "action.succeeded"
     ACTION_FAILED = "action.failed"
@@ -156,7 +159,14 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),
     # outcome: approved|rejected|canceled, or for an in-doubt approval happened|again|fail
     EventType.APPROVAL_DECIDED: frozenset({"approval", "outcome"}),
-    # decision: the id of the decision that permits it; approval: the id of the approval it consumed, or null
+    # approval: the one whose voters give it; covers: the blinded digest of what it covers; until: RFC 3339
+    EventType.GRANT_GIVEN: frozenset({"grant", "approval", "covers", "uses", "until"}),
+    # by a person; committed: the reason under /grant/<id>/revoked
+    EventType.GRANT_REVOKED: frozenset({"grant"}),
+    # why: expired|used_up|votes_lost
+    EventType.GRANT_ENDED: frozenset({"grant", "why"}),
+    # decision: the id of the decision that permits it; approval: the id of the approval it consumed, or null; grant and
+    # covers: the grant that it uses, and what that covers
     EventType.ACTION_INTENDED: frozenset({"receipt", "action", "operation", "attempt", "decision", "approval"}),
     # decision: the id of the decision that did not deny it; nothing was sent, because the target held every value
     EventType.ACTION_UNNEEDED: frozenset({"receipt", "action", "operation", "decision"}),

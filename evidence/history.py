@@ -24,13 +24,14 @@ _RESOLVES = {Resolution.APPLIED: ReceiptEvent.RESOLVE_APPLIED, Resolution.FAILED
 _OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
 _ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED: "expired"}
 _OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
+_OF_GRANTS = {EventType.GRANT_GIVEN, EventType.GRANT_REVOKED, EventType.GRANT_ENDED}
 _OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED)
 _OF_ACTIONS = (
     EventType.DECISION_MADE, EventType.ACTION_INTENDED, EventType.ACTION_UNNEEDED, *_SETTLES, *_OF_DOUBT,
     EventType.ACTION_LATE,
 )  # fmt: skip
 # Plain strings: most events of a run are of other types, and hashing an enum is slow.
-_FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS)}
+_FOLLOWED = {str(kind) for kind in (*_OF_RUNS, *_OF_ACTIONS, *_OF_APPROVALS, *_OF_GRANTS)}
 
 # Members of a late answer's data that describe its line, not the call.
 _BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state", "clock_behind"})
@@ -66,6 +67,16 @@ class ApprovalHistory(Struct):
     consumed_by: str | None = None
 
 
+class GrantHistory(Struct):
+    """One grant by its events: what it covers, how often and until when, and the uses so far."""
+
+    covers: object
+    uses: int
+    until: str
+    used: int = 0
+    over: bool = False
+
+
 def _is_named(policy: object) -> bool:
     return type(policy) is dict and type(policy.get("digest")) is str
 
@@ -92,6 +103,7 @@ class History(Struct):
     policies: dict[str, object] = field(default_factory=dict)
     approvals: dict[str, ApprovalHistory] = field(default_factory=dict)
     receipts: dict[str, ReceiptHistory] = field(default_factory=dict)
+    grants: dict[str, GrantHistory] = field(default_factory=dict)
     attempts: list[tuple[dict[str, Any], str | None]] = field(default_factory=list)
     performed: int = 0
     after_the_end: int = 0
@@ -124,6 +136,8 @@ class History(Struct):
             self._decide(event)
         elif kind in _OF_APPROVALS and data["approval"] is not None:
             self._approval(kind, event)
+        elif kind in _OF_GRANTS:
+            self._grant(kind, event)
         elif kind is EventType.ACTION_INTENDED:
             self._intend(event)
         elif kind is EventType.ACTION_UNNEEDED:
@@ -175,7 +189,7 @@ class History(Struct):
         elif kind is EventType.APPROVAL_VOTED:
             vote = {"voter": event["actor"]["id"], "choice": str(data["choice"]), "at": event["ts"]}
             # Events of other producers may not say over which channel.
-            approval.votes.append(vote | ({"channel": data["channel"]} if "channel" in data else {}))
+            approval.votes.append(vote | {name: data[name] for name in ("channel", "grant") if name in data})
             path = reason_path(data["approval"], event["actor"]["id"], event["ts"])
             approval.reasons.append(_committed(data, path))
         elif kind is EventType.APPROVAL_DECIDED:
@@ -185,13 +199,46 @@ class History(Struct):
         elif kind in _ENDS:
             approval.status = _ENDS[kind]
 
+    def _grant(self, kind: EventType, event: dict[str, Any]) -> None:
+        """Follow what was allowed in advance. Only voters of an approval give it, each within what they have said."""
+        data, where, name = event["data"], f"event {event['seq']}", str(event["data"]["grant"])
+        if kind is not EventType.GRANT_GIVEN:
+            if name in self.grants:
+                self.grants[name].over = True
+            else:
+                self.irregular.append(f"{where}: the grant {name[:40]} was never given")
+            return
+        approval, uses = self.approvals.get(str(data["approval"])), data["uses"]
+        last = {vote["voter"]: vote for vote in approval.votes} if approval is not None else {}
+        grants = [vote.get("grant") for vote in last.values() if vote["choice"] == "approve"]
+        said = [one.get("uses") for one in grants if isinstance(one, dict)]
+        fits = type(uses) is int and said and all(type(one) is int and uses <= one for one in said)
+        if approval is None or approval.status != "approved" or not fits or name in self.grants:
+            self.irregular.append(f"{where}: the grant {name[:40]} is not what the voters of an approval have given")
+            return
+        self.grants[name] = GrantHistory(data["covers"], uses, str(data["until"]))
+
+    def _by_grant(self, intent: dict[str, Any], at: str) -> str | None:
+        """The reason why an intent had no authority by the grant that it names; None if it had. Counts the use."""
+        grant = self.grants.get(str(intent["grant"]))
+        if grant is None:
+            return "by a grant that nobody gave"
+        if grant.over or grant.used >= grant.uses:
+            return "by a grant that was over"
+        if intent.get("covers") != grant.covers:
+            return "by a grant of something else"
+        if at > grant.until:
+            return "by a grant that had expired"
+        grant.used += 1
+        return None
+
     def _intend(self, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"
         self.performed += 1
         facts = {name: data.get(name) for name in ATTEMPTED}
         facts |= {name: event[name] for name in ("seq", "step", "ts")}
         self.attempts.append((facts, data.get("values")))
-        reason = self._why_not(data)
+        reason = self._why_not(data, event["ts"])
         if reason:
             self.unauthorised.append(f"{where}: {data['operation']} was let out {reason}")
         receipt = self.receipts.get(data["receipt"])
@@ -219,7 +266,7 @@ class History(Struct):
         receipt.digest = data.get("receipt_digest")
         self.receipts[data["receipt"]] = receipt
 
-    def _why_not(self, intent: dict[str, Any]) -> str | None:
+    def _why_not(self, intent: dict[str, Any], at: str) -> str | None:
         """The reason why an intent had no authority; None if it had."""
         decision = self.decisions.get(intent["decision"])
         if decision is None:
@@ -230,6 +277,8 @@ class History(Struct):
             return None
         if decision["outcome"] != "needs_approval":
             return f"although the decision was {decision['outcome']}"
+        if intent.get("grant") is not None:
+            return self._by_grant(intent, at)
         approval = self.approvals.get(intent["approval"]) if intent["approval"] is not None else None
         if approval is None:
             return "without the approval that policy asked for"

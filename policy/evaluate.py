@@ -18,10 +18,10 @@ from core.action import Action
 from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.identity import Role
-from core.terms import REJECTION_SECONDS, Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
+from core.terms import REJECTION_SECONDS, UNFOUND, Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
 from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, FactContext
 from policy.load import PolicyName
-from policy.model import STRENGTH, Approver, EscalateTo, RuleDocument, Ruling
+from policy.model import STRENGTH, Approver, EscalateTo, RuleApprover, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
 
 
@@ -188,7 +188,7 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
         tuple(FiredRule(named.id, named.rule.outcome, named.rule.document.because) for named in fired),
         errors,
         tuple(reasons) or (_none(applying, operation),),
-        terms_of([named.rule.document for named in decisive]) if outcome is Ruling.NEEDS_APPROVAL else None,
+        terms_of([named.rule.document for named in decisive], facts) if outcome is Ruling.NEEDS_APPROVAL else None,
         {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}},
         tuple(dict.fromkeys(named.policy for named in decisive)),
         quorums(one for asked in in_doubt for one in asked.approvers) if in_doubt else (),
@@ -217,8 +217,11 @@ def _none(applying: Applying, operation: str) -> str:
     return f"No rule of the policies {', '.join(map(str, applying.policies))} allows {operation}."
 
 
-def terms_of(documents: Sequence[RuleDocument]) -> Terms:
-    """Combine the terms of several rules: the result is at least as strict as each of them."""
+def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = MappingProxyType({})) -> Terms:
+    """Combine the terms of several rules: the result is at least as strict as each of them.
+
+    ``facts`` are those by which its people are found later. Whoever named one of them must be known, to be kept out.
+    """
     expires = min(document.expires for document in documents)
     reminders = {remind for document in documents for remind in document.remind if remind < expires}
     overdue = [document.escalate for document in documents if document.escalate and document.escalate.after < expires]
@@ -228,11 +231,12 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
         name, source = _group(first.to)
         escalate = Escalation(int(first.after.total_seconds()), GroupQuorum(name, 1, source))
     tier = max((document.tier for document in documents), key=[*Tier].index)
-    usual = Unresolved.DENY if tier is Tier.HIGH else Unresolved.ASK
+    named = any(document.names_people for document in documents)
+    usual = Unresolved.DENY if tier is Tier.HIGH or named else Unresolved.ASK
     denies = any((document.unresolved or usual) is Unresolved.DENY for document in documents)
     return Terms(
         tier=tier,
-        approvers=quorums(approver for document in documents for approver in document.approvers),
+        approvers=quorums((approver for document in documents for approver in document.approvers), facts),
         two_person=any(document.two_person for document in documents),
         allow=tuple(role for role in Role if all(role in document.allow for document in documents)),
         unresolved=Unresolved.DENY if denies else Unresolved.ASK,
@@ -243,7 +247,17 @@ def terms_of(documents: Sequence[RuleDocument]) -> Terms:
         rejection_seconds=_held(documents),
         questions=_bounds(documents),
         channel=_channel(documents),
+        grants=_grants(documents),
     )
+
+
+def _grants(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
+    """The smallest bounds of grants; None unless each of the rules lets approvers give one."""
+    named = [document.grants for document in documents if document.grants is not None]
+    if not named or len(named) < len(documents):
+        return None
+    spans = (int(one.span.total_seconds()) for one in named)
+    return {"uses": min(one.uses for one in named), "seconds": min(spans)}
 
 
 def _channel(documents: Sequence[RuleDocument]) -> str | None:
@@ -269,16 +283,27 @@ def _bounds(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
     return found or None
 
 
-def quorums(approvers: Iterable[Approver]) -> tuple[GroupQuorum, ...]:
+def quorums(
+    approvers: Iterable[Approver | RuleApprover], facts: Mapping[str, object] = MappingProxyType({})
+) -> tuple[GroupQuorum, ...]:
     """Each group once, with the largest number of approvals that is asked of it."""
     quorum: dict[tuple[str, GroupSource], int] = {}
     for approver in approvers:
-        key = _group(approver)
+        one = isinstance(approver, RuleApprover) and (approver.manager_of or approver.person)
+        key = _wanted(approver, facts) if isinstance(approver, RuleApprover) and one else _group(approver)
         quorum[key] = max(approver.of, quorum.get(key, 0))
     return tuple(GroupQuorum(name, of, source) for (name, source), of in quorum.items())
 
 
-def _group(party: EscalateTo) -> tuple[str, GroupSource]:
+def _wanted(approver: RuleApprover, facts: Mapping[str, object]) -> tuple[str, GroupSource]:
+    """One person who is still to be found: whose manager, or the field with its value; no text names nobody."""
+    if approver.manager_of is not None:
+        return f"{UNFOUND}/{approver.manager_of}", GroupSource.MANAGER_OF
+    value = facts.get(approver.fact or "")
+    return f"{UNFOUND}/{approver.fact}={value if isinstance(value, str) else ''}", GroupSource.PERSON
+
+
+def _group(party: EscalateTo | RuleApprover) -> tuple[str, GroupSource]:
     """The named group and its source."""
     if party.group is not None:
         return party.group, GroupSource.GROUP

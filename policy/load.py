@@ -109,6 +109,7 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
             message = f"rule {rule.id}: `applies` leaves none of the operations that it matches."
             problems.append(document.problem(("rules", index, "match"), message, "Widen `applies`, or drop the rule."))
             continue
+        problems += _person_problems(document, index, rule, declare(operations[name] for name in sorted(matched)))
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
@@ -206,6 +207,19 @@ def _approval_problems(document: Document, index: int, rule: RuleDocument) -> It
         yield document.problem(("rules", index, key), f"rule {rule.id}: nobody could approve.", remedy)
     for path, message in late_times(rule):
         yield document.problem(("rules", index, *path), f"rule {rule.id}: {message}")
+
+
+def _person_problems(document: Document, index: int, rule: RuleDocument, facts: Mapping[str, str]) -> Iterator[Problem]:
+    """The faults of approvers whom a field names: it must be a text that rules can read, and nobody names their own."""
+    for at, approver in enumerate(rule.approvers):
+        fact, place = approver.fact, ("rules", index, "approvers", at, "person")
+        if fact is not None and facts.get(fact) not in ("string", "dyn"):
+            message = f"rule {rule.id}: {fact} is no text of the operations that it matches."
+            known = sorted(name for name in facts if name.startswith(("action.before.", "action.fields.")))
+            yield document.problem(place, message, nearest(fact, known))
+    if rule.allow and rule.names_people:
+        message = f"rule {rule.id}: with `allow`, whoever may write the field could name themselves, and decide."
+        yield document.problem(("rules", index, "allow"), message, "Leave `allow` out, or ask a group.")
 
 
 def late_times(asked: Any) -> Iterator[tuple[Path, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -72,6 +72,35 @@ class Approver(EscalateTo):
     of: Annotated[int, Field(ge=1, le=20)] = 1
 
 
+PERSON_FIELD = r"^\$\{\{ *action\.(before|fields)\.[A-Za-z_][A-Za-z0-9_]* *\}\}$"
+
+
+class RuleApprover(_Part):
+    """People who must approve: ``of`` of a group, ours or Slack's, or one person.
+
+    That is the requester's manager by the directory, or whom a field of the target names that the rules can read.
+    """
+
+    group: GroupName | None = None
+    slack_group: GroupName | None = None
+    manager_of: Literal["requester"] | None = None
+    person: Annotated[str, Field(max_length=200, pattern=PERSON_FIELD)] | None = None
+    of: Annotated[int, Field(ge=1, le=20)] = 1
+
+    @model_validator(mode="after")
+    def _one(self) -> RuleApprover:
+        if sum(one is not None for one in (self.group, self.slack_group, self.manager_of, self.person)) != 1:
+            raise ValueError("name exactly one of group, slack_group, manager_of, person")
+        if self.of > 1 and (self.manager_of or self.person):
+            raise ValueError("manager_of and person are one person: leave `of` out")
+        return self
+
+    @property
+    def fact(self) -> str | None:
+        """The fact that names the person; None if none does."""
+        return self.person.strip("${} ") if self.person is not None else None
+
+
 class Escalate(_Part):
     """The time without a decision after which an approval goes to others, and who they are."""
 
@@ -91,6 +120,13 @@ class Rejection(_Part):
     holds: Duration
 
 
+class Grants(_Part):
+    """The bounds within which an approver may allow the same again in advance: how often, and for how long."""
+
+    uses: Annotated[int, Field(ge=1, le=1000)]
+    span: Annotated[Duration, Field(alias="for")]
+
+
 class Questions(_Part):
     """Bounds of questions: open ones of an agent's turn, of a run, of a requester; and approved calls that failed."""
 
@@ -102,7 +138,7 @@ class Questions(_Part):
 
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
-    "rejection", "questions", "channel",
+    "rejection", "questions", "channel", "grants",
 )  # fmt: skip
 
 
@@ -119,7 +155,7 @@ class RuleDocument(_Part):
     outcome: Ruling
     otherwise: Ruling | None = None
     tier: Tier = Tier.MEDIUM
-    approvers: tuple[Approver, ...] = ()
+    approvers: tuple[RuleApprover, ...] = ()
     two_person: bool = False
     allow: tuple[Role, ...] = ()
     unresolved: Unresolved | None = None
@@ -129,6 +165,7 @@ class RuleDocument(_Part):
     escalate: Escalate | None = None
     rejection: Rejection | None = None
     questions: Questions | None = None
+    grants: Grants | None = None
     in_doubt: InDoubt | None = None
     channel: Channel | None = None
     because: Text | None = None
@@ -137,6 +174,12 @@ class RuleDocument(_Part):
     def asks(self) -> bool:
         """True if one of its outcomes asks people."""
         return Ruling.NEEDS_APPROVAL in (self.outcome, self.otherwise)
+
+    @property
+    def names_people(self) -> tuple[str, ...]:
+        """The facts that name its approvers."""
+        facts = (one.fact for one in self.approvers)
+        return tuple(fact for fact in facts if fact is not None)
 
     @property
     def branches(self) -> tuple[RuleDocument, ...]:

@@ -101,6 +101,7 @@ class PolicySet:
                 else:
                     groups.append((reads, [(named, condition)]))
         references = {fact for types, _ in groups for fact in types}
+        references |= {fact for _, group in groups for named, _ in group for fact in named.rule.document.names_people}
         broken = tuple(one for one in self.broken if one.scope.covers(workflow, operation))
         unknown = any(operation not in one.operations for one in applies)
         return Applying(

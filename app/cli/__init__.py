@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import auditing, documents, evidence, pausing, people, queues, runs, service, signals
+from app.cli import auditing, documents, evidence, grants, pausing, people, queues, runs, service, signals
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -48,7 +48,16 @@ for command in (*service.TOP, *pausing.TOP):
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
 root.command("schema")(documents.schema)
-for group in (runs.run, queues.queue, signals.signal, people.approval, people.task, evidence.evidence, auditing.audit):
+for group in (
+    runs.run,
+    queues.queue,
+    signals.signal,
+    people.approval,
+    people.task,
+    grants.grant,
+    evidence.evidence,
+    auditing.audit,
+):
     root.add_typer(group)
 
 

@@ -30,6 +30,7 @@ from core.errors import InputError
 
 if TYPE_CHECKING:
     from approvals.fields import FormField
+    from core.terms import Grant
 
 approval = Commands(name="approval", help="Approvals: list, show, approve, reject.")
 task = Commands(name="task", help="Tasks: list, look, complete.")
@@ -114,10 +115,20 @@ async def approve(
     approval_id: ApprovalId,
     reason: Annotated[str, typer.Option(help="Why; kept with the vote.")] = "",
     as_person: As = None,
+    grant_uses: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Also allow the same so often, within the bounds of the policy.")
+    ] = None,
+    grant_for: Annotated[str, typer.Option(help="For how long; an ISO 8601 duration.")] = "PT1H",
+    grant_agent: Annotated[bool, typer.Option(help="Only for the agent that asks, not for the whole run.")] = False,
     as_json: Json = False,
 ) -> None:
     """Approve. Exit 4 if the vote does not count."""
-    await _vote(approval_id, "approve", reason, as_person, as_json)
+    from core.durations import parse_duration
+    from core.terms import Grant
+
+    span = int(parse_duration(grant_for).total_seconds())
+    grant = None if grant_uses is None else Grant(grant_uses, span, grant_agent)
+    await _vote(approval_id, "approve", reason, as_person, as_json, grant)
 
 
 @approval.command("reject")
@@ -145,13 +156,15 @@ async def resolve(
     await _vote(approval_id, choice, reason, as_person, as_json)
 
 
-async def _vote(approval_id: UUID, choice: str, reason: str, as_person: str | None, as_json: bool) -> None:
+async def _vote(
+    approval_id: UUID, choice: str, reason: str, as_person: str | None, as_json: bool, grant: Grant | None = None
+) -> None:
     from approvals.model import Choice, VoteChannel
     from runtime.requests.voting import VoteRequest
 
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
-        request = VoteRequest(tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
+        request = VoteRequest(tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI, grant=grant)
         answer = await faces.voting.vote(request)
     print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.counted:

@@ -15,13 +15,14 @@ from app.console import questions
 from app.console.questions import May
 from app.console.sessions import Viewer
 from app.console.story import of_step
-from app.console.web import HOME, Decider, FacesDep, Page, Posted, Reader, go, identified, page
+from app.console.web import HOME, Decider, FacesDep, Page, Posted, Reader, Sent, go, identified, page
 from app.faces import Faces
 from app.http.approvals import REFUSED
 from approvals.content import CardContent, CardState
 from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, VoteChannel, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
 from core.identity import Directory
+from core.terms import Grant
 from runtime.requests.directory import as_people
 from runtime.requests.views import drawn
 from runtime.requests.voting import VoteAnswer, VoteRequest
@@ -112,6 +113,7 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         "answers": _ANSWERS,
         "story": of_step(map(orjson.loads, lines), stored.approval.step_key, found.people),
         "reason_max": REASON_CHARACTERS_MAX,
+        "hours": _hours,
     }
     return shown.show("approval.html", at="inbox", status=status, found=found, **{**given, **values})
 
@@ -131,12 +133,26 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         field, words = wrong or ("choice", "Choose an answer")
         return await _drawn(faces, shown, found, 422, problem=words, field=field, **typed)
     who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest)
+    grant = _granted(fields, agent=found.view.of_agent) if choice is Choice.APPROVE and found.view.grants else None
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant)
     answer = await faces.voting.vote(vote)
     faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     return await _refused(faces, shown, found, answer, typed, digest)
+
+
+def _hours(seconds: int) -> int:
+    return max(1, seconds // 3600)
+
+
+def _granted(fields: Sent, *, agent: bool) -> Grant | None:
+    """Read what is allowed in advance: None if it is only this once. What is no number is refused as too much."""
+    if fields.one("grant", 10) != "more":
+        return None
+    uses, hours = (fields.one(name, 5) for name in ("grant_uses", "grant_hours"))
+    whole = [int(text) if text.isascii() and text.isdigit() else 0 for text in (uses, hours)]
+    return Grant(whole[0], whole[1] * 3600, agent and fields.one("grant_agent", 5) == "1")
 
 
 def _incomplete(

@@ -88,7 +88,7 @@ async def inbox(request: Request, viewer: Decider, faces: FacesDep, after: str =
 
 
 def _group_names(stored: StoredApproval) -> list[str]:
-    return [group.group for group in questions.groups_of(stored)]
+    return [group.words for group in questions.groups_of(stored)]
 
 
 async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:

@@ -16,12 +16,13 @@ from app.access import Role
 from app.console.sessions import Viewer
 from app.faces import Faces
 from approvals.content import PARTS, CardContent, CardState
+from approvals.electorate import members_of, reason_of
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel, choices_of
 from approvals.ports import Membership
 from approvals.quorum import NotCounted, consider
 from approvals.tally import current_votes, excluded, plans, progress
 from core.canonical import Json
-from core.identity import Directory, Kind, Standing, principal
+from core.identity import Directory, Kind, principal
 from core.terms import GroupQuorum, GroupSource
 from runtime.requests.directory import NO_GROUPS, as_people, voter_of
 from runtime.store.approvals import StoredApproval
@@ -100,9 +101,9 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
     """The rights of the viewer to the question, by the rules that will judge the answer."""
     approval = as_people(stored.approval, people)
     named = principal(Kind.PERSON, viewer.who.subject)
-    voter = voter_of(named, people.entry(named), slack)
+    voter = voter_of(named, people.entry(named), slack, approval, people)
     wanted = groups_of(stored)
-    own = tuple(group.group for group in wanted if group.key in voter.groups - voter.unresolvable)
+    own = tuple(group.words for group in wanted if group.key in voter.groups - voter.unresolvable)
     approver = viewer.has(Role.APPROVER)
     choices, refused = [], None
     for choice in choices_of(approval.kind):
@@ -128,10 +129,11 @@ def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Sea
         if group.source is GroupSource.SLACK_GROUP:
             found.append(Seat(f"The members of the Slack group {group.group}", "", you=False))
             continue
-        for entry in people.entries.values():
-            if group.group in entry.groups and entry.standing is Standing.PERSON:
-                why = PARTS[barred[entry.id]] if entry.id in barred else ""
-                found.append(Seat(entry.name, group.group, entry.id == viewer.who.subject, why, said.get(entry.id, "")))
+        for entry in (people.entries[one] for one in members_of(group, people)):
+            why = PARTS[barred[entry.id]] if entry.id in barred else ""
+            found.append(
+                Seat(entry.name, reason_of(group, people), entry.id == viewer.who.subject, why, said.get(entry.id, ""))
+            )
     return sorted(found, key=lambda seat: (not seat.you, bool(seat.why), seat.name))[:50]
 
 
@@ -188,7 +190,7 @@ def escalates(stored: StoredApproval) -> tuple[datetime, str] | None:
 
 def counts(stored: StoredApproval) -> list[str]:
     """The progress of each group: `0 of 1 from leads`."""
-    return [f"{len(one.names)} of {one.group.of} from {one.group.group}" for one in progress(stored.approval)]
+    return [f"{len(one.names)} of {one.group.of} from {one.group.words}" for one in progress(stored.approval)]
 
 
 def differences(seen: CardContent, now: CardContent) -> list[tuple[str, Json, Json]]:

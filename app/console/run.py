@@ -25,9 +25,10 @@ from app.shown import attempted, run_row
 from approvals.model import ApprovalKind, ApprovalStatus
 from core.errors import CountersealError
 from core.identity import Directory, Kind, principal
+from core.terms import holds
 from evidence.receipts import ReceiptStatus
 from runtime.engine.model.states import RunState
-from runtime.requests import pausing
+from runtime.requests import granting, pausing
 from runtime.requests.directory import as_people
 from runtime.requests.views import Seen
 from runtime.store import console, read_models, tenants
@@ -58,14 +59,18 @@ async def look(request: Request, run: str, viewer: Reader, faces: FacesDep) -> R
 async def steer(request: Request, run: str, do: str, viewer: Operator, faces: FacesDep, fields: Posted) -> Response:
     """Retry or cancel the run; the reason is kept if it is refused."""
     run_id, reason = identified(run), fields.one("reason", 2000).strip()
-    if do not in ("retry", "cancel"):
+    if do not in ("retry", "cancel", "revoke"):
         raise HTTPException(404)
     await run_row(faces, viewer.who.tenant, run_id)
     problem = "" if reason else "Write a reason: it is kept in the audit"
     status = 422
     if not problem:
         try:
-            await runs.steer(faces, viewer, do, run_id, reason)
+            if do == "revoke":
+                named = (faces.definitions, run_id, identified(fields.one("grant", 50)))
+                await faces.ask(viewer.who.tenant, granting.revoke_grant, *named, viewer.who.actor, reason)
+            else:
+                await runs.steer(faces, viewer, do, run_id, reason)
             return go(f"{HOME}/runs/{run_id}?done={do}")
         except CountersealError as error:
             problem, status = str(error), 409
@@ -94,6 +99,7 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
     if not await _concerns(faces, viewer, row, asked, people):
         raise HTTPException(404)
     seen = await faces.reader.at(tenant, run_id)
+    grants = [] if seen.purged else await faces.ask(tenant, granting.grants_of, faces.definitions, run_id)
     lines = [orjson.loads(line) for line in await faces.reader.lines(tenant, run_id)]
     name = row["reference"] or str(run_id)
     given: dict[str, Any] = {"problem": "", "doing": "", "reason": ""}
@@ -114,6 +120,7 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         "questions": [(one, questions.state_of(one.stored)) for one in asked],
         "story": story.facts_of(lines, people)[-100:],
         "seen": seen,
+        "grants": grants,
         **_steps(seen, lines, asked),
         **await _pictures(faces, shown, run_id, seen, asked, name),
     }
@@ -128,7 +135,7 @@ async def _concerns(faces: Faces, viewer: Viewer, run: Row, asked: Sequence[List
     entry = people.entry(principal(Kind.PERSON, person))
     wanted = [group for one in asked for group in questions.groups_of(one.stored)]
     slack = await questions.slack_groups(faces, viewer, people, wanted)
-    own = {f"group:{name}" for name in entry.groups} if entry is not None else set()
+    own = {group.key for group in wanted if entry is not None and holds(entry, group.key, people)}
     shaped = {one.person for each in asked for one in as_people(each.stored.approval, people).contributors}
     voted = {vote.voter for each in asked for vote in each.stored.approval.votes}
     return person in shaped | voted or any(group.key in own | slack.groups for group in wanted)

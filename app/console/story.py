@@ -41,6 +41,9 @@ _WORDS: dict[str, tuple[str, str, str]] = {
     "approval.superseded": ("superseded", "slate", "The question became void"),
     "approval.canceled": ("canceled", "slate", "The question was canceled"),
     "approval.vote_refused": ("canceled", "slate", "An answer did not count"),
+    "grant.given": ("approved", "green", "The same was allowed in advance"),
+    "grant.revoked": ("canceled", "slate", "What was allowed in advance was taken back"),
+    "grant.ended": ("expired", "brown", "What was allowed in advance is over"),
     "action.intended": ("executing", "blue", "It was about to be sent"),
     "action.succeeded": ("applied", "green", "It was done"),
     "action.failed": ("failed", "red", "It failed"),
@@ -80,6 +83,8 @@ def _fact(line: Mapping[str, Any], people: Directory) -> Fact | None:
         symbol, colour, said = _VOTED.get(data.get("choice"), ("waiting", "slate", "answered"))
         way = data.get("channel", "an unknown way")
         return Fact(at, symbol, colour, f"{named(actor, people)} {said}, by {way}", step)
+    if kind == "action.intended" and data.get("grant") is not None:
+        return Fact(at, *_WORDS[kind][:2], "It was about to be sent, as it was allowed in advance", step)
     found = _WORDS.get(kind)
     if found is None:
         return None

@@ -16,6 +16,8 @@ from app.http.dependencies import Approver, FacesDep, Paged, Reader
 from app.shown import approval_detail, approval_summary
 from approvals.model import ApprovalStatus, Choice, VoteChannel
 from approvals.quorum import RefusalCode
+from core.durations import Duration
+from core.terms import Grant
 from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import approvals
 
@@ -26,7 +28,7 @@ REFUSED: Mapping[RefusalCode, int] = {
     RefusalCode.ALREADY_COUNTED: 200,
     **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
     **dict.fromkeys((RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE), 403),
-    **dict.fromkeys((RefusalCode.FALSE_CARD, RefusalCode.FALSE_WINDOW), 403),
+    **dict.fromkeys((RefusalCode.FALSE_CARD, RefusalCode.FALSE_WINDOW, RefusalCode.GRANT), 403),
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
 }
@@ -95,12 +97,26 @@ class ApprovalDetail(ApprovalOut):
     progress: list[GroupOut]
 
 
+class GrantIn(models.In):
+    """A grant of an approver in advance: the same `uses` times within `for`, by this run or one agent of it."""
+
+    uses: Annotated[int, Field(ge=1, le=1000)]
+    span: Annotated[Duration, Field(alias="for")]
+    agent: bool = False
+
+    @property
+    def asked(self) -> Grant:
+        """The grant."""
+        return Grant(self.uses, int(self.span.total_seconds()), self.agent)
+
+
 class VoteIn(models.In):
-    """A vote. With ``digest``, it counts only if the action still has this digest."""
+    """A vote. With ``digest``, it counts only if the action still has this digest. ``grant`` is allowed in advance."""
 
     choice: Choice
     reason: Annotated[str, Field(max_length=4000)] = ""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    grant: GrantIn | None = None
 
 
 @router.get("", response_model=models.Page[ApprovalOut], summary="List approvals, newest first")
@@ -128,9 +144,9 @@ async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]
 )
 async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) -> Any:
     """Votes as the token's subject. Groups, quorum and separation of duties are evaluated now."""
-    request = VoteRequest(
-        who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
-    )
+    named = (who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP)
+    grant = None if body.grant is None else body.grant.asked
+    request = VoteRequest(*named, digest=body.digest, grant=grant)
     answer = await faces.voting.vote(request)
     faces.metrics.vote(VoteChannel.HTTP, answer.code)
     status = 200 if answer.counted else REFUSED[RefusalCode(answer.code)]

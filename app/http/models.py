@@ -267,6 +267,7 @@ class Attempted(BaseModel):
     inputs: list[str]
     decision: str | None
     approval: str | None
+    grant: str | None = None
 
 
 class Receipt(BaseModel):

@@ -54,7 +54,8 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     with the endpoint's secret over `{timestamp}.{body}`, in hexadecimal or base64, optionally after `sha256=`.
 
     The answer lists the runs that this event started, now or at an earlier delivery, and the workflows that it should
-    start but could not. 200: no workflow takes this event. 422: none of the workflows could be started.
+    start but could not. What waits for further events is in `delayed`.
+    200: no workflow takes this event. 422: none of the workflows could be started.
     """
     configured = faces.settings.webhooks.get(endpoint, _NOWHERE)
     tenant = configured.tenant or faces.settings.tenant
@@ -83,16 +84,19 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
         return problems.of_error(error)
     runs = [{"run_id": str(run.run_id), "created": run.created, "reference": run.reference} for run in started]
     failed = [one.to_json() for one in unstarted if not one.ignored]
-    ignored = [one.to_json() for one in unstarted if one.ignored]
-    if failed and not runs:
+    waiting = [one.to_json() for one in unstarted if one.until is not None]
+    ignored = [one.to_json() for one in unstarted if one.ignored and one.until is None]
+    if failed and not runs and not waiting:
         faces.metrics.refusal("servicenow", "unstarted")
         return problems.problem(422, "unstarted", "No workflow could be started by this event.", unstarted=failed)
     words = f"{len(runs)} started, {len(failed)} could not be started." if failed else f"{len(runs)} started."
     nothing = "Nothing is started: no workflow that is published here takes this event."
     nothing = f"Nothing is started. {ignored[0]['reason']}" if ignored else nothing
+    nothing = f"Nothing is started yet. {waiting[0]['reason']}" if waiting else nothing
     answer = {"runs": runs, "unstarted": failed, "sentence": words if runs else nothing}
     answer |= {"ignored": ignored} if ignored else {}
-    return JSONResponse(answer, status_code=202 if runs else 200)
+    answer |= {"delayed": waiting} if waiting else {}
+    return JSONResponse(answer, status_code=202 if runs or waiting else 200)
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> Refusal | None:

@@ -120,7 +120,7 @@ def outcome_lines(view: CardView) -> list[str]:
 
 def vote_lines(view: CardView) -> list[str]:
     """The votes so far, and the number that each group needs."""
-    counts = [entry(f"• {len(one.names)} of {one.group.of} from", one.group.group) for one in view.progress]
+    counts = [entry(f"• {len(one.names)} of {one.group.of} from", one.group.words) for one in view.progress]
     if view.two_person and counts:
         counts.append(["• at least two people, each counting once"])
     return _section("*Votes*", [*counts, *map(_vote, current_votes(view.votes))])

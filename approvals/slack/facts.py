@@ -161,14 +161,19 @@ def small_facts(view: CardView) -> list[str]:
 def decides(view: CardView) -> str:
     """The people who have decided, who may, and who are still needed; people by name as far as they are known."""
     said = [f"{words(name)} approved" for name in dict.fromkeys(n for one in view.progress for n in one.names)]
-    said += [_needed(one, begun=bool(said)) for one in view.progress if len(one.names) < one.group.of]
+    said += [
+        _needed(one, view.content.chosen, begun=bool(said)) for one in view.progress if len(one.names) < one.group.of
+    ]
     if view.two_person:
         said.append("two different people")
     return " · ".join(said)
 
 
-def _needed(one: GroupProgress, *, begun: bool) -> str:
-    left, group = one.group.of - len(one.names), words(one.group.group)
+def _needed(one: GroupProgress, chosen: tuple[str, ...], *, begun: bool) -> str:
+    if one.group.person is not None and one.may:  # one person, whom the record or the directory has chosen
+        who = next((each for each in chosen if each.startswith(f"{one.may[0]}, ")), one.may[0])
+        return f"{words(who)}, decides" if "," in who else f"{words(who)} decides"
+    left, group = one.group.of - len(one.names), words(one.group.words)
     if left == 1 and not begun and len(one.may) == 1:
         return f"{words(one.may[0])} decides"
     more = len(one.may) - _NAMED_MAX

@@ -156,7 +156,7 @@ def _small(view: CardView) -> str:
     content, who, at = view.content, facts.people_of(view), facts.clock(view.decided_at)
     reference = facts.reference_words(content.reference) if content.reference else ""
     if view.state is CardState.EXPIRED:
-        groups = ", ".join(dict.fromkeys(one.group.group for one in view.progress))
+        groups = ", ".join(dict.fromkeys(one.group.words for one in view.progress))
         asked = f"{words(groups)} were asked" if groups else "Nobody decided"
         until = f" until {moment(content.expires_at)}" if content.expires_at else ""
         return _row(f"{asked}{until}", reference)

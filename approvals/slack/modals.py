@@ -6,6 +6,7 @@ Each further page is the answer to a submission, so that only the first page nee
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 from approvals.content import CardState
 from approvals.model import ApprovalKind, CardView, Choice, choices_of
@@ -26,12 +27,15 @@ from approvals.slack.blocks import (
 from approvals.slack.cards import BUTTON_WORDS, card_body, heading
 from approvals.slack.details import content_lines, outcome_lines, vote_lines
 from approvals.slack.folded import word_of
+from core.durations import format_duration
 from core.legible import embedded, visible
 
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
 REASON_FIELD = "reason"
 CHOICE_FIELD = "choice"
+GRANT_FIELD = "grant"
+ONCE = "once"
 
 
 # What each answer to a doubt causes.
@@ -49,7 +53,7 @@ def review(view: CardView, page: int = 0) -> Block:
     last = page == len(all_pages) - 1
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
     open_ = view.state is CardState.PENDING
-    asked = [*card_body(view), *_decision(view.kind), header("All of it")] if last and open_ else []
+    asked = [*card_body(view), *_decision(view.kind), *_in_advance(view), header("All of it")] if last and open_ else []
     head = heading(view) if open_ else word_of(view)
     title = "Look and decide" if open_ else "Details"
     drawn = modal(title, [header(head), *place, *asked, *all_pages[page]], close="Close")
@@ -79,6 +83,22 @@ def reason(view: CardView, choice: Choice) -> Block:
 def answer(sentence: str) -> Block:
     """A modal that tells one person the result of their answer. The sentence may name people and groups."""
     return modal("Counterseal", plain_sections(embedded(visible(sentence, edges=False))), close="Close")
+
+
+def _in_advance(view: CardView) -> list[Block]:
+    """The choice to allow the same again in advance, up to the bounds of policy; nothing if it lets nobody."""
+    bounds = view.grants
+    if bounds is None:
+        return []
+    most, seconds = bounds["uses"], bounds["seconds"]
+    uses = sorted({1, max(1, most // 2), most})
+    who = " by this agent" if view.of_agent else ""
+    told = format_duration(timedelta(seconds=seconds)).removeprefix("P").removeprefix("T").lower()
+    told_as = {n: f"Also the next {'one' if n == 1 else n}{who}, for {told}" for n in uses}
+    options = [{"text": plain("Only this once"), "value": ONCE}]
+    options += [{"text": plain(words_), "value": f"{n}:{seconds}"} for n, words_ in told_as.items()]
+    radio = {"type": "radio_buttons", "action_id": GRANT_FIELD, "options": options, "initial_option": options[0]}
+    return [{"type": "input", "block_id": GRANT_FIELD, "label": plain("If you approve"), "element": radio}]
 
 
 def _decision(kind: ApprovalKind) -> list[Block]:

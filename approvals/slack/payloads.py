@@ -14,7 +14,7 @@ from msgspec import Struct
 from approvals.model import Choice
 from approvals.ports import MessageRef
 from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW
-from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
+from approvals.slack.modals import CHOICE_FIELD, GRANT_FIELD, ONCE, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
@@ -67,6 +67,7 @@ class Submission(Struct, frozen=True):
     """A submission of one of our modals. ``choice`` is None if it asks for the next page; ``page`` counts from 0.
 
     ``digest`` is of the action that the modal showed, "" unless ``Windows`` knows that it was opened for this account.
+    ``grant`` is what they allow in advance: how often, for how many seconds.
     """
 
     approval_id: UUID
@@ -76,6 +77,7 @@ class Submission(Struct, frozen=True):
     reason: str
     page: int
     digest: str = ""
+    grant: tuple[int, int] | None = None
 
 
 class TaskClick(Struct, frozen=True):
@@ -134,7 +136,22 @@ def parse_submission(body: _Members) -> Submission:
     entered = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
     reason = "" if entered.get("value") is None else _text(entered, "value", f"{_VALUES}.{REASON_FIELD}")
     approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
-    return Submission(approval_id, nonce, _clicker(body), choice, reason.strip(), page, _digest(metadata))
+    said = (choice, reason.strip(), page, _digest(metadata))
+    return Submission(approval_id, nonce, _clicker(body), *said, _granted(values, choice))
+
+
+def _granted(values: _Members, choice: Choice | None) -> tuple[int, int] | None:
+    """Read what is allowed in advance; None for only this once. Its bounds are checked with the vote."""
+    if choice is not Choice.APPROVE or GRANT_FIELD not in values:
+        return None
+    where = f"{_VALUES}.{GRANT_FIELD}"
+    said = _text(_object(_entered(values, GRANT_FIELD), "selected_option", where), "value", where)
+    if said == ONCE:
+        return None
+    uses, _, seconds = said.partition(":")
+    if not all(text.isascii() and text.isdigit() and len(text) <= 9 for text in (uses, seconds)):
+        raise InputError("is none of our choices", where=where)
+    return int(uses), int(seconds)
 
 
 def parse_task_click(body: _Members) -> TaskClick:

@@ -39,14 +39,15 @@ class ServiceNowConnector:
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Read the fields that the diff names, and ``sys_mod_count`` as the version. Absent fields are left out."""
         fields = diff_fields(call.declaration, call.input)
-        record = await self._read(call, {*fields, *FACTS})
+        record = await self._read(call, {*fields, *FACTS, *WRITERS})
         if not isinstance(record, dict):
             return record
         version = record.get(VERSION)
         values, facts = ({name: record[name] for name in names if name in record} for names in (fields, FACTS))
         after = {name: value for name, value in writes_of(call.declaration, call.input).items() if name in fields}
         labels = await self._labels.of(_table(call), values, after)
-        return Before(values, None if version is None else str(version), facts, labels)
+        writers = tuple(sorted({*self._writers(record)}))
+        return Before(values, None if version is None else str(version), facts, labels, writers)
 
     async def perform(self, call: Call) -> Outcome:
         """Get, query or update, as the operation's handler says."""

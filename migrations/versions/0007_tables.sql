@@ -58,6 +58,7 @@ ALTER TABLE runs ADD COLUMN started_by text;
 GRANT SELECT (requester, started_by) ON runs TO counterseal_faces;
 -- The hours in which a person hears nothing in private; null for none.
 ALTER TABLE people ADD COLUMN quiet jsonb;
+ALTER TABLE people ADD COLUMN manager text;
 GRANT UPDATE (quiet) ON people TO counterseal_faces;
 -- The newest notice to each operator of each topic: many of a kind become one message, which counts them.
 CREATE TABLE notices (
@@ -113,6 +114,31 @@ CREATE POLICY tenant ON directories TO counterseal_faces, counterseal_appender
   WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
 GRANT SELECT ON directories TO counterseal_engine, counterseal_faces;
 GRANT SELECT, INSERT ON directories TO counterseal_appender;
+-- The events that a workflow heeds whose trigger looks at what is running, each once by its own reference: so what became
+-- of it is the same however often it is delivered. Of one business reference at most one event waits; the others of its
+-- window are merged into it.
+CREATE TABLE triggered (
+  tenant_id text NOT NULL, workflow text NOT NULL, trigger_ref text NOT NULL, reference text NOT NULL,
+  workspace_id text NOT NULL, source text NOT NULL, notification_id text NOT NULL, outcome text NOT NULL,
+  window_ref text, due_at timestamptz, run_id uuid, reason text, created_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_triggered PRIMARY KEY (tenant_id, workflow, trigger_ref),
+  CONSTRAINT fk_triggered_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id),
+  CONSTRAINT ck_triggered_outcome CHECK (outcome IN ('waiting', 'merged', 'started', 'skipped', 'failed'))
+);
+CREATE UNIQUE INDEX uq_triggered_waiting ON triggered (tenant_id, workflow, reference) WHERE outcome = 'waiting';
+CREATE INDEX ix_triggered_due ON triggered (tenant_id, due_at) WHERE outcome = 'waiting';
+CREATE INDEX ix_triggered_runs ON triggered (tenant_id, workflow, reference) WHERE run_id IS NOT NULL;
+CREATE INDEX ix_triggered_window ON triggered (tenant_id, workflow, window_ref) WHERE window_ref IS NOT NULL;
+ALTER TABLE triggered ENABLE ROW LEVEL SECURITY;
+ALTER TABLE triggered FORCE ROW LEVEL SECURITY;
+CREATE POLICY tenant ON triggered TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true)) WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+CREATE POLICY engine ON triggered TO counterseal_engine USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT ON triggered TO counterseal_engine, counterseal_faces;
+GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
+GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
+-- The runs that triggers have started and that are not over. Runs that people start are not in it.
+CREATE INDEX ix_runs_triggered ON runs (tenant_id, workflow, reference)
+  WHERE finished_at IS NULL AND trigger_type = 'servicenow';
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
 -- functions never log in; they may create something only while this migration gives them what they own.
 DROP FUNCTION append;

@@ -25,7 +25,7 @@ from core.templates import Added, Languages, Template, TemplateError, compile_te
 from core.terms import GroupQuorum, Terms, Tier
 from policy.evaluate import terms_of
 from policy.load import late_times
-from policy.model import Approver, RuleDocument
+from policy.model import Approver, RuleApprover, RuleDocument
 from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
 from runtime.engine.model import graph
 from runtime.engine.model.graph import HANDED_OUT, Branch, Leaf, Scope
@@ -330,7 +330,8 @@ def named(text: str) -> dict[str, Any]:
 def gate_terms(gate: GateDocument) -> Terms:
     """The terms under which a gate asks people: those of a rule that says the same."""
     given, asked = gate.approvers, {name: getattr(gate, name) for name in _OF_RULES}
-    several = given if isinstance(given, tuple) else (Approver(group=given.group, of=gate.quorum or 1),)
+    named = given if isinstance(given, tuple) else (Approver(group=given.group, of=gate.quorum or 1),)
+    several = tuple(RuleApprover(group=one.group, slack_group=one.slack_group, of=one.of) for one in named)
     rule = RuleDocument.model_construct(approvers=several, **asked)
     return terms_of([rule])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
@@ -12,6 +13,7 @@ from core.identity import Role
 from core.terms import Tier
 from policy.model import EXPIRES_DEFAULT, Approver, Channel, Escalate
 from runtime.engine.model.graph import Reducer
+from runtime.engine.model.workflow import Overrun
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]
@@ -42,10 +44,15 @@ class ChannelDocument(DocumentPart):
     ledger: bool = False
 
 
+DEBOUNCE_MAX = timedelta(days=1)
+
+
 class ServiceNowTrigger(DocumentPart):
     """The records that start this workflow. ``dedupe`` names one change: the same text starts one run only.
 
-    ``own_events`` lets changes that our own integration user has made, or may have made, start it as well.
+    ``own_events`` lets changes that our own integration user has made, or may have made, start it as well. ``overrun``
+    says what an event does while a run that this trigger has started for its reference goes on; with ``debounce`` the
+    events of one reference within this time become one run.
     """
 
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -53,6 +60,15 @@ class ServiceNowTrigger(DocumentPart):
     when: Expression | None = None
     dedupe: Expression = "${{ trigger.sys_id }}:${{ trigger.sys_mod_count }}"
     own_events: bool = False
+    overrun: Overrun = Overrun.ALL
+    debounce: Duration | None = None
+
+    @field_validator("debounce")
+    @classmethod
+    def _short(cls, span: timedelta | None) -> timedelta | None:
+        if span is not None and not timedelta(seconds=1) <= span <= DEBOUNCE_MAX:
+            raise ValueError("wait at least a second and at most a day, such as PT30S")
+        return span
 
 
 class Triggers(DocumentPart):

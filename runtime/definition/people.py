@@ -70,12 +70,14 @@ class PersonDocument(PrincipalsDocument):
     """One person. A person who is not `active` never votes, and has no token that is good, but stays known.
 
     A Slack account is a member id (U…), then of the workspace in which the app is installed, or names its workspace as
-    well (T…/U…). `time_zone` is a name of the IANA database, such as Europe/Berlin; `quiet` counts by its clock.
+    well (T…/U…). `manager` is the id of another person. `time_zone` is a name of the IANA database, such as
+    Europe/Berlin; `quiet` counts by its clock.
     """
 
     id: PersonName
     name: Annotated[str, Field(min_length=1, max_length=200)]
     active: bool = True
+    manager: PersonName | None = None
     time_zone: _Zone = "UTC"
     quiet: QuietDocument | None = None
 
@@ -123,6 +125,7 @@ class DirectoryDocument(DocumentPart):
                 groups=frozenset(groups.get(one.id, ())),
                 principals=one.principals,
                 quiet=one.quiet_hours,
+                manager=one.manager,
             )
             for one in self.people
         ]
@@ -162,6 +165,7 @@ def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
                 message,
                 "Name two times: messages wait until they end.",
             )
+    yield from _managed_badly(content, people)
     claimed: dict[str, int] = {}
     for number, entry in enumerate(content.entries):
         machine = entry.owner is not None
@@ -183,6 +187,28 @@ def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
                 yield ("groups", group, number), message, "Add the person, or take it out."
             elif name in persons[:number]:
                 yield ("groups", group, number), f"{name!r} is in {group!r} twice.", ""
+
+
+def _managed_badly(content: DirectoryDocument, people: set[str]) -> Iterator[tuple[Path, str, str]]:
+    """Find managers who are nobody of the directory, and people who would, at some remove, manage themselves."""
+    above = {person.id: person.manager for person in content.people}
+    for number, person in enumerate(content.people):
+        place: Path = ("people", number, "manager")
+        if person.manager is None:
+            continue
+        if person.manager not in people:
+            message = f"{person.manager!r}, who manages {person.id!r}, is not among the people."
+            yield place, message, "Add the person, or leave `manager` out."
+            continue
+        chain: list[str] = [person.id]
+        one: str | None = person.manager
+        while one is not None and one not in chain:
+            chain.append(one)
+            one = above.get(one)
+        if one == person.id:  # a cycle is told at each of its people, and at nobody below it
+            line = " → ".join([*chain, person.id])
+            message = f"{person.id!r} would manage themselves: {line}."
+            yield place, message, "Let the highest of them have no `manager`."
 
 
 UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was not checked."

@@ -132,6 +132,11 @@ _RULES: Mapping[str, Callable[[], JsonSchema]] = {
     "RuleDocument": _approval_terms,
     "Match": lambda: {"anyOf": _given("operation", "connector")},
     "Approver": lambda: {"oneOf": _given("group", "slack_group")},
+    "RuleApprover": lambda: {
+        "oneOf": _given("group", "slack_group", "manager_of", "person"),
+        "if": {"anyOf": _given("manager_of", "person")},
+        "then": {"properties": {"of": {"const": 1}}},
+    },
     "EscalateTo": lambda: {"oneOf": _given("group", "slack_group")},
 }
 

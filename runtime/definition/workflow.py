@@ -18,6 +18,7 @@ from connectors.operation import Operation
 from core.canonical import Json, canonical_bytes, sha256_hex
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
+from core.templates import Template
 from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.leaves import Path, StepScope
@@ -76,7 +77,7 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
-    start = None if content.triggers.servicenow is None else _servicenow(compiler, content.triggers.servicenow)
+    start = _servicenow(compiler, content.triggers.servicenow, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
     channels = remembering(compiler, content, declared)
     if compiler.problems:
@@ -131,11 +132,22 @@ def _thawed(name: str, value: Any, file: str) -> Operation:
         raise InputError(words, where=file, remedy="Publish it again, as a new version.") from None
 
 
-def _servicenow(compiler: GraphCompiler, trigger: ServiceNowTrigger) -> ServiceNowStart:
+def _servicenow(
+    compiler: GraphCompiler, trigger: ServiceNowTrigger | None, reference: Template
+) -> ServiceNowStart | None:
+    """The trigger. If it looks at the runs of a reference, its event must give that: no run is known by then."""
+    if trigger is None:
+        return None
     scope = StepScope(("triggers", "servicenow"), {"trigger": "dyn"})
     when = None if trigger.when is None else compiler.template(scope, ("when",), trigger.when, "bool")
     dedupe = compiler.template(scope, ("dedupe",), trigger.dedupe)
-    return ServiceNowStart(trigger.table, frozenset(trigger.events), when, dedupe, trigger.own_events)
+    known = (trigger.table, frozenset(trigger.events), when, dedupe, trigger.own_events)
+    start = ServiceNowStart(*known, trigger.overrun, trigger.debounce)
+    if start.looks and any(name.partition(".")[0] != "trigger" for name in reference.references):
+        message = "overrun and debounce look at the runs of one reference, and this one is not made from the event."
+        remedy = "Give the workflow a reference that reads only `trigger`, such as ${{ trigger.number }}."
+        compiler.problem(("triggers", "servicenow"), message, remedy)
+    return start
 
 
 class ExtensionDocument(DocumentPart):

@@ -48,6 +48,7 @@ from runtime.keep.reviewing import follow
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
 from runtime.requests.views import folded
+from runtime.requests.windows import end_window
 from runtime.store import approvals, audit, books, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
@@ -168,8 +169,13 @@ class Sweeper(Struct):
             yield Repair(run_id, partial(self._seal, run_id))
         for tenant, key in due.untold:
             yield Repair(None, partial(wake, definitions=self.definitions, tenant=tenant, key=key))
+        for place in due.windows:
+            yield Repair(None, partial(self._end_window, place))
         for kept in due.kept:
             yield Repair(kept.run_id, partial(self._deliver, kept))
+
+    async def _end_window(self, place: tuple[str, str, str], database: Database) -> bool:
+        return await end_window(database, self.definitions, *place)
 
     async def _deliver(self, kept: Kept, database: Database) -> bool:
         return await Signaling(database, self.definitions).deliver(kept)

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from approvals.model import Approval, Voter
 from approvals.ports import Membership, Person, SlackGroups
 from approvals.quorum import counted_again
-from approvals.tally import resolved
+from approvals.tally import eligible_keys, resolved
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import AuthorizationError
 from core.identity import Directory, Entry, Kind, Standing, principal
-from core.terms import GroupQuorum, GroupSource
+from core.terms import GroupQuorum, GroupSource, holds
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_APPROVERS
@@ -36,11 +36,11 @@ def as_people(approval: Approval, people: Directory) -> Approval:
     return replace(approval, contributors=resolved(approval.contributors, people), votes=votes)
 
 
-def voter_of(named: str, entry: Entry | None, slack: Membership) -> Voter:
+def voter_of(named: str, entry: Entry | None, slack: Membership, approval: Approval, people: Directory) -> Voter:
     """Make the voter, ``named`` so by a face; an entry of None is unknown to the directory."""
     if entry is None:
         return Voter(named, named, frozenset(), standing=Standing.UNKNOWN)
-    own = frozenset(f"{GroupSource.GROUP}:{name}" for name in entry.groups)
+    own = frozenset(key for key in eligible_keys(approval) if holds(entry, key, people))
     return Voter(entry.person, entry.name, own | slack.groups, slack.unresolvable, entry.standing)
 
 
@@ -77,9 +77,9 @@ class DatabaseDirectory(Struct, frozen=True):
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
         """Resolve the wanted groups of both sources now. Without a Slack account, Slack's groups hold nobody."""
-        entry = (await self.now()).entry(person_id)
-        own = {f"{GroupSource.GROUP}:{name}" for name in entry.groups} if entry is not None else set()
-        groups = frozenset(group.key for group in wanted if group.key in own)
+        people = await self.now()
+        entry = people.entry(person_id)
+        groups = frozenset(group.key for group in wanted if entry is not None and holds(entry, group.key, people))
         slack = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]
         found = await self.slack_membership(entry, slack)
         return Membership(groups | found.groups, found.unresolvable)

@@ -320,7 +320,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: 
     run_id = request.run_id or new_id()
     named = (run_id, workflow.name, workflow.version, "", request.requested_by)
     constants = constants_of(request.trigger, *named, now)
-    reference = _reference(workflow, constants)
+    reference = reference_of(workflow, constants)
     run = unopened(run_id, new_run_key(), workflow.graph)
     return RunView(
         run_id=run_id,
@@ -363,7 +363,8 @@ def _subject(workflow: Workflow, view: RunView) -> frozenset[str]:
         ) from None
 
 
-def _reference(workflow: Workflow, constants: dict[str, object]) -> str:
+def reference_of(workflow: Workflow, constants: Mapping[str, object]) -> str:
+    """The business reference of a run. ``InputError`` if the trigger lacks what it is made of."""
     try:
         value = workflow.reference.render(constants)
     except ExpressionError as error:

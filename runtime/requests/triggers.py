@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, clean, digest, sha256_hex
-from core.db import Connection
-from core.errors import ExpressionError, InputError
+from core.db import Connection, savepoint
+from core.errors import ConsistencyError, ExpressionError, InputError
 from core.identity import Role, normalised
 from core.templates import Template
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.contributors import mark
+from runtime.requests.overrun import arrive
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.store import audit, documents, inbox
 
@@ -33,17 +37,20 @@ _UNMADE = {
 class Unstarted(Struct, frozen=True):
     """A workflow that listens to an event, or may do so, and that was not started by it; ``reason`` says why.
 
-    It is ``ignored`` if it should not have been, and otherwise could not be started.
+    It is ``ignored`` if it should not have been, and otherwise could not be started. With ``until`` it is not started
+    yet: the event waits for others.
     """
 
     workflow: str
     version: int
     reason: str
     ignored: bool = False
+    until: datetime | None = None
 
     def to_json(self) -> JsonObject:
         """The workflow and the reason, as the inbox and the answer name them."""
-        return {"workflow": self.workflow, "version": self.version, "reason": self.reason}
+        told: JsonObject = {"workflow": self.workflow, "version": self.version, "reason": self.reason}
+        return told if self.until is None else {**told, "until": self.until.isoformat()}
 
 
 async def start_from_servicenow(
@@ -68,22 +75,13 @@ async def start_from_servicenow(
     source = f"servicenow:{endpoint}"
     notification = digest(event)
     await inbox.record(connection, tenant, source, notification, event)
-    # Separation of duties needs the person whom the directory knows, not the record id of a user.
-    opened_by = event.get("opened_by_user_name") or event.get("opened_by")
-    requester = opened_by if isinstance(opened_by, str) and opened_by else source
-    request = StartRequest(
-        tenant_id=tenant,
-        workspace_id=workspace,
-        trigger_type="servicenow",
-        trigger_ref="",
-        trigger=event,
-        requested_by=requester,
-        actor=Actor("webhook", endpoint),
-        shaped=_changed_by(event, requester),
-    )
-    started, unstarted = await _start_each(connection, definitions, request, (endpoint, table, kind), _echo(event, own))
+    request, place = request_of(tenant, workspace, endpoint, event), (endpoint, table, kind, notification)
+    started, unstarted = await _start_each(connection, definitions, request, place, _echo(event, own))
     # The tenant's row is locked last, because starting a run may wait for another request that starts the same.
-    ignored, failures = ([one for one in unstarted if one.ignored is kind] for kind in (True, False))
+    waiting = [one for one in unstarted if one.until is not None]
+    ignored, failures = (
+        [one for one in unstarted if one.ignored is kind and one.until is None] for kind in (True, False)
+    )
     for one in failures:
         failed: JsonObject = {"name": one.workflow, "version": one.version, "event": notification}
         await audit.record(connection, tenant, EventType.WORKFLOW_UNSTARTED, request.actor, failed)
@@ -91,15 +89,45 @@ async def start_from_servicenow(
     outcome["unstarted"] = [one.to_json() for one in failures]
     if ignored:
         outcome["ignored"] = [one.to_json() for one in ignored]
+    if waiting:
+        outcome["delayed"] = [one.to_json() for one in waiting]
     await inbox.processed(connection, tenant, source, notification, outcome)
     return started, unstarted
 
 
+def request_of(
+    tenant: str, workspace: str, endpoint: str, event: JsonObject, others: Sequence[JsonObject] = ()
+) -> StartRequest:
+    """The order that an event makes. ``others`` came before it and became the same run: their people shaped it, too."""
+    requester = _opener(event) or f"servicenow:{endpoint}"
+    shaped = {*_changed_by(event, requester)}
+    for other in others:
+        opener = _opener(other)
+        shaped.update(_changed_by(other, requester))
+        shaped.update(_changed_by({"sys_updated_by": opener}, requester) if opener else ())
+    return StartRequest(
+        tenant_id=tenant,
+        workspace_id=workspace,
+        trigger_type="servicenow",
+        trigger_ref="",
+        trigger=event,
+        requested_by=requester,
+        actor=Actor("webhook", endpoint),
+        shaped=tuple(sorted(shaped)),
+    )
+
+
+def _opener(event: JsonObject) -> str | None:
+    """The person who opened the record. Separation of duties needs whom the directory knows, not a record's id."""
+    opened_by = event.get("opened_by_user_name") or event.get("opened_by")
+    return opened_by if isinstance(opened_by, str) and opened_by else None
+
+
 async def _start_each(
-    connection: Connection, definitions: Definitions, request: StartRequest, place: tuple[str, str, str], echo: str
+    connection: Connection, definitions: Definitions, request: StartRequest, place: tuple[str, str, str, str], echo: str
 ) -> tuple[list[Started], list[Unstarted]]:
     """Start each workflow that listens to this table and kind of event. ``echo`` says why the event may be our own."""
-    endpoint, table, kind = place
+    endpoint, table, kind, notification = place
     started, unstarted = list[Started](), list[Unstarted]()
     for stored in await documents.newest_workflows(connection, request.tenant_id):
         try:
@@ -113,9 +141,18 @@ async def _start_each(
             if listens.when is None or _rendered(listens.when, "when", workflow.name, request.trigger) is True:
                 dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, request.trigger))
                 named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))
-                started.append(await start_run(connection, workflow, named, definitions))
-        except InputError as error:
-            # All of this is found before anything is written of the run.
+                if not listens.looks:
+                    started.append(await start_run(connection, workflow, named, definitions))
+                    continue
+                async with savepoint(connection):
+                    heeded = await arrive(connection, definitions, workflow, named, notification)
+                if heeded.started is not None:
+                    started.append(heeded.started)
+                else:
+                    told = (stored.name, stored.version, heeded.reason)
+                    unstarted.append(Unstarted(*told, ignored=True, until=heeded.until))
+        except (InputError, ConsistencyError) as error:
+            # Of a run all of this is found before anything is written; the rest is undone.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
             unstarted.append(Unstarted(stored.name, stored.version, str(error)))
     return started, unstarted

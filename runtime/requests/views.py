@@ -28,6 +28,7 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.masking import shown_source
 from runtime.engine.book.ends import end_of
 from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.states import RunState, StepState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.agent_story import stories
@@ -134,7 +135,10 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
             view = _became(await folded(connection, definitions, book), stored, people)
     if not open_:
         return view
-    return replace(view, progress=with_people(as_people(approval, people), view.progress, people))
+    bounds = approval.terms.grants if approval.kind is ApprovalKind.ACTION else None
+    inner = StepKey.of(approval.step_key).is_inner
+    shown = with_people(as_people(approval, people), view.progress, people)
+    return replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner)
 
 
 def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:

@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from approvals import seen
+from approvals import granting, seen
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals.ports import Membership, MessageRef
 from approvals.quorum import Counted, NotCounted, RefusalCode, consider
@@ -25,7 +25,7 @@ from core.db import Connection, Database, within
 from core.errors import ConsistencyError
 from core.identity import Entry
 from core.ids import new_id
-from core.terms import GroupQuorum, GroupSource
+from core.terms import Grant, GroupQuorum, GroupSource
 from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, reason_path
 from runtime.definition.catalog import Definitions
@@ -36,6 +36,7 @@ from runtime.engine.life.preflight import PROPOSAL
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import REJECTED, SENT, ErrorClass, StepError
 from runtime.engine.model.events import ApprovalDecided, ApprovalVoted, ApprovalVoteRefused, WaitCompleted
+from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import CommandRow, StepRow, WaitRow
 from runtime.engine.model.states import CommandState
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
@@ -54,7 +55,7 @@ ASKED_ANEW = (
 _TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
-    RefusalCode.FALSE_CARD,
+    RefusalCode.FALSE_CARD, RefusalCode.GRANT,
 })  # fmt: skip
 
 
@@ -69,7 +70,8 @@ class VoteRequest(Struct, frozen=True):
     """One person's answer, as a face received it. ``nonce`` and ``digest`` must match if they are given.
 
     ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
-    was clicked, which must be the question's own; None if the face shows the question itself.
+    was clicked, which must be the question's own; None if the face shows the question itself. ``grant`` is what they
+    allow in advance.
     """
 
     tenant_id: str
@@ -82,6 +84,7 @@ class VoteRequest(Struct, frozen=True):
     digest: str | None = None
     answer_to: AnswerTo | None = None
     place: MessageRef | None = None
+    grant: Grant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +174,10 @@ async def _judge(
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), false)
     if slack is None and _slack_groups(stored):
         return stored, entry, None
+    asked = as_people(stored.approval, people)
     judged = consider(
-        as_people(stored.approval, people),
-        voter_of(request.person_id, entry, slack or NO_GROUPS),
+        asked,
+        voter_of(request.person_id, entry, slack or NO_GROUPS, asked, people),
         request.choice,
         request.reason,
         at=stored.now,
@@ -183,6 +187,11 @@ async def _judge(
     )
     if isinstance(judged, NotCounted):
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
+    inner = StepKey.of(stored.approval.step_key).is_inner
+    if request.grant is not None and (
+        no := granting.refused(asked, judged.vote.voter, request.choice, request.grant, of_agent=inner)
+    ):
+        return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), no)
     if (refused := refusal(view, stored.approval.step_key, judged.effect, people)) is not None:
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), refused)
     workflow = await definitions.of_run(connection, view.definition)
@@ -192,7 +201,7 @@ async def _judge(
     if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
         actor = actor_of(request.person_id, entry)
         return stored, entry, _ask_anew(transition, request, stored, actor, wait_of(transition, step))
-    status = count(transition, stored, judged)
+    status = count(transition, stored, judged, request.grant)
     answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
     then = following(view, stored.approval.step_key, definitions, judged.effect, judged.vote.voter)
     return stored, entry, _decided(transition, stored, request.answer_to, answer, then)
@@ -285,7 +294,7 @@ def wait_of(transition: Transition, step: StepRow) -> WaitRow:
     return wait
 
 
-def count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
+def count(transition: Transition, stored: StoredApproval, counted: Counted, grant: Grant | None = None) -> str:
     """Make the moves that the vote causes; return the approval's status afterwards."""
     approval, vote = stored.approval, counted.vote
     person = Actor("person", vote.voter)
@@ -302,6 +311,7 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted) -> s
         committed=committed,
         reason=vote.reason,
         groups=sorted(vote.groups),
+        grant=None if grant is None else grant.to_json(),
     )
     transition.tell(voted, step=approval.step_key, actor=person)
     if counted.effect is None:

@@ -22,6 +22,7 @@ _SQL = statements("inbox")
 _RECORD = _SQL["record"]
 _READ = _SQL["read"]
 _PROCESSED = _SQL["processed"]
+_ADD = _SQL["add"]
 _EMPTY = _SQL["empty"]
 _MEANT_FOR = _SQL["meant_for"]
 _FIND = _SQL["find"]
@@ -79,6 +80,13 @@ async def read(connection: Connection, tenant: str, source: str, notice_id: str)
 async def processed(connection: Connection, tenant: str, source: str, notice_id: str, result: JsonObject) -> None:
     """Note that it was acted on, or never will be; ``result`` says which."""
     await connection.execute(_PROCESSED, tenant, source, notice_id, result)
+
+
+async def add(
+    connection: Connection, tenant: str, source: str, notice_id: str, member: str, told: JsonObject | str
+) -> None:
+    """Add to a list of what became of a notification, which waited for others. Under the engine's role."""
+    await connection.execute(_ADD, tenant, source, notice_id, member, [told])
 
 
 async def empty(connection: Connection, tenant: str, source: str, notice_id: str) -> None:

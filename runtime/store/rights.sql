@@ -6,7 +6,8 @@
 -- only purge_records deletes values, after their retention. Nobody may delete an effect.
 GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, people, policies, run_lines, runs,
   sessions, tenants, tokens, unavailable, workflows TO counterseal_engine;
-GRANT SELECT, INSERT ON bundles, journal, ledger, remains TO counterseal_engine;
+GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counterseal_engine;
+GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
   starts_left_at) ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, votes, waits, workspaces TO
@@ -24,7 +25,8 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
   group_members, journal, ledger, people, policies, queue, records, refusals, remains, run_lines, tenants, votes,
   waits, workspaces TO counterseal_faces;
-GRANT SELECT, INSERT ON inbox, tokens, workflows TO counterseal_faces;
+GRANT SELECT, INSERT ON inbox, tokens, triggered, workflows TO counterseal_faces;
+GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
 GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;
 GRANT INSERT (tenant_id, cap, slots, max_runs_per_min) ON caps TO counterseal_faces;

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from core.db import Connection
 from runtime.engine.model.rows import Claim
+from runtime.store import triggered
 from runtime.store.inbox import Kept
 from runtime.store.statements import statements
 
@@ -32,7 +33,7 @@ class Due(Struct, frozen=True):
     ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
     ``changed`` are tenants with a change of policy or pauses that keepers still have work with. ``untold`` are effects,
     each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
-    long enough.
+    long enough; ``windows`` of triggers are over, each by tenant, workflow and reference.
     """
 
     now: datetime
@@ -44,6 +45,7 @@ class Due(Struct, frozen=True):
     changed: tuple[str, ...]
     untold: tuple[tuple[str, str], ...]
     long_open: tuple[UUID, ...]
+    windows: tuple[tuple[str, str, str], ...] = ()
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
@@ -64,6 +66,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple(row["changed"] or ()),
         tuple((tenant, key) for tenant, key in row["untold"] or ()),
         tuple(UUID(run) for run in row["long_open"] or ()),
+        tuple((tenant, workflow, reference) for tenant, workflow, reference in row["windows"] or ()),
     )
 
 
@@ -74,7 +77,8 @@ async def begin_anew(connection: Connection, *, seen: bool) -> int:
     what is not moved yet to the next sweep that looks at everything.
     """
     given = ((_WAITS_BEGIN,), (_MESSAGES_BEGIN, seen), (_LEASES_END,))
-    return sum([int((await connection.execute(*each)).rpartition(" ")[2]) for each in given])
+    moved = sum([int((await connection.execute(*each)).rpartition(" ")[2]) for each in given])
+    return moved + await triggered.begin_anew(connection)
 
 
 async def take_away(connection: Connection, run_id: UUID, claim: Claim) -> str | None:

@@ -127,6 +127,7 @@ async def directory(connection: Connection, tenant: str) -> Directory:
             principals=tuple(row["principals"]),
             owner=row["owner"],
             quiet=None if row["quiet"] is None else convert(row["quiet"], Quiet),
+            manager=row["manager"],
         )
         for row in rows
         if row["person_id"] is not None
@@ -145,7 +146,7 @@ async def replace_directory(
     entries = directory.entries.values()
     people = [
         {"tenant_id": tenant, "person_id": one.id, "name": one.name, "active": one.active, "owner": one.owner}
-        | {"principals": [*one.principals]}
+        | {"principals": [*one.principals], "manager": one.manager}
         for one in entries
     ]
     members = [

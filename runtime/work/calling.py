@@ -79,7 +79,7 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
     read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
     if not isinstance(read, Before):
         return _said(read)
-    problem = unfit([read.values, read.version, read.facts], "What was read from the target")
+    problem = unfit([read.values, read.version, read.facts, [*read.writers]], "What was read from the target")
     return read if problem is None else Refused(UNUSABLE, problem)
 
 

@@ -94,6 +94,22 @@ operations:
       properties: {name: {type: string}, who: {type: string}}
       additionalProperties: false
     output_schema: {type: object}
+  - name: probe.danger.hand
+    handler: probe:apply
+    side_effects: external_call
+    risk: high
+    summary: "Hand {name} over"
+    target: "thing/{name}"
+    writes: fields
+    diff: {fields: written}
+    in_doubt: probe
+    input_schema:
+      type: object
+      properties:
+        name: {type: string}
+        fields: {type: object, properties: {name: {type: string}, owner: {type: string}}, additionalProperties: false}
+      additionalProperties: false
+    output_schema: {type: object}
   - name: probe.ticket.file
     handler: probe:file
     side_effects: external_call

@@ -36,7 +36,7 @@ version: 2
 people:
   - {{id: ann, name: Ann, slack: [U0ANN, U0WHO], email: Ann@Example.com, servicenow: [ann.lee, {SYS_ID}, us], os: al}}
   - {{id: bob, name: Bob, slack: U0BOB, os: us}}
-  - {{id: tess, name: Tess}}
+  - {{id: tess, name: Tess, manager: bob}}
   - {{id: dora, name: Dora}}
 service_accounts:
   - {{id: robot, owner: ann, servicenow: svc.robot, slack: U0EVE}}
@@ -75,7 +75,9 @@ OTHERS = (
 # Runs about somebody: by the workflow, by the run above, by the operation.
 ABOUT, GIVEN = "subject: ${{ trigger.whom }}\n", "number: '${{ trigger.number }}', tier: '${{ trigger.tier }}'"
 PERSON = "{id: danger, do: probe.danger.person, with: {name: '${{ trigger.tier }}', who: '${{ trigger.whom }}'}}"
+HAND = "{id: danger, do: probe.danger.hand, with: {name: x, fields: {name: '${{ trigger.tier }}', owner: cy}}}"
 ABOUTS = (
+    f"workflow: hands\n{HEAD}  - {HAND}\n",
     f"workflow: about\n{ABOUT}{HEAD}  - {DANGER}\n",
     f"workflow: above\n{ABOUT}{HEAD}  - {{id: within, run: asking, with: {{{GIVEN}}}}}\n",
     f"workflow: person\n{HEAD}  - {PERSON}\n",
@@ -100,6 +102,9 @@ RULE = """
     approvers: [{approvers}]
     expires: PT1H
 """
+# Asked besides: somebody whom the record names, or the requester's manager, so that the wider group is there, too.
+FIELD = "{person: '${{ action.before.owner }}'}, {group: leads, of: 1}"
+MANAGER = "{manager_of: requester}"
 OURS, SLACKS, TWO = "{group: leads, of: 1}", "{slack_group: S0LEADS, of: 1}", "{group: leads, of: 2}"
 
 
@@ -266,6 +271,18 @@ def edited_outside(name: str) -> Opens:
     async def opens(table: Table, tier: str) -> None:
         table.installation.outside.reshape = lambda done: Done(done.output, writers=(f"servicenow:{name}",))
         await table.open(tier, lambda about: table.http("tess", "/v1/runs", {"workflow": "looks", "input": about}))
+
+    return opens
+
+
+def handed(name: str) -> Opens:
+    """A run of somebody else about a record in which this one wrote last that bob owns it."""
+
+    async def opens(table: Table, tier: str) -> None:
+        outside = table.installation.outside
+        outside.records["x"] = {"version": 1, "fields": {"owner": "bob"}}
+        outside.wrote = (f"servicenow:{name}",)
+        await table.open(tier, lambda given: table.http("tess", "/v1/runs", {"workflow": "hands", "input": given}))
 
     return opens
 
@@ -440,6 +457,9 @@ ROWS = {
     "who shaped the shared effect": Row(SEPARATED, left_behind("files", "refiles", "ann")),
     "who edited the record outside": Row(SEPARATED, edited_outside("ann.lee")),
     "who edited the record outside, by sys_id": Row(SEPARATED, edited_outside(SYS_ID.upper())),
+    "who named the approver in the record": Row(SEPARATED, handed("ann.lee"), approvers=FIELD),
+    "who named the approver, by sys_id": Row(SEPARATED, handed(SYS_ID.upper()), approvers=FIELD),
+    "who is not the manager": Row(everywhere("not_eligible"), approvers=MANAGER),
     "a service account": Row(MACHINE, account="U0EVE", named="robot"),
     "a guest": Row({"slack": "no_member"}, happens=of_account("is_restricted")),
     "a guest of one channel": Row({"slack": "no_member"}, happens=of_account("is_ultra_restricted")),

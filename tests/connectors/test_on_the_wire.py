@@ -135,7 +135,10 @@ async def test_a_pre_read_asks_for_the_diff_and_the_facts(now: Any, make_call: M
     facts = {name: RECORD[name] for name in ("number", "sys_id", "sys_mod_count", "sys_updated_by")}
     before = await now().read_before(call)
     assert (before.values, before.version, before.facts) == ({"priority": "1"}, "5", facts)
-    asked = {"sysparm_fields": FACTS.replace("number,", "number,priority,", 1)}
+    assert before.writers == ("unknown",), "it was we who wrote it, for somebody who is not told there"
+    asked = {
+        "sysparm_fields": FACTS.replace("number,", "number,priority,", 1).replace("sys_id", "sys_created_by,sys_id", 1)
+    }
     assert wire.lines()[0] == ("GET", ONE, RAW | asked, "")
 
 

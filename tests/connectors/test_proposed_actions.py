@@ -61,6 +61,7 @@ def test_an_action_is_built_whole() -> None:
         facts=READ.facts,
         labels={},
         shown={"facts.name": "Acme"},
+        writers=READ.writers,
     )
     unread = build_action(declared(), VALUES)
     assert (unread.target_version, unread.before, unread.reverse, unread.reversible) == (None, None, None, False)

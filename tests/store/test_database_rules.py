@@ -31,6 +31,7 @@ FROZEN = importlib.import_module("migrations.versions.0006_one_book")
 FACES_OWN = {
     **FROZEN.FACES_OWN,
     "sessions": "INSERT, DELETE, UPDATE (ended_at)",
+    "triggered": "INSERT, UPDATE (outcome)",
     **dict.fromkeys(("audit_events", "policies"), ""),
     "tenants": "INSERT (tenant_id, stream_id), UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight)",
 }

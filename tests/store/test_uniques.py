@@ -57,6 +57,8 @@ UNIQUE = {
     "pk_runs": "run_id",
     "pk_tenants": "tenant_id",
     "pk_tokens": "token_hash",
+    "uq_triggered_waiting": "tenant_id, workflow, reference",
+    "pk_triggered": "tenant_id, workflow, trigger_ref",
     "pk_unavailable": "tenant_id, place",
     "pk_votes": "approval_id, person_id",
     "pk_waits": "wait_id",

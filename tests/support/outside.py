@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.port import Before, Call, Done, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
+from connectors.port import SOMEBODY, Before, Call, Done, NotSent, Outcome, Parked, Probe, ProbeVerdict, Refused
 
 # A target of these operations knows a key again: a second call under it changes nothing.
 _DEDUPES = frozenset({"probe.key.put"})
@@ -36,8 +36,8 @@ class Outside:
     ``script`` holds the next answers by name; ``gates`` hold calls up; ``reshape`` changes every answer of a call that
     was done. ``remembers`` is whether it can be asked. ``may_repeat`` are the names whose effect may land once more,
     because a person said so. ``target`` is the system that it says it is; ``closed`` is how its settings refuse
-    every call, if they do, and ``gone`` that there is no record to read. ``check_strictly`` ends a test: the same key
-    has not landed twice, and nothing was called that nobody expects.
+    every call, if they do, ``gone`` that there is no record to read, ``wrote`` are its last writers. ``check_strictly``
+    ends a test: the same key has not landed twice, and nothing was called that nobody expects.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -57,6 +57,7 @@ class Outside:
     target: str = ""
     closed: Refused | None = None
     gone: bool = False
+    wrote: tuple[str, ...] = SOMEBODY
     may_repeat: set[str] = field(default_factory=set)
     _unexpected: list[str] = field(default_factory=list)
     _asked: set[str | None] = field(default_factory=set)
@@ -91,7 +92,8 @@ class Outside:
         if self.gone:
             return Refused("not_found", "there is no such record")
         record = self._record(call)
-        return Before({name: record["fields"].get(name) for name in wanted}, str(record["version"]))
+        values = {name: record["fields"].get(name) for name in wanted}
+        return Before(values, str(record["version"]), writers=self.wrote)
 
     def ready(self, operation: str, inputs: dict[str, Any]) -> Refused | None:
         return self.closed

@@ -19,6 +19,7 @@ from connectors.catalog import Catalog, Source, load_catalog
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database, DatabaseClock
+from core.terms import Grant
 from evidence.chain import Actor
 from evidence.history import History
 from policy.load import Policy
@@ -344,10 +345,12 @@ class Runtime:
         """The one open question of a tenant."""
         return (await self.books.approval(open=True, tenant=tenant)).id
 
-    async def vote(self, person: str, choice: str, tenant: str = "acme", *, on: UUID | None = None) -> Any:
+    async def vote(
+        self, person: str, choice: str, tenant: str = "acme", *, on: UUID | None = None, grant: Grant | None = None
+    ) -> Any:
         """Answer a question: the open one, if none is named."""
         approval = on or await self.question(tenant)
-        request = VoteRequest(tenant, approval, person, Choice(choice), "because", VoteChannel.CLI)
+        request = VoteRequest(tenant, approval, person, Choice(choice), "because", VoteChannel.CLI, grant=grant)
         return await Voting(self.faces, self.definitions).vote(request)
 
     async def signal(self, key: str, output: Any = None, **more: Any) -> Any:

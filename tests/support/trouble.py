@@ -183,6 +183,10 @@ class Trouble:
             step,
         )
 
+    async def make_windows_due(self) -> int:
+        """The time of all windows of triggers is over."""
+        return await self._do("UPDATE triggered SET due_at = now() WHERE outcome = 'waiting'")
+
     async def make_waits_due_first(self, run: UUID) -> int:
         """The time of every wait has come, and that of this run's a second earlier."""
         return await self._do(
@@ -308,6 +312,14 @@ class Forger:
             yield connection
         finally:
             await connection.close()
+
+    @asynccontextmanager
+    async def windows_that_do_not_end(self) -> AsyncIterator[None]:
+        """The keeper dies after it has started the run of a window, before its transaction ends."""
+        async with self._owner() as connection:
+            await connection.execute("ALTER TABLE triggered ADD CONSTRAINT boom CHECK (outcome <> 'started') NOT VALID")
+            yield
+            await connection.execute("ALTER TABLE triggered DROP CONSTRAINT boom")
 
     async def _forge(self, sql: str, *parameters: object) -> int:
         async with self._owner() as connection:

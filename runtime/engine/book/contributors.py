@@ -22,7 +22,7 @@ from approvals.tally import resolved
 from core.action import Action
 from core.canonical import Json
 from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown, principal
-from core.terms import Terms, Tier
+from core.terms import GroupSource, Terms, Tier
 from runtime.engine.model.agent_state import OPERATION
 from runtime.engine.model.events import ApprovalRequested
 from runtime.engine.model.graph import GateNode, Graph
@@ -32,6 +32,8 @@ from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import StepState, WaitKind
 
 RUN, REFERENCE, VOTES, ADDED = "run", "run.reference", "votes.", "added"
+# The facts that hold what was read of the target.
+BEFORE = "action.before."
 # The marks of those who wrote the words with which a step failed (``errors.<key>``): only who reads them uses them.
 ERRORS = "errors."
 
@@ -130,6 +132,15 @@ def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
 def written_by(key: str, writers: Iterable[str]) -> list[str]:
     """The marks of the people who last wrote outside what a step has read."""
     return sorted({mark(Role.OUTSIDE_WRITER, one, _node(key)) for one in writers})
+
+
+def namers(terms: Terms, action: Action, key: str) -> frozenset[str]:
+    """The marks of those who may have written the field of the target that names somebody whom these terms ask.
+
+    Whoever gave a value of the action itself has a part in it already.
+    """
+    named = any(one.comes_from.startswith(BEFORE) for one in terms.approvers if one.source is GroupSource.PERSON)
+    return frozenset(written_by(key, action.writers)) if named else frozenset()
 
 
 def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from connectors.operation import Operation
 from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
-from core.terms import GroupQuorum, Terms
+from core.terms import Grant, GroupQuorum, Terms
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.channels import Inherited
 from runtime.engine.book.contributors import barred_from
@@ -264,7 +264,8 @@ def still_approved(run: Run, people: Directory, receipt: ReceiptRow) -> UUID | N
 
 def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
     said = (Choice(row.choice), row.reason, frozenset(row.groups), VoteChannel(row.channel))
-    return Vote(row.person_id, row.person_id, *said, "", asked.action_digest)
+    grant = None if row.grant is None else Grant.from_json(row.grant)
+    return Vote(row.person_id, row.person_id, *said, "", asked.action_digest, grant)
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:

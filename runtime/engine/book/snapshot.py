@@ -44,7 +44,10 @@ def pack(run: Run, before: ChainHead) -> bytes:
     whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
     whole |= {name: value for name in _SELDOM if (value := getattr(run, name))}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
-    whole["votes"] = [asdict(vote) for vote in run.votes]
+    votes = (asdict(vote) for vote in run.votes)
+    whole["votes"] = [{name: value for name, value in vote.items() if value is not None} for vote in votes]
+    if run.grants:
+        whole["grants"] = [asdict(one) for one in run.grants.values()]
     if run.spoken:
         whole["spoken"] = [asdict(one) for one in run.spoken.values()]
     whole |= {
@@ -63,6 +66,7 @@ def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
     head = ChainHead(f"run:{run_id}", *whole.pop("head"))
     for name, key in _ROWS.items():
         whole[name] = {row[key]: _spanned(row) for row in whole[name]}
+    whole["grants"] = {row["grant_id"]: row for row in whole.get("grants", ())}
     whole["spoken"] = {row["key"]: row for row in whole.get("spoken", ())}
     whole["windows"] = {key: {"start": start, "items": items} for key, (start, items) in whole["windows"].items()}
     try:

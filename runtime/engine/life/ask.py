@@ -31,6 +31,7 @@ from runtime.engine.book import contributors, refusals
 from runtime.engine.book.instructions import Known, Next, Nonce, Over
 from runtime.engine.book.refusals import INACTIVE, inactive_for
 from runtime.engine.life import preflight
+from runtime.engine.life.approvers import chosen
 from runtime.engine.life.attention import Admitted, admitted
 from runtime.engine.life.transition import Transition, fail_expression, finish
 from runtime.engine.model.errors import ErrorClass, StepError
@@ -194,7 +195,8 @@ def action_card(
         question=question_of(operation, action, leaf.heads if isinstance(leaf, OperationNode) else ""),
         asker=_asker(transition),
         link=link_of(operation, action),
-        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step, action), terms, view.directory),
+        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
+        chosen=chosen(terms, view.directory),
     )
 
 
@@ -221,10 +223,18 @@ def rejected_before(transition: Transition, step: StepRow) -> str:
     return words
 
 
-def marks_of(transition: Transition, step: StepRow, action: Action | None = None) -> frozenset[str]:
-    """The marks of those who shaped what this step would do now, and of those whom its ``action`` is about."""
+def marks_of(
+    transition: Transition, step: StepRow, action: Action | None = None, terms: Terms | None = None
+) -> frozenset[str]:
+    """The marks of those who shaped what this step would do now, and of those whom its ``action`` is about.
+
+    Of a question with ``terms``, also of those who may have named whom it asks.
+    """
     marks = contributors.marks_of(transition.run.state, transition.graph, step.key)
-    return marks if action is None else marks | contributors.about(action.subjects, step.key)
+    if action is None:
+        return marks
+    named = contributors.namers(terms, action, step.key) if terms is not None else frozenset[str]()
+    return marks | contributors.about(action.subjects, step.key) | named
 
 
 def _reverse_words(action: Action) -> str:

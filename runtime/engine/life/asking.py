@@ -35,7 +35,8 @@ from runtime.engine.origins.follow import FIELD, LOOKUP, TOOL
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: Bound, evidence: str = "") -> Next:
     """Ask the people whom policy names if exactly this may be done. The card shows ``evidence`` in addition."""
     assert decision.approval is not None
-    terms, marks = decision.approval, ask.marks_of(p.transition, p.step, action)
+    terms = decision.approval
+    marks = ask.marks_of(p.transition, p.step, action, terms)
     if not callable_now(p.transition, p.step, p.operation, action.input):
         return Over()
     if (first := answerable(p.transition, p.step, terms, marks, p.known)) is not None:

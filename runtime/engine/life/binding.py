@@ -46,7 +46,7 @@ def bind(action: Action, decision: Decision) -> Bound:
     """
     names = (name.removeprefix(_BEFORE) for name in decision.facts_read if name.startswith(_BEFORE))
     read = tuple(sorted({*names} - action.fields.keys()))
-    return Bound(action_digest(action, _asked(decision), read), read)
+    return Bound(action_digest(action, asked_by(decision), read), read)
 
 
 def held(action: Action, decision: Decision, kept: Mapping[str, Any] | None, bound: str) -> Bound | None:
@@ -57,10 +57,10 @@ def held(action: Action, decision: Decision, kept: Mapping[str, Any] | None, bou
     read, names = (kept or {}).get(READ), tuple[str, ...]()
     if isinstance(read, list):
         names = tuple(map(str, read))
-        now = action_digest(action, _asked(decision), names)
+        now = action_digest(action, asked_by(decision), names)
     else:
         version = action.target_version if kept is None else version_of(kept)
-        now = versioned_digest(replace(action, target_version=version), _asked(decision))
+        now = versioned_digest(replace(action, target_version=version), asked_by(decision))
     return Bound(bound, names) if now == bound else None
 
 
@@ -70,7 +70,8 @@ def again_bound(receipt: ReceiptRow) -> Bound:
     return Bound(receipt.action_digest, tuple(str(name) for name in read) if isinstance(read, list) else ())
 
 
-def _asked(decision: Decision) -> Json:
+def asked_by(decision: Decision) -> Json:
+    """The rules and terms by which policy asks; None if it does not."""
     if decision.approval is None:
         return None
     rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
@@ -90,7 +91,7 @@ def drift(operation: Operation, kept: Mapping[str, Any], action: Action) -> list
     that is secret, or was not read, is left out.
     """
     read = kept.get("before")
-    before = Before(read["values"], read["version"], read["facts"]) if isinstance(read, dict) else None
+    before = Before.of_kept(read) if isinstance(read, dict) else None
     old = rebuilt_action(operation, kept["input"], before)
     secret = {*secret_names(operation.input_schema, old.input), *secret_names(operation.input_schema, action.input)}
     names = {*old.fields, *(kept.get(READ) or old.before or ())}

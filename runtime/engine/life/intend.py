@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from connectors.operation import Kind
 from connectors.port import Call
@@ -28,7 +28,7 @@ from policy.sets import PolicySet
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
-from runtime.engine.life import approved, ask, records
+from runtime.engine.life import approved, approvers, ask, records
 from runtime.engine.life.binding import Bound
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
@@ -41,6 +41,7 @@ from runtime.engine.model.events import (
     ActionUnneeded,
     DecisionMade,
 )
+from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.states import EffectState
@@ -53,7 +54,7 @@ class Authority(Struct, frozen=True):
     """The authority to let an action out: what was judged, the decision, and the approval that it needed.
 
     ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt. ``version`` is that of the
-    target when people approved; None if nobody did, or nothing was read.
+    target when people approved; None if nobody did, or nothing was read. ``grant`` lets it out in place of an approval.
     """
 
     bound: Bound
@@ -62,6 +63,7 @@ class Authority(Struct, frozen=True):
     terms: Terms | None
     in_doubt: tuple[GroupQuorum, ...] = ()
     version: str | None = None
+    grant: GrantRow | None = None
 
 
 def judge(
@@ -90,13 +92,23 @@ def judge(
     applying, traced = policy.applying(view.workflow, action.operation), NOTHING
     if applying.traces or applying.recounts or StepKey.of(step.key).is_inner:
         context, traced = further_facts(transition, step, workflow, applying, action, context, chat)
-    decision = evaluate(policy, build_facts(action, context, traced), action.operation)
-    terms = decision.approval
-    if terms is None or terms.unresolved is Unresolved.ASK:
+    return _answerable(
+        transition, step, action, evaluate(policy, build_facts(action, context, traced), action.operation)
+    )
+
+
+def _answerable(transition: Transition, step: StepRow, action: Action, decision: Decision) -> Decision:
+    """The decision, with the people found whom it asks; a denial if one is not found, or if somebody is unknown."""
+    terms, view = decision.approval, transition.view
+    if terms is None or (terms.unresolved is Unresolved.ASK and not approvers.wanted(terms)):
         return decision
-    people = contributors.people_of(transition.run, ask.marks_of(transition, step, action), view.directory)
-    refusal = contributors.refusal(people, terms.tier)
-    return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read) if refusal else decision
+    people = contributors.people_of(transition.run, ask.marks_of(transition, step, action, terms), view.directory)
+    if terms.unresolved is Unresolved.DENY and (refusal := contributors.refusal(people, terms.tier)):
+        return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read)
+    found = approvers.found(terms, transition.run, people, view.directory)
+    if isinstance(found, str):
+        return deny(approvers.NOBODY, found, decision.policies, decision.facts_read)
+    return replace(decision, approval=found)
 
 
 def _context(transition: Transition, step: StepRow, action: Action, writes: int) -> FactContext:
@@ -243,13 +255,26 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     stored = action_json(action, p.known.before) | authority.bound.kept(action)
     if previous is not None and own and not ended and previous.action_digest == authority.bound.digest:
         other, read = _other(previous, authority), _read_anew(previous, stored)
-        return _out(p, call, intend_again(p.transition, previous, authority.decision, authority=other, read=read))
+        again = intend_again(
+            p.transition, previous, authority.decision, authority=other, read=read, grant=authority.grant
+        )
+        return _out(p, call, again)
     # A first attempt, or an attempt at another action than the failed one that held the key.
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
         stored |= _noted(key, call, step, authority)
     receipt_id = derived_id(view.run_id, f"receipt:{key}:{view.version}")
-    intended = ActionIntended(
+    p.transition.tell(_first(p, action, key, receipt_id, stored, authority), step=p.step.key)
+    row = p.transition.run.receipts[receipt_id]
+    return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _first(
+    p: Proposal, action: Action, key: str, receipt_id: UUID, stored: JsonObject, authority: Authority
+) -> ActionIntended:
+    """The intent of a first attempt, with all that its receipt holds."""
+    view, previous = p.transition.view, p.known.receipt
+    return ActionIntended(
         receipt=receipt_id,
         action=blind(view.run.run_key, authority.bound.digest),
         operation=action.operation,
@@ -258,7 +283,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         approval=authority.approval,
         replaces=previous.receipt_id if previous is not None else None,
         shared=p.may_be_shared,
-        directory=view.directory.digest if authority.approval is not None else None,
+        directory=view.directory.digest if authority.approval or authority.grant else None,
         key=key,
         digest=authority.bound.digest,
         target=action.target,
@@ -268,10 +293,15 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
         approved_version=authority.version,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
         shaped=_shapers(p) if p.may_be_shared else None,
+        **_by_grant(p.transition, authority.grant),
     )
-    p.transition.tell(intended, step=step.key)
-    row = p.transition.run.receipts[receipt_id]
-    return _out(p, call, row) if of_tenant else Perform(p.transition.run.steps[step.key], p.operation, call, row)
+
+
+def _by_grant(transition: Transition, grant: GrantRow | None) -> dict[str, Any]:
+    """The grant that an intent uses: its append is one of its uses."""
+    if grant is None:
+        return {}
+    return {"grant": grant.grant_id, "covers": blind(transition.view.run.run_key, grant.digest)}
 
 
 def _shapers(p: Proposal) -> list[str]:
@@ -290,16 +320,24 @@ def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObj
     noted: JsonObject = {} if call.idempotency_key == key else {SENT_KEY: call.idempotency_key}
     noted |= {CORRELATION: call.correlation_key} if call.correlation_key is not None and step.again else {}
     noted |= {"approval": str(authority.approval)} if authority.approval else {}
+    noted |= {"grant": str(authority.grant.grant_id)} if authority.grant else {}
     noted |= {"terms": authority.terms.to_json()} if authority.terms else {}
     return noted | ({IN_DOUBT: to_builtins(authority.in_doubt)} if authority.in_doubt else {})
 
 
 def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
-    """The approval of a retry and its terms, if it is another than that of the attempt before."""
+    """The approval or grant of a retry and its terms, if it is another than that of the attempt before."""
+    if authority.grant is not None:
+        by: JsonObject = {"approval": None, "grant": str(authority.grant.grant_id)}
+        return by | {"terms": None if authority.terms is None else authority.terms.to_json()}
     if authority.approval is None or str(authority.approval) == previous.action.get("approval"):
         return None
     terms = None if authority.terms is None else authority.terms.to_json()
-    return {"approval": str(authority.approval), "terms": terms}
+    return (
+        {"approval": str(authority.approval), "grant": None, "terms": terms}
+        if "grant" in previous.action
+        else {"approval": str(authority.approval), "terms": terms}
+    )
 
 
 def _new_life(key: str, previous: ReceiptRow) -> str:
@@ -323,6 +361,7 @@ def intend_again(
     how: str | None = None,
     authority: JsonObject | None = None,
     read: JsonObject | None = None,
+    grant: GrantRow | None = None,
 ) -> ReceiptRow:
     """Tell that this decision lets the receipt's action out once more. Returns the receipt as it is then.
 
@@ -341,6 +380,7 @@ def intend_again(
         resolution=how,
         authority=authority,
         read=read,
+        **_by_grant(transition, grant),
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]

@@ -36,7 +36,7 @@ def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
     """The call that a receipt recorded, exactly as it was intended."""
     action: Mapping[str, Any] = receipt.action
     read = action["before"]
-    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    before = None if read is None else Before.of_kept(read)
     seconds = operation.timeouts.perform.total_seconds()
     key = action.get(CORRELATION) or correlation_of(receipt.run_id, receipt.step_key)
     key = key if operation.kind is Kind.DURABLE else None

@@ -101,7 +101,7 @@ def otherwise(
         return None
     kept: Mapping[str, Any] = asked.action
     read = kept["before"]
-    before = None if read is None else Before(read["values"], read["version"], read["facts"])
+    before = None if read is None else Before.of_kept(read)
     operation = workflow.operations[step.operation]
     place = (transition.run.state, transition.graph, step.key)
     action = whole(*place, rebuilt_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))

@@ -14,7 +14,7 @@ from core.action import Action
 from core.errors import CountersealError, InputError
 from policy.model import Ruling
 from runtime.engine.book.instructions import LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit
-from runtime.engine.life import agent_turns, approved, ask, facts, outcome, waits
+from runtime.engine.life import agent_turns, approved, ask, facts, grants, outcome, waits
 from runtime.engine.life.asking import ask_approval
 from runtime.engine.life.doubt import resolve
 from runtime.engine.life.intend import Authority, denied, intend, judge, record_decision, unneeded
@@ -112,12 +112,15 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         approved.void(p, action)  # it approves another action than the one that would be performed now (promise 3)
     if (over := unneeded(p, action, key, bound, decision_id)) is not None:
         return over
-    if asks and approval is None:
+    grant = grants.covering(p, action, decision) if asks and approval is None else None
+    if asks and approval is None and grant is None:
         return ask_approval(p, action, decision, bound)
     if p.known.shared is not None and (over := share(p, action)) is not None:
         return over
+    if asks and approval is not None:
+        grants.give(p, action, decision)
     terms, version = (decision.approval, approved.version_of(p, approval)) if asks else (None, None)
-    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt, version))
+    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt, version, grant))
 
 
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------

@@ -215,6 +215,7 @@ class VoteRow(Struct, frozen=True):
     reason: str
     groups: list[str]
     channel: str
+    grant: JsonObject | None = None
 
 
 class CheckpointRow(Struct, frozen=True):

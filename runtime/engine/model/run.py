@@ -20,6 +20,7 @@ from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
 from runtime.engine.model.agent_state import Agent, Spoken
+from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.graph import Window
 from runtime.engine.model.rows import (
     ApprovalMove,
@@ -185,6 +186,7 @@ class Run(Struct):
     answers: dict[UUID, ApprovalMove] = field(default_factory=dict)
     receipts: dict[UUID, ReceiptRow] = field(default_factory=dict)
     windows: dict[str, Window] = field(default_factory=dict)
+    grants: dict[UUID, GrantRow] = field(default_factory=dict)
     votes: list[VoteRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
@@ -233,7 +235,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times", "anew", "spoken", "same", "failures", "adders",
+    "mutations", "times", "anew", "spoken", "same", "failures", "adders", "grants",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject, digest
@@ -12,11 +13,20 @@ from core.templates import Template
 from runtime.engine.model.graph import Graph
 
 
+class Overrun(StrEnum):
+    """The effect of an event while a run for its reference goes on: another run, none, or one in its place."""
+
+    ALL = "all"
+    NEWEST = "newest"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True)
 class ServiceNowStart:
     """The ServiceNow events that start this workflow; ``dedupe`` gives the text that names the change.
 
-    ``own_events`` says that changes by our own integration user start it, too.
+    ``own_events`` says that changes by our own integration user start it, too. The events of one reference within
+    ``debounce`` become one run.
     """
 
     table: str
@@ -24,6 +34,13 @@ class ServiceNowStart:
     when: Template | None
     dedupe: Template
     own_events: bool = False
+    overrun: Overrun = Overrun.ALL
+    debounce: timedelta | None = None
+
+    @property
+    def looks(self) -> bool:
+        """True if an event looks at what is running, or waits for others."""
+        return self.overrun is not Overrun.ALL or self.debounce is not None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ BEGIN
         -- What people and the outside say.
         'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
         'wait.completed', 'wait.canceled', 'wait.postponed',
-        'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
+        'grant.revoked', 'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
         -- of the run.
         'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',

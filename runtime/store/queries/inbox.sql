@@ -10,6 +10,11 @@ WHERE tenant_id = $1 AND source = $2 AND notification_id = $3;
 UPDATE inbox SET processed_at = now(), result = $4
 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL;
 
+-- name: add
+-- An event that waited has come to its end. Each workflow that heeds it adds to what is told of it.
+UPDATE inbox SET result = jsonb_set(coalesce(result, '{}'), ARRAY[$4], coalesce(result -> $4, '[]') || $5::jsonb)
+WHERE tenant_id = $1 AND source = $2 AND notification_id = $3;
+
 -- name: empty
 UPDATE inbox SET payload = '{}' WHERE tenant_id = $1 AND source = $2 AND notification_id = $3;
 

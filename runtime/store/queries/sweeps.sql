@@ -79,6 +79,17 @@ long_open AS (
   SELECT r.run_id FROM runs r WHERE r.open_until IS NOT NULL AND r.open_until <= now() AND r.finished_at IS NULL
     AND r.status <> 'queued'
   LIMIT 100),
+-- Windows of triggers whose time is over, every tenant's first one before anybody's second one.
+windows_of AS MATERIALIZED (
+  SELECT t.tenant_id FROM tenants t CROSS JOIN LATERAL (
+    SELECT FROM triggered r WHERE r.tenant_id = t.tenant_id AND r.outcome = 'waiting' AND r.due_at <= now()
+    ORDER BY r.due_at LIMIT 1) r),
+windows AS (
+  SELECT r.tenant_id, r.workflow, r.reference FROM windows_of t CROSS JOIN LATERAL (
+    SELECT r.*, row_number() OVER (ORDER BY r.due_at) AS number FROM triggered r
+    WHERE r.tenant_id = t.tenant_id AND r.outcome = 'waiting' AND r.due_at <= now()
+    ORDER BY r.due_at LIMIT (SELECT least(100, 1 + 1000 / count(*)) FROM windows_of)) r
+  ORDER BY r.number, random() LIMIT 100),
 -- Shared effects that are over, while a step still waits for their end: it was not told. Looked for now and then.
 untold AS (
   SELECT DISTINCT e.tenant_id, e.key FROM waits w
@@ -128,6 +139,7 @@ SELECT now() AS now, (SELECT count(*) FROM found) AS freed, (SELECT count(*) FRO
   (SELECT jsonb_agg(run_id) FROM (SELECT run_id FROM due_purges UNION SELECT run_id FROM copies) p) AS purges,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
   (SELECT jsonb_agg(run_id) FROM long_open) AS long_open,
+  (SELECT jsonb_agg(jsonb_build_array(tenant_id, workflow, reference)) FROM windows) AS windows,
   (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed;
 
 -- name: take_away

@@ -17,7 +17,7 @@ from evidence.commitments import blind
 from runtime.engine.book import contributors
 from runtime.engine.book.barrier import Crossing, begin, checkpoint_of, cross
 from runtime.engine.book.channels import first_entries
-from runtime.engine.book.fold import of_agents, of_steps, of_waits
+from runtime.engine.book.fold import of_agents, of_grants, of_steps, of_waits
 from runtime.engine.book.plan import Recorded
 from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.model import events as e
@@ -223,6 +223,9 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.ApprovalExpired: of_waits.expired,
     e.ApprovalReminded: of_waits.reminded,
     e.ApprovalEscalated: of_waits.reminded,
+    e.GrantGiven: of_grants.given,
+    e.GrantRevoked: of_grants.revoked,
+    e.GrantEnded: of_grants.ended,
     e.ActionIntended: of_steps.intended,
     e.ActionSucceeded: of_steps.action_succeeded,
     e.ActionFailed: of_steps.action_failed,

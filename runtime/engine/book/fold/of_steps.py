@@ -13,7 +13,7 @@ from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.receipts import NOTHING_TO_DO, RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
 from runtime.engine.book import contributors
-from runtime.engine.book.fold import of_agents
+from runtime.engine.book.fold import of_agents, of_grants
 from runtime.engine.book.fold.of_waits import answer, end_wait
 from runtime.engine.book.recorded import RecordedEvent, parts
 from runtime.engine.model import events as e
@@ -200,6 +200,8 @@ def intended(run: Run, recorded: RecordedEvent, event: e.ActionIntended) -> None
             run.same[event.same] = sorted({*run.same.get(event.same, ()), step.key})
     if event.approval is not None and event.approval in run.answers:
         answer(run, event.approval, None, consumed=True)
+    if event.grant is not None:
+        of_grants.used(run, event.grant)
 
 
 def _version(proposed: JsonObject | None) -> str | None:

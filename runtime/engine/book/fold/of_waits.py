@@ -87,7 +87,8 @@ def asked(run: Run, recorded: RecordedEvent, event: e.ApprovalRequested) -> None
 
 def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
-    run.votes.append(VoteRow(event.approval, recorded.actor.id, event.choice, event.reason, groups, event.channel))
+    said = (event.choice, event.reason, groups, event.channel, event.grant)
+    run.votes.append(VoteRow(event.approval, recorded.actor.id, *said))
 
 
 _ANSWERS: Mapping[str, ApprovalEvent] = {

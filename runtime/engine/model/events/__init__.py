@@ -36,6 +36,7 @@ from runtime.engine.model.events.of_approvals import (
     ApprovalVoteRefused,
     PreflightFailed,
 )
+from runtime.engine.model.events.of_grants import GrantEnded, GrantGiven, GrantRevoked
 from runtime.engine.model.events.of_runs import (
     CheckpointCommitted,
     RunCanceled,
@@ -79,6 +80,7 @@ Event: TypeAlias = (
     | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
     | ApprovalDelivered | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
+    | GrantGiven | GrantRevoked | GrantEnded
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved
     | ActionRecalled | ActionLate | ActionUnneeded
     | CheckpointCommitted

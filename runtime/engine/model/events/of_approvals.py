@@ -58,7 +58,7 @@ class PreflightFailed(Struct, frozen=True):
 
 
 class ApprovalVoted(Struct, frozen=True):
-    """A person has voted; the event's actor is that person."""
+    """A person has voted; the event's actor is that person. ``grant`` is what they allow in advance."""
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
     approval: UUID
@@ -69,6 +69,7 @@ class ApprovalVoted(Struct, frozen=True):
     committed: list[Json] | None = None
     reason: Private[str] = ""
     groups: Private[list[str] | None] = None
+    grant: JsonObject | None = None
 
 
 class ApprovalVoteRefused(Struct, frozen=True):

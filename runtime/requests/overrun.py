@@ -1,0 +1,104 @@
+"""Events of triggers that know what is running: one run for a reference, the newest one, or one for many events.
+
+Everything about one reference of a workflow is decided by one transaction at a time, under a lock. An event is decided
+on once: whenever it is delivered again, the answer is the same. Only runs that the trigger has started count: whoever
+starts a run by hand says what its reference is, and holds up or cancels nobody's event by that.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from core.db import Connection, savepoint
+from core.errors import ConsistencyError
+from runtime.definition.catalog import Definitions
+from runtime.engine.model.states import RUN, RunState
+from runtime.engine.model.workflow import Overrun, Workflow
+from runtime.requests.starting import Started, StartRequest, reference_of, start_run
+from runtime.requests.steering import cancel_run
+from runtime.store import runs, triggered
+from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, Place, Told
+
+
+class Heeded(Struct, frozen=True):
+    """An event's effect on a workflow: a run, or the ``reason`` why there is none, or none ``until`` then."""
+
+    started: Started | None
+    reason: str = ""
+    until: datetime | None = None
+
+
+async def arrive(
+    connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, notification: str
+) -> Heeded:
+    """Decide what an event does, in the caller's transaction, in which the inbox keeps it already.
+
+    A crash before the commit leaves neither, and the sender repeats; after it, what waits is a row that a keeper finds.
+    """
+    listens, tenant = workflow.servicenow, request.tenant_id
+    assert listens is not None, "only an event that is listened to arrives"
+    reference = reference_of(workflow, {"trigger": request.trigger})
+    await triggered.lock(connection, tenant, workflow.name, reference)
+    if (known := await triggered.find(connection, tenant, workflow.name, request.trigger_ref)) is not None:
+        return _again(known, reference)
+    ran = await runs.run_of_trigger(connection, tenant, workflow.name, request.trigger_type, request.trigger_ref)
+    if ran is not None:  # it was started before the trigger looked at what is running
+        return Heeded(Started(ran["run_id"], False, ran["reference"]))
+    source = f"servicenow:{request.actor.id}"
+    named = (tenant, workflow.name, request.trigger_ref, reference)
+    place = Place(*named, request.workspace_id, source, notification)
+    if listens.debounce is not None:
+        until = await triggered.hold(connection, place, listens.debounce)
+        return Heeded(None, _waits(reference, until), until)
+    # An earlier version of the workflow may have let an event wait: this one takes its place.
+    await triggered.merge(connection, place)
+    heeded = await begin(connection, definitions, workflow, request, reference)
+    run = None if heeded.started is None else heeded.started.run_id
+    await triggered.note(connection, place, SKIPPED if run is None else STARTED, run, heeded.reason or None)
+    return heeded
+
+
+def _again(known: Told, reference: str) -> Heeded:
+    """The answer to an event that has come before."""
+    if known.outcome == STARTED and known.run_id is not None:
+        return Heeded(Started(known.run_id, False, reference))
+    if known.outcome in (SKIPPED, FAILED):
+        return Heeded(None, known.reason or "")
+    if known.outcome == MERGED or known.due_at is None:
+        return Heeded(None, f"A later event for {reference} has taken its place.")
+    return Heeded(None, _waits(reference, known.due_at), known.due_at)
+
+
+def _waits(reference: str, until: datetime) -> str:
+    return f"It waits for further events for {reference}, until {until:%Y-%m-%d %H:%M:%S} UTC."
+
+
+async def begin(
+    connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, reference: str
+) -> Heeded:
+    """Start a run for the reference, as what is running allows. A cancel and the start are one transaction."""
+    overrun = Overrun.ALL if workflow.servicenow is None else workflow.servicenow.overrun
+    going = list[UUID]()
+    if overrun is not Overrun.ALL:
+        going = await triggered.open_runs(connection, request.tenant_id, workflow.name, reference)
+    if going and overrun is Overrun.SKIP:
+        return Heeded(None, f"The run {going[0]} for {reference} is not over, so no other is started.")
+    async with savepoint(connection):
+        for run_id in going:
+            await _cancel(connection, definitions, request, run_id, reference)
+        return Heeded(await start_run(connection, workflow, request, definitions))
+
+
+async def _cancel(
+    connection: Connection, definitions: Definitions, request: StartRequest, run_id: UUID, reference: str
+) -> None:
+    """Cancel a run whose place another one takes. From this append on, no intent of it goes out."""
+    reason = f"A newer event for {reference} has started another run in its place."
+    try:
+        await cancel_run(connection, definitions, request.tenant_id, run_id, request.actor, reason)
+    except ConsistencyError:
+        if RunState((await runs.ending_of(connection, run_id))["status"]) not in RUN.terminal:
+            raise

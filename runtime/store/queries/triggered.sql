@@ -1,0 +1,51 @@
+-- name: lock
+-- Whoever decides what an event does to a workflow's runs for a reference holds this until the transaction ends. A
+-- transaction takes those locks in the order of the workflows' names, and holds one for each of them at most.
+SELECT pg_advisory_xact_lock(hashtextextended(jsonb_build_array('counterseal.triggered', $1::text, $2::text, $3::text)::text, 0));
+
+-- name: find
+SELECT outcome, run_id, reason, due_at FROM triggered WHERE tenant_id = $1 AND workflow = $2 AND trigger_ref = $3;
+
+-- name: open
+-- The runs that the workflow's trigger has started for the reference, and that go on: by their present reference, or by
+-- the one that they began with. One that is being canceled goes on no more.
+SELECT r.run_id FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.reference = $3 AND r.finished_at IS NULL
+  AND r.trigger_type = 'servicenow' AND r.canceling IS NULL
+UNION
+SELECT r.run_id FROM triggered t JOIN runs r USING (run_id)
+WHERE t.tenant_id = $1 AND t.workflow = $2 AND t.reference = $3 AND t.run_id IS NOT NULL
+  AND r.finished_at IS NULL AND r.canceling IS NULL
+ORDER BY 1;
+
+-- name: note
+INSERT INTO triggered (tenant_id, workflow, trigger_ref, reference, workspace_id, source, notification_id, outcome, run_id,
+  reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: merge
+-- The event that waits makes room for the newest one of its window.
+UPDATE triggered SET outcome = 'merged' WHERE tenant_id = $1 AND workflow = $2 AND reference = $3 AND outcome = 'waiting'
+RETURNING window_ref, due_at, created_at;
+
+-- name: hold
+-- A window begins with its first event and ends when it was to end, however many follow.
+INSERT INTO triggered (tenant_id, workflow, trigger_ref, reference, workspace_id, source, notification_id, outcome,
+  window_ref, due_at, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 'waiting', coalesce($8, $3), coalesce($9, now() + $11), coalesce($10, now()))
+RETURNING due_at;
+
+-- name: due
+SELECT workflow, trigger_ref, workspace_id, source, notification_id, window_ref FROM triggered
+WHERE tenant_id = $1 AND workflow = $2 AND reference = $3 AND outcome = 'waiting' AND due_at <= now() FOR UPDATE;
+
+-- name: events
+-- The events of a window in the order in which they came, the last one too.
+SELECT i.payload FROM triggered t JOIN inbox i USING (tenant_id, source, notification_id)
+WHERE t.tenant_id = $1 AND t.workflow = $2 AND t.window_ref = $3 AND i.notification_id <> $4 ORDER BY i.received_at;
+
+-- name: settle
+UPDATE triggered SET outcome = $4, run_id = $5, reason = $6 WHERE tenant_id = $1 AND workflow = $2 AND trigger_ref = $3;
+
+-- name: windows_begin
+-- What began later than now began before the clock went back: it begins now, and takes as long as it was to take.
+UPDATE triggered SET due_at = due_at - (created_at - now()), created_at = now()
+WHERE outcome = 'waiting' AND created_at > now() + interval '1 s';
