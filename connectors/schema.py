@@ -131,7 +131,7 @@ class _Expansion:
 
 
 def pointed(root: Mapping[str, Any], reference: str) -> Json:
-    """What a reference within a document (``#/$defs/name``) points to; None if there is nothing."""
+    """The target of a reference within a document (``#/$defs/name``); None if there is nothing."""
     found: Any = root
     for part in reference.removeprefix("#").strip("/").split("/"):
         if part:

@@ -40,7 +40,7 @@ _CONSTANT = frozenset({
 
 
 class Factor(NamedTuple):
-    """What one factor of a product counts: the items of a list, or the whole size of what stands at the paths."""
+    """One factor of a product: the number of items of a list, or the whole size of what stands at the paths."""
 
     items: bool
     paths: tuple[Path, ...]
@@ -143,7 +143,7 @@ def _comprehension(
 
 
 def _paths(parts: list[bytes], names: Mapping[str, tuple[Path, ...]], own: str | None) -> tuple[Path, ...]:
-    """What the parts read of values from outside of the innermost loop, each as often as it is read."""
+    """The paths that the parts read from outside of the innermost loop, each as often as it is read."""
     found: list[Path] = []
     for part in parts:
         for variable, members in reads_of(part):

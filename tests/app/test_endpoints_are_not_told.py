@@ -1,4 +1,4 @@
-"""Whoever cannot sign learns nothing of webhooks: an endpoint that is not configured answers like any other."""
+"""Webhooks tell nothing to whoever cannot sign: an endpoint that is not configured answers like any other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an expression costs is known before it runs: no document of a tenant holds up a process by its comparisons."""
+"""The cost of an expression is known before it runs: no document of a tenant holds up a process by comparisons."""
 
 from __future__ import annotations
 
