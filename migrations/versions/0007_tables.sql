@@ -113,6 +113,8 @@ CREATE POLICY tenant ON directories TO counterseal_faces, counterseal_appender
   WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
 GRANT SELECT ON directories TO counterseal_engine, counterseal_faces;
 GRANT SELECT, INSERT ON directories TO counterseal_appender;
+-- The list that a question belongs to (`runtime.engine.book.lists`); null for one that stands alone, as all did before.
+ALTER TABLE approvals ADD COLUMN listed text;
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
 -- functions never log in; they may create something only while this migration gives them what they own.
 DROP FUNCTION append;

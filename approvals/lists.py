@@ -1,0 +1,93 @@
+"""Lists of questions on one card: what is alike in them, and what is odd. Pure.
+
+Each question stays one of its own, with its own digest, votes and end. A question is odd if what would be changed, from
+what to what, is not what most of the list have, or if it comes with a warning: it was refused or failed before, a value
+of it is hidden, cannot be read, or was chosen by nobody of ours. Of several changes that are equally common, the first
+is the one that most have.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from approvals.content import CardContent, CardState
+from approvals.model import Call, CardView
+from core.canonical import Json, digest
+
+_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class ListView(Struct, frozen=True):
+    """The questions on one message, in the order in which they were put, those that have ended as well.
+
+    ``call`` is told to a messenger only; ``link`` is the address of the list's page, "" for none.
+    """
+
+    items: tuple[CardView, ...]
+    call: Call | None = None
+    link: str = ""
+
+    @property
+    def first(self) -> CardView:
+        """The question by whose id the list is found."""
+        return self.items[0]
+
+    @property
+    def open(self) -> tuple[CardView, ...]:
+        """The questions that still wait for an answer."""
+        return tuple(one for one in self.items if one.state is CardState.PENDING)
+
+    @property
+    def mark(self) -> str:
+        """The mark of a drawing: it differs as soon as another question stands on the message."""
+        return mark_of([(str(one.approval_id), one.digest, one.nonce) for one in self.items])
+
+
+class Kind(Struct, frozen=True):
+    """The questions of a list that are alike. ``warned``: each of them comes with a warning."""
+
+    items: tuple[CardView, ...]
+    warned: bool
+
+
+def mark_of(questions: Sequence[tuple[str, str, str]]) -> str:
+    """The mark of a list, of the id, the digest and the nonce of each question: ``ListView.mark``."""
+    told: list[Json] = [[*one] for one in sorted(questions)]
+    return digest(["list", *told])
+
+
+def warned(content: CardContent) -> bool:
+    """True if people should look at this question by itself."""
+    strange = any(not source.ours for source in content.sources) or content.agent is not None
+    return bool(content.evidence or content.sensitive) or strange or any(one.unreadable for one in content.changes)
+
+
+def kinds(items: Sequence[CardView]) -> tuple[Kind | None, list[Kind]]:
+    """What most questions have in common, None if each is odd; and the odd ones, of each kind the first one first."""
+    found: dict[tuple[str, bool], list[CardView]] = {}
+    for one in items:
+        found.setdefault((_shape(one.content), warned(one.content)), []).append(one)
+    plain = [group for (_, odd), group in found.items() if not odd]
+    common = max(plain, key=len, default=None)
+    if common is not None and len(common) == 1 and len(items) > 1:
+        common = None
+    odd = [Kind(tuple(group), flag) for (_, flag), group in found.items() if group is not common]
+    return (None if common is None else Kind(tuple(common), warned=False)), odd
+
+
+def _shape(content: CardContent) -> str:
+    """What is alike in questions of one kind: what would be changed, with what, and what it weighs."""
+    changes = [[one.field, one.before, one.after, one.unreadable] for one in content.changes]
+    inputs = [[one.field, one.value] for one in content.inputs if not _names(content, one.value)]
+    weighs = [content.reversible, str(content.risk), content.tier, content.asker]
+    return json.dumps([changes, inputs, weighs], sort_keys=True)
+
+
+def _names(content: CardContent, value: Json) -> bool:
+    """True if an input only says which record it is."""
+    parts = (content.target, content.reference, *re.split(r"[/ ,:]", content.target))
+    return isinstance(value, str) and bool(value) and (value in parts or _ID.fullmatch(value) is not None)
