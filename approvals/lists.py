@@ -1,9 +1,9 @@
 """Lists of questions on one card: what is alike in them, and what is odd. Pure.
 
 Each question stays one of its own, with its own digest, votes and end. A question is odd if what would be changed, from
-what to what, is not what most of the list have, or if it comes with a warning: it was refused or failed before, a value
-of it is hidden, cannot be read, or was chosen by nobody of ours. Of several changes that are equally common, the first
-is the one that most have.
+what to what, is not what most of the list have, or if it comes with a warning: it was refused or failed before, or a
+value of it cannot be read. What is hidden, and what nobody of ours chose, belongs to what is compared; a hidden value
+itself does not. Of several changes that are equally common, the first is the one that most have.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState
 from approvals.model import Call, CardView
 from core.canonical import Json, digest
 
+_QUESTION_MAX = 140
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -61,9 +63,8 @@ def mark_of(questions: Sequence[tuple[str, str, str]]) -> str:
 
 
 def warned(content: CardContent) -> bool:
-    """True if people should look at this question by itself."""
-    strange = any(not source.ours for source in content.sources) or content.agent is not None
-    return bool(content.evidence or content.sensitive) or strange or any(one.unreadable for one in content.changes)
+    """True if people should look at this question by itself: what is odd in it stands in no value."""
+    return bool(content.evidence) or any(one.unreadable for one in content.changes)
 
 
 def kinds(items: Sequence[CardView]) -> tuple[Kind | None, list[Kind]]:
@@ -81,10 +82,36 @@ def kinds(items: Sequence[CardView]) -> tuple[Kind | None, list[Kind]]:
 
 def _shape(content: CardContent) -> str:
     """What is alike in questions of one kind: what would be changed, with what, and what it weighs."""
+    content = bare(content.masked())
     changes = [[one.field, one.before, one.after, one.unreadable] for one in content.changes]
-    inputs = [[one.field, one.value] for one in content.inputs if not _names(content, one.value)]
-    weighs = [content.reversible, str(content.risk), content.tier, content.asker]
+    inputs = [[one.field, one.value] for one in content.inputs]
+    strange = sorted(one.field for one in content.sources if not one.ours)
+    weighs = [*strange, list(content.sensitive), content.reversible, str(content.risk), content.tier, content.asker]
     return json.dumps([changes, inputs, weighs], sort_keys=True)
+
+
+def question_of(items: Sequence[CardView], many: int) -> str:
+    """The question of a list: the words that all its questions begin and end with, and a number where they differ."""
+    general = f"Shall these {many} be done?"
+    if not all(one.content.question for one in items):
+        return general
+    split = [one.content.question.rstrip("?").split() for one in items]
+    shortest = min(map(len, split))
+    head = next((at for at in range(shortest) if len({one[at] for one in split}) > 1), shortest)
+    room = shortest - head
+    tail = next((at for at in range(room) if len({one[-at - 1] for one in split}) > 1), room)
+    end = split[0][len(split[0]) - tail :]
+    counted = f"{many} records" if any(len(one) > head + tail for one in split) else f"({many} times)"
+    said = " ".join([*split[0][:head], counted, *end])
+    whole = said.count("“") == said.count("”") and said.count('"') % 2 == 0
+    return f"{said}?" if head and whole and len(said) <= _QUESTION_MAX else general
+
+
+def bare(content: CardContent) -> CardContent:
+    """The card without what only says which record it is: that differs in every question of a list."""
+    changes = (one for one in content.changes if one.before is not None or not _names(content, one.after))
+    inputs = (one for one in content.inputs if not _names(content, one.value))
+    return replace(content, changes=tuple(changes), inputs=tuple(inputs))
 
 
 def _names(content: CardContent, value: Json) -> bool:

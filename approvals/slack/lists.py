@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from approvals.content import CardState
-from approvals.lists import Kind, ListView, kinds, warned
+from approvals.lists import Kind, ListView, bare, kinds, question_of, warned
 from approvals.model import CardView, Choice
 from approvals.quorum import REASON_CHARACTERS_MAX
 from approvals.slack import facts
@@ -47,7 +47,7 @@ from core.legible import embedded, visible
 APPROVE, REJECT, CHOOSE = "counterseal.list_approve", "counterseal.list_reject", "counterseal.list_choose"
 LIST_CALLBACK, LIST_REASON_CALLBACK = "counterseal.list", "counterseal.list_reason"
 ITEMS_FIELD = "items"
-_BOXES, _OPTION_MAX, _NAMED_MAX, _QUESTION_MAX = 10, 75, 5, 140
+_BOXES, _OPTION_MAX, _NAMED_MAX = 10, 75, 5
 
 
 def render(view: ListView, *, short: bool = False) -> Rendered:
@@ -87,20 +87,8 @@ def _value(view: ListView) -> str:
 
 
 def heading(view: ListView) -> str:
-    """The question: what all of them say, with a number where they differ."""
-    many = len(view.open) or len(view.items)
-    asked = [one.content.question or one.content.title for one in view.items]
-    split = [one.rstrip("?").split() for one in asked]
-    shortest = min(map(len, split))
-    head = next((at for at in range(shortest) if len({tuple(one[: at + 1]) for one in split}) > 1), shortest)
-    tail = next((at for at in range(shortest - head) if len({tuple(one[-at - 1 :]) for one in split}) > 1), shortest)
-    if head and all(view.items[at].content.question for at in range(len(asked))):
-        end = split[0][len(split[0]) - tail :] if head < shortest and tail < shortest else []
-        counted = f"{many} records" if head < max(map(len, split)) else f"({many} times)"
-        said = " ".join([*split[0][:head], counted, *end])
-        if len(said) <= _QUESTION_MAX and said.count("“") == said.count("”") and said.count('"') % 2 == 0:
-            return f"{said}?"
-    return f"Shall these {many} be done?"
+    """The question, as a heading."""
+    return question_of(view.items, len(view.open) or len(view.items))
 
 
 def _notification(view: ListView) -> str:
@@ -142,11 +130,11 @@ def _unshown(view: CardView) -> bool:
 def _common(kind: Kind | None, *, named: bool) -> list[str]:
     if kind is None:
         return []
-    lines = _lines(kind.items[0])
-    who = f" {', '.join(map(name_of, kind.items))}" if named else ""
-    return (
-        [f"*{len(kind.items)} alike:*{who}", *lines] if named or len(lines) > 1 else [f"*{len(kind.items)}* {lines[0]}"]
-    )
+    lines, many = _lines(kind.items[0]), len(kind.items)
+    names = f" {', '.join(map(name_of, kind.items))}" if named or not lines else ""
+    if not names and len(lines) == 1:
+        return [f"*{many}* {lines[0]}"]
+    return [f"*{many} alike:*{names}", *lines]
 
 
 def _odd(kind: Kind) -> str:
@@ -154,7 +142,8 @@ def _odd(kind: Kind) -> str:
     names = ", ".join(map(name_of, kind.items[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
     differs = "differs" if len(kind.items) == 1 else "differ"
     before = [f"*Before:* {code(first.content.evidence)}"] if first.content.evidence else []
-    return "\n".join([f"*{len(kind.items)} {differs}:* {names} {_lines(first)[0]}", *_lines(first)[1:], *before])
+    lines = _lines(first)
+    return "\n".join([" ".join([f"*{len(kind.items)} {differs}:* {names}", *lines[:1]]), *lines[1:], *before])
 
 
 def _rest(odd: Sequence[Kind], kept: int) -> list[str]:
@@ -164,7 +153,8 @@ def _rest(odd: Sequence[Kind], kept: int) -> list[str]:
 
 
 def _lines(view: CardView) -> list[str]:
-    return [line.text for line in facts.value_lines(view.content)] or [code(view.content.summary or view.content.title)]
+    """What would be changed, without what only names the record."""
+    return [line.text for line in facts.value_lines(bare(view.content))]
 
 
 def _so_far(view: ListView) -> list[str]:
@@ -327,14 +317,14 @@ def _plain_name(view: CardView) -> str:
 
 def _beside(view: CardView) -> str | None:
     """What would be changed, for a box; None if it has no room there, or comes with a warning."""
-    content = view.content
+    content = bare(view.content)
     said = [f"{one.label or one.field}: {_value_of(one.before)} → {_value_of(one.after)}" for one in content.changes]
     said += [
         f"{one.field}: {_value_of(one.value)}" for one in content.inputs if not facts.technical(content, one.value)
     ]
     text = embedded(visible("; ".join(said) or content.summary or content.title, edges=False))
     fits = len(text) <= _OPTION_MAX and len(content.target or content.title) < _OPTION_MAX - 6
-    return text if fits and not warned(content) else None
+    return text if fits and not warned(content) and not _unshown(view) else None
 
 
 def _value_of(value: Json) -> str:
