@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,10 +22,11 @@ from approvals.model import Call, CardView
 from core.canonical import Json, digest
 
 _QUESTION_MAX = 140
+_WORDS = re.compile(r"“[^”]*”|\S+")  # a value in quotation marks is one
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class ListView(Struct, frozen=True):
+class ListView(Struct, frozen=True, dict=True):
     """The questions on one message, in the order in which they were put, those that have ended as well.
 
     ``call`` is told to a messenger only; ``link`` is the address of the list's page, "" for none.
@@ -37,6 +40,11 @@ class ListView(Struct, frozen=True):
     def first(self) -> CardView:
         """The question by whose id the list is found."""
         return self.items[0]
+
+    @cached_property
+    def names(self) -> Mapping[UUID, str]:
+        """The words by which people tell the questions apart, by the question's id."""
+        return names_of([(one.approval_id, one.content) for one in self.items])
 
     @property
     def open(self) -> tuple[CardView, ...]:
@@ -90,21 +98,37 @@ def _shape(content: CardContent) -> str:
     return json.dumps([changes, inputs, weighs], sort_keys=True)
 
 
+def _apart(texts: Sequence[str]) -> tuple[int, int, list[list[str]]]:
+    """How many words all of these begin with, how many they end with, and the words of each."""
+    split = [_WORDS.findall(one.rstrip("?")) for one in texts]
+    shortest = min(map(len, split))
+    head = next((at for at in range(shortest) if len({one[at] for one in split}) > 1), shortest)
+    room = shortest - head
+    return head, next((at for at in range(room) if len({one[-at - 1] for one in split}) > 1), room), split
+
+
 def question_of(items: Sequence[CardView], many: int) -> str:
     """The question of a list: the words that all its questions begin and end with, and a number where they differ."""
     general = f"Shall these {many} be done?"
     if not all(one.content.question for one in items):
         return general
-    split = [one.content.question.rstrip("?").split() for one in items]
-    shortest = min(map(len, split))
-    head = next((at for at in range(shortest) if len({one[at] for one in split}) > 1), shortest)
-    room = shortest - head
-    tail = next((at for at in range(room) if len({one[-at - 1] for one in split}) > 1), room)
+    head, tail, split = _apart([one.content.question for one in items])
     end = split[0][len(split[0]) - tail :]
     counted = f"{many} records" if any(len(one) > head + tail for one in split) else f"({many} times)"
     said = " ".join([*split[0][:head], counted, *end])
     whole = said.count("“") == said.count("”") and said.count('"') % 2 == 0
     return f"{said}?" if head and whole and len(said) <= _QUESTION_MAX else general
+
+
+def names_of(items: Sequence[tuple[UUID, CardContent]]) -> dict[UUID, str]:
+    """The words in which the questions differ, or their titles do, so that each has another; else their targets."""
+    for texts in ([one.question for _, one in items], [one.title for _, one in items]):
+        if len(items) > 1 and all(texts):
+            head, tail, split = _apart(texts)
+            names = [" ".join(one[head : len(one) - tail]).strip("“”") for one in split]
+            if all(names) and len({*names}) == len(names) and all(name.count("“") == name.count("”") for name in names):
+                return {key: name for (key, _), name in zip(items, names, strict=True)}
+    return {key: one.target or one.title for key, one in items}
 
 
 def bare(content: CardContent) -> CardContent:

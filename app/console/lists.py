@@ -55,6 +55,7 @@ class Table:
     rows: list[Row]
     left: int
     first: StoredApproval
+    names: dict[UUID, str]
 
     @property
     def boxes(self) -> list[Row]:
@@ -87,7 +88,8 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Table:
         why = why or ("Nobody of yours chose its values: look at its own page" if strange else "")
         odd = stored.approval.id not in plain
         rows.append(Row(stored, view, content, withheld, may, odd, alike.warned(view.content), why))
-    return Table(sorted(rows, key=lambda row: not row.odd), len(ids) - len(rows), first)
+    names = alike.names_of([(row.stored.approval.id, row.content) for row in rows])
+    return Table(sorted(rows, key=lambda row: not row.odd), len(ids) - len(rows), first, names)
 
 
 @router.get("/{approval}/list")

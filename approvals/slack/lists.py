@@ -102,10 +102,14 @@ def _until(view: ListView) -> str:
     return min((one.content.expires_at or "" for one in view.open if one.content.expires_at), default="")
 
 
-def name_of(view: CardView) -> str:
+def _name(view: ListView, one: CardView) -> str:
     """The record that a question of a list is about."""
-    content = view.content
-    return value_words(content.target or content.title)
+    return value_words(view.names[one.approval_id])
+
+
+def _names(view: ListView, items: Sequence[CardView], most: int = _NAMED_MAX) -> str:
+    more = len(items) - most
+    return ", ".join(_name(view, one) for one in items[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
@@ -115,7 +119,11 @@ def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
     free = not any(_unshown(one) for one in view.open)
     for named in (True, False):
         for kept in range(len(odd), -1, -1):
-            told = [*_common(common, named=named), *(_odd(one) for one in odd[:kept]), *_rest(odd[kept:], kept)]
+            told = [
+                *_common(view, common, named=named),
+                *(_odd(view, one) for one in odd[:kept]),
+                *_rest(odd[kept:], kept),
+            ]
             whole = free and kept == len(odd) and about is not None
             yield whole, [section("\n".join([*told, *_so_far(view)])), *([section(about)] if about else []), small]
     yield False, [section(f"*{len(view.open)} questions*, too long for a card"), small]
@@ -127,19 +135,18 @@ def _unshown(view: CardView) -> bool:
     return bool(content.sensitive or content.agent) or any(not source.ours for source in content.sources)
 
 
-def _common(kind: Kind | None, *, named: bool) -> list[str]:
+def _common(view: ListView, kind: Kind | None, *, named: bool) -> list[str]:
     if kind is None:
         return []
     lines, many = _lines(kind.items[0]), len(kind.items)
-    names = f" {', '.join(map(name_of, kind.items))}" if named or not lines else ""
+    names = f" {_names(view, kind.items, many)}" if named or not lines else ""
     if not names and len(lines) == 1:
-        return [f"*{many}* {lines[0]}"]
+        return [f"*{many} alike:* {lines[0]}"]
     return [f"*{many} alike:*{names}", *lines]
 
 
-def _odd(kind: Kind) -> str:
-    first, more = kind.items[0], len(kind.items) - _NAMED_MAX
-    names = ", ".join(map(name_of, kind.items[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
+def _odd(view: ListView, kind: Kind) -> str:
+    first, names = kind.items[0], _names(view, kind.items)
     differs = "differs" if len(kind.items) == 1 else "differ"
     before = [f"*Before:* {code(first.content.evidence)}"] if first.content.evidence else []
     lines = _lines(first)
@@ -201,9 +208,9 @@ def _ended(view: ListView) -> Rendered:
     first, told = next(iter(groups)), []
     for word, group in groups.items():
         fine = group[0].state in (CardState.APPLIED, CardState.RECORDED, CardState.EXECUTING)
-        names = "" if fine and word == first else f": {_named(group)}"
+        names = "" if fine and word == first else f": {_names(view, group)}"
         told.append(f"*{word}* {len(group)} of {all_of}{names}")
-        told += [_why(one) for one in group[:_NAMED_MAX] if not fine and _why(one)]
+        told += [_why(view, one) for one in group[:_NAMED_MAX] if not fine and _why(view, one)]
     who = " and ".join(dict.fromkeys(name for one in view.items if (name := facts.people_of(one))))
     decided = max((one.decided_at for one in view.items), default="")
     small = " · ".join(
@@ -224,18 +231,13 @@ def _details(view: ListView) -> str:
     return link(view.link, "Details") if view.link else ""
 
 
-def _named(group: Sequence[CardView]) -> str:
-    more = len(group) - _NAMED_MAX
-    return ", ".join(map(name_of, group[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
-
-
-def _why(view: CardView) -> str:
+def _why(view: ListView, one: CardView) -> str:
     """Why a question did not end as it was asked: what changed meanwhile, or the reason that was given."""
-    if view.moved:
-        one = view.moved[0]
-        before, after = value_words(one.before, one.before_label), value_words(one.after, one.after_label)
-        return f"{name_of(view)}: {facts.field_words(one.field, one.label)} {before} → {after}, asked anew"
-    return f"{name_of(view)}: {code(view.detail)}" if view.detail else ""
+    if one.moved:
+        moved = one.moved[0]
+        before, after = value_words(moved.before, moved.before_label), value_words(moved.after, moved.after_label)
+        return f"{_name(view, one)}: {facts.field_words(moved.field, moved.label)} {before} → {after}, asked anew"
+    return f"{_name(view, one)}: {code(one.detail)}" if one.detail else ""
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
@@ -249,8 +251,8 @@ def window(view: ListView, page: int = 0) -> Block:
     common, odd = kinds(view.open)
     order = [*(one for kind in odd for one in kind.items), *(common.items if common else ())]
     over = [one for one in view.items if one.state is not CardState.PENDING]
-    told = [line for at, one in enumerate(order, 1) if _beside(one) is None for line in _entry(one, at)]
-    told += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(one, at)]
+    told = [line for at, one in enumerate(order, 1) if _beside(view, one) is None for line in _entry(view, one, at)]
+    told += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(view, one, at)]
     every = pages(sections(told)) if told else []
     count = len(every) + bool(order)
     page = max(0, min(page, count - 1))
@@ -276,11 +278,11 @@ def reason(view: ListView) -> Block:
     return {**drawn, **sent, "submit": plain(f"Reject {many}")}
 
 
-def _entry(view: CardView, number: int) -> list[str]:
+def _entry(view: ListView, one: CardView, number: int) -> list[str]:
     """All about one question, under its number in the list."""
-    over = "" if view.state is CardState.PENDING else f" · {word_of(view)}"
-    told = [*content_lines(view.content), *outcome_lines(view), *vote_lines(view)]
-    return [f"*{number}.* {name_of(view)}{over}", *told]
+    over = "" if one.state is CardState.PENDING else f" · {word_of(one)}"
+    told = [*content_lines(one.content), *outcome_lines(one), *vote_lines(one)]
+    return [f"*{number}.* {_name(view, one)}{over}", *told]
 
 
 def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
@@ -295,7 +297,7 @@ def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
     blocks = [asked, _reason(optional=True), *([section(about)] if about else []), context(_small(view))]
     for at, begin in enumerate(range(0, len(order), _BOXES)):
         some = [*enumerate(order[begin : begin + _BOXES], begin + 1)]
-        options = [_option(number, one) for number, one in some]
+        options = [_option(view, number, one) for number, one in some]
         name = f"{ITEMS_FIELD}_{at}"
         boxes = {"type": "checkboxes", "action_id": name, "options": options, "initial_options": options}
         label = plain(f"{some[0][0]} to {some[-1][0]}" if len(some) > 1 else f"{some[0][0]}")
@@ -303,28 +305,24 @@ def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
     return blocks
 
 
-def _option(number: int, view: CardView) -> Block:
+def _option(view: ListView, number: int, one: CardView) -> Block:
     """A box: the number of the question, its record, and what would be changed, if that has room."""
-    said, beside = f"{number}. {_plain_name(view)}", _beside(view)
-    told = {"text": plain(said), "value": str(view.approval_id)}
-    return {**told, "description": plain(beside or "See the pages before")}
+    name = embedded(visible(view.names[one.approval_id], edges=False))
+    said = f"{number}. {name}" if len(name) < _OPTION_MAX - 6 else f"{number}. a record with a long name"
+    told = {"text": plain(said), "value": str(one.approval_id)}
+    return {**told, "description": plain(_beside(view, one) or "See the pages before")}
 
 
-def _plain_name(view: CardView) -> str:
-    name = embedded(visible(view.content.target or view.content.title, edges=False))
-    return name if len(name) < _OPTION_MAX - 6 else "a record with a long name"
-
-
-def _beside(view: CardView) -> str | None:
+def _beside(view: ListView, one: CardView) -> str | None:
     """What would be changed, for a box; None if it has no room there, or comes with a warning."""
-    content = bare(view.content)
-    said = [f"{one.label or one.field}: {_value_of(one.before)} → {_value_of(one.after)}" for one in content.changes]
-    said += [
-        f"{one.field}: {_value_of(one.value)}" for one in content.inputs if not facts.technical(content, one.value)
+    content = bare(one.content)
+    said = [
+        f"{each.label or each.field}: {_value_of(each.before)} → {_value_of(each.after)}" for each in content.changes
     ]
-    text = embedded(visible("; ".join(said) or content.summary or content.title, edges=False))
-    fits = len(text) <= _OPTION_MAX and len(content.target or content.title) < _OPTION_MAX - 6
-    return text if fits and not warned(content) and not _unshown(view) else None
+    said += [f"{each.field}: {_value_of(each.value)}" for each in content.inputs]
+    text = embedded(visible("; ".join(said) or content.title, edges=False))
+    fits = len(text) <= _OPTION_MAX and len(view.names[one.approval_id]) < _OPTION_MAX - 6
+    return text if fits and not warned(content) and not _unshown(one) else None
 
 
 def _value_of(value: Json) -> str:

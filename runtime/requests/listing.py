@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals import seen
-from approvals.lists import mark_of
+from approvals.content import CardContent
+from approvals.lists import mark_of, names_of
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel
 from approvals.ports import Membership, MessageRef
 from approvals.quorum import Counted, NotCounted, RefusalCode, consider
@@ -241,7 +242,7 @@ async def _told(
     transition: Transition | None = None,
 ) -> ListAnswer:
     """Record the refusals that tell something, and order the sentence, in the transaction of the votes."""
-    named = []
+    named, names = [], names_of([(one.approval.id, CardContent.from_json(one.card)) for one, _ in refused if one.card])
     for stored, why in refused:
         approval = stored.approval
         if why.code in TELLING:
@@ -249,7 +250,7 @@ async def _told(
             data |= {"code": str(why.code), "channel": str(request.channel)}
             actor = actor_of(request.person_id, people.entry(request.person_id))
             await audit.record(connection, request.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, data)
-        name = str(stored.card.get("target") or stored.card.get("title") or approval.step_key)
+        name = names.get(approval.id, approval.step_key)
         named.append(Refusal(approval.id, name, str(why.code), why.sentence))
     answer = ListAnswer(*given, tuple(named), view.run_id)
     if request.answer_to is not None:
