@@ -250,12 +250,19 @@ async def _slack(settings: Settings) -> AsyncIterator[Check]:
             yield Check("slack cards", State.BROKEN, answer.message)
             return
         known = await call(client.users_info(user=str(answer.get("user_id"))), timeout_seconds=10)
+        token = settings.slack_app_token.get_secret_value() if settings.slack_app_token is not None else None
+        opened = await call(client.apps_connections_open(app_token=token), timeout_seconds=10) if token else None
     home = f"{answer.get('team')} ({answer.get('team_id')})"  # whose members may click (approvals.slack.workspace)
     if answer.get("is_enterprise_install") is True:
         home = f"the organisation {answer.get('enterprise_id')}"
     yield Check("slack cards", State.OK, f"signed in as {answer.get('user')} of {home}")
     if not isinstance(known, dict):
         yield Check("slack clicks", State.BROKEN, f"every click is refused: {known.message}")
+    if isinstance(opened, dict):
+        yield Check("slack socket", State.OK, "Slack gives a connection: its clicks need no address of ours")
+    elif opened is not None:
+        words = f"{opened.message} Turn Socket Mode on, and give the app-level token the scope connections:write."
+        yield Check("slack socket", State.BROKEN, words)
     if settings.slack_channel is None:
         yield Check("slack channel", State.WARNING, "COUNTERSEAL_SLACK_CHANNEL is not set, so no card is shown")
     if settings.slack_signing_secret is None:

@@ -43,6 +43,7 @@ _TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servi
 # Pairs of which the second setting needs the first.
 _NEEDED = (
     ("slack_bot_token", "slack_signing_secret"),
+    ("slack_signing_secret", "slack_app_token"),
     ("bpmn_url", "bpmn_callback_url"),
     ("model_api_key", "model_url"),
     ("faces_database_url", "engine_database_url"),
@@ -79,6 +80,12 @@ def _key_prefix(value: str) -> str:
     value = value.strip("/")
     if value and not _KEY_PREFIX.match(value):
         raise ValueError("is not plain names separated by /")
+    return value
+
+
+def _app_token(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not value.get_secret_value().startswith("xapp-"):
+        raise ValueError("is no app-level token of Slack, which begins with xapp-")
     return value
 
 
@@ -157,6 +164,7 @@ class Settings(BaseSettings):
 
     slack_bot_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
+    slack_app_token: Annotated[SecretStr | None, AfterValidator(_app_token)] = None
     slack_api_url: Address = "https://slack.com/api/"
     slack_channel: str | None = None
     slack_mentions: Annotated[int, Field(ge=0, le=50)] = 8

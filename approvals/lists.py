@@ -76,7 +76,7 @@ def warned(content: CardContent) -> bool:
 
 
 def kinds(items: Sequence[CardView]) -> tuple[Kind | None, list[Kind]]:
-    """What most questions have in common, None if each is odd; and the odd ones, of each kind the first one first."""
+    """The kind that most questions have in common, None if each is odd; and the odd kinds, in order."""
     found: dict[tuple[str, bool], list[CardView]] = {}
     for one in items:
         found.setdefault((_shape(one.content), warned(one.content)), []).append(one)
@@ -89,7 +89,7 @@ def kinds(items: Sequence[CardView]) -> tuple[Kind | None, list[Kind]]:
 
 
 def _shape(content: CardContent) -> str:
-    """What is alike in questions of one kind: what would be changed, with what, and what it weighs."""
+    """The text that is the same for questions of one kind: the change, its inputs, and what it weighs."""
     content = bare(content.masked())
     changes = [[one.field, one.before, one.after, one.unreadable] for one in content.changes]
     inputs = [[one.field, one.value] for one in content.inputs]
@@ -99,7 +99,7 @@ def _shape(content: CardContent) -> str:
 
 
 def _apart(texts: Sequence[str]) -> tuple[int, int, list[list[str]]]:
-    """How many words all of these begin with, how many they end with, and the words of each."""
+    """The number of words with which all of these begin, that with which they end, and the words of each."""
     split = [_WORDS.findall(one.rstrip("?")) for one in texts]
     shortest = min(map(len, split))
     head = next((at for at in range(shortest) if len({one[at] for one in split}) > 1), shortest)

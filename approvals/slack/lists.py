@@ -160,7 +160,7 @@ def _rest(odd: Sequence[Kind], kept: int) -> list[str]:
 
 
 def _lines(view: CardView) -> list[str]:
-    """What would be changed, without what only names the record."""
+    """The lines about the change, without what only names the record."""
     return [line.text for line in facts.value_lines(bare(view.content))]
 
 
@@ -173,7 +173,7 @@ def _so_far(view: ListView) -> list[str]:
 
 
 def _about(view: ListView) -> str | None:
-    """Who asks and why, if all of them say the same, or little else; None if that has no room."""
+    """The lines that say who asks and why; None if they have no room."""
     told: dict[str, None] = {}
     for one in view.open:
         plain_one = replace(one, content=replace(one.content, evidence=""))
@@ -232,7 +232,7 @@ def _details(view: ListView) -> str:
 
 
 def _why(view: ListView, one: CardView) -> str:
-    """Why a question did not end as it was asked: what changed meanwhile, or the reason that was given."""
+    """The reason why a question did not end as it was asked: what changed meanwhile, or what was said."""
     if one.moved:
         moved = one.moved[0]
         before, after = value_words(moved.before, moved.before_label), value_words(moved.after, moved.after_label)
@@ -314,7 +314,7 @@ def _option(view: ListView, number: int, one: CardView) -> Block:
 
 
 def _beside(view: ListView, one: CardView) -> str | None:
-    """What would be changed, for a box; None if it has no room there, or comes with a warning."""
+    """The change in the words beside a box; None if it has no room there, or comes with a warning."""
     content = bare(one.content)
     said = [
         f"{each.label or each.field}: {_value_of(each.before)} → {_value_of(each.after)}" for each in content.changes

@@ -14,8 +14,8 @@ from approvals.ports import MessageRef
 from core.errors import InputError
 from runtime.requests.listing import ListVote, vote_list
 from runtime.requests.voting import AnswerTo
-from tests.runtime.test_held_approvals import sound
 from tests.support.runtime_voting import Office
+from tests.support.verified import sound
 
 LOOP = """
 workflow: each
