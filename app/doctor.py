@@ -18,7 +18,7 @@ from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.port import SETTINGS
 from core.db import FACES_ROLE, Database
-from core.errors import ConfigurationError, CountersealError
+from core.errors import ConfigurationError, CountersealError, TransportError
 from evidence.signing import FileSigner
 from policy.scope import EVERYTHING
 from policy.sets import PolicySet
@@ -65,6 +65,7 @@ async def examine(settings: Settings) -> list[Check]:
 async def outside(settings: Settings) -> list[Check]:
     """Ask the queue, the evidence store, Slack and each connector's system, each within 15 seconds."""
     looks = {"queue": _queue, "evidence store": _blobs, "slack": _slack, "connectors": _connectors}
+    looks |= {"console login": _oidc} if settings.oidc_issuer is not None else {}
     found = await asyncio.gather(*(_bounded(what, look(settings)) for what, look in looks.items()))
     return [*chain.from_iterable(found)]
 
@@ -268,6 +269,16 @@ async def _slack(settings: Settings) -> AsyncIterator[Check]:
     if settings.slack_signing_secret is None:
         words = "COUNTERSEAL_SLACK_SIGNING_SECRET is not set, so clicks are refused"
         yield Check("slack clicks", State.WARNING, words)
+
+
+async def _oidc(settings: Settings) -> AsyncIterator[Check]:
+    from app.console.oidc import Provider
+
+    try:
+        found = await Provider(settings).metadata()
+        yield Check("console login", State.OK, f"at {found.issuer}; register {settings.console_address}/oidc/callback")
+    except TransportError as error:
+        yield Check("console login", State.BROKEN, error.message)
 
 
 async def _connectors(settings: Settings) -> AsyncIterator[Check]:
