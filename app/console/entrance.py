@@ -108,8 +108,11 @@ def form(request: Request, following: str, problem: str = "", code: str = "") ->
     """The page for the login. Its cookie and its form hold the same secret, which no other site knows."""
     secret = request.cookies.get(_LOGIN_COOKIE) or secrets.token_urlsafe(32)
     issuer = request.app.state.faces.settings.oidc_issuer
-    values = {"csrf": secret, "next": following, "problem": problem, "code": code, "left": "left" in request.query_params}
-    values["provider"] = urlsplit(issuer).netloc if issuer is not None else ""
+    values: dict[str, object] = {"csrf": secret, "next": following, "problem": problem, "code": code}
+    values |= {
+        "left": "left" in request.query_params,
+        "provider": urlsplit(issuer).netloc if issuer is not None else "",
+    }
     answer = drawn("login.html", 401 if problem else 200, **values)
     # Strict: nobody comes to this form from elsewhere in the middle of filling it in.
     answer.set_cookie(

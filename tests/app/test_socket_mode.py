@@ -39,8 +39,9 @@ class Line:
     """An installation whose Slack calls nobody: it sends what people do over connections that were opened to it."""
 
     def __init__(self, slack: Any, installation: Any) -> None:
-        self.slack, self.installation, self.stops = slack, installation, []
-        self.sockets, self.tasks = slack.sockets, []
+        self.slack, self.installation, self.sockets = slack, installation, slack.sockets
+        self.stops: list[asyncio.Event] = []
+        self.tasks: list[asyncio.Task[None]] = []
 
     def process(self) -> asyncio.Event:
         """One more process that holds a connection."""

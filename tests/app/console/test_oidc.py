@@ -50,7 +50,9 @@ class Provider:
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "k1", "use": "sig"}, private=True)
         self.shown = [self.key]
-        self.subject, self.claims, self.alg, self.signer = "ann", {}, "RS256", None
+        self.subject, self.alg = "ann", "RS256"
+        self.claims: dict[str, Any] = {}
+        self.signer: Any = None
         self.codes: dict[str, dict[str, str]] = {}
         self.url = self.calls_itself = ""
         routes = (
