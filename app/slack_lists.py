@@ -80,9 +80,13 @@ class ListDesk:
             false = seen.elsewhere(found[0].message if found else None, asked.place)
             if false is not None:
                 return await self._interactions.note_attempt(false, asked)
+        known: dict[frozenset[str], bool] = {}
         shown = []
         for view in views:
-            may = not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view)
+            groups = frozenset(one.group.key for one in view.progress)
+            if view.content.sensitive and groups not in known:
+                known[groups] = await may_see_all(self._faces, self._tenant, person.id, view)
+            may = not view.content.sensitive or known[groups]
             shown.append(view if may else replace(view, content=view.content.masked()))
         listed = ListView(tuple(shown))
         if isinstance(asked, ListSubmission) and asked.digest != listed.mark:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from app.access import Role
 from app.console import questions
 from app.console.questions import May
 from app.console.sessions import Viewer
@@ -36,7 +37,10 @@ _DIGEST = re.compile(r"([0-9a-f-]{36})=([0-9a-f]{64})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A question of the list as one viewer sees it. ``why`` it has no box, "" if it has one."""
+    """A question of the list as one viewer sees it. ``why`` it has no box, "" if it has one.
+
+    ``strange``: nobody of ours chose some of its values, so that its own page asks for more than a box.
+    """
 
     stored: StoredApproval
     view: CardView
@@ -46,16 +50,21 @@ class Row:
     odd: bool
     warned: bool
     why: str
+    strange: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The open questions of a list; those with a box can be answered here. ``left`` more come behind these."""
+    """The open questions of a list; those with a box can be answered here. ``left`` more come behind these.
+
+    ``every`` are all questions of the list, whatever has become of them.
+    """
 
     rows: list[Row]
     left: int
     first: StoredApproval
     names: dict[UUID, str]
+    every: frozenset[UUID]
 
     @property
     def boxes(self) -> list[Row]:
@@ -87,9 +96,15 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Table:
         why = "" if may.choices else may.why
         why = why or ("Nobody of yours chose its values: look at its own page" if strange else "")
         odd = stored.approval.id not in plain
-        rows.append(Row(stored, view, content, withheld, may, odd, alike.warned(view.content), why))
+        rows.append(Row(stored, view, content, withheld, may, odd, alike.warned(view.content), why, strange))
     names = alike.names_of([(row.stored.approval.id, row.content) for row in rows])
-    return Table(sorted(rows, key=lambda row: not row.odd), len(ids) - len(rows), first, names)
+    return Table(
+        sorted(rows, key=lambda row: not row.odd),
+        len(ids) - len(rows),
+        first,
+        names,
+        frozenset(one.approval_id for one in every),
+    )
 
 
 @router.get("/{approval}/list")
@@ -103,11 +118,14 @@ async def look(request: Request, approval: str, viewer: Reader, faces: FacesDep)
 async def answer(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
     """Take one vote for each question that was shown with a box, bound to the digest that was shown."""
     asked = identified(approval)
-    shown = await page(request, faces, viewer)
+    if not viewer.has(Role.APPROVER):
+        raise HTTPException(403, questions.NO_ROLE)
+    shown, found = await page(request, faces, viewer), await read(faces, viewer, asked)
     choice, reason = fields.one("choice", 20), fields.one("reason").strip()
     digests = _digests(fields.get("shown", ()))
     chosen = frozenset(identified(one) for one in fields.get("item", ()))
-    if choice not in (Choice.APPROVE, Choice.REJECT) or not digests or not chosen <= digests.keys():
+    known = digests.keys() <= found.every - {row.stored.approval.id for row in found.rows if row.strange}
+    if choice not in (Choice.APPROVE, Choice.REJECT) or not digests or not known or not chosen <= digests.keys():
         raise HTTPException(400, "The form cannot be read. Load the page again.")
     problem = ""
     if choice == Choice.APPROVE and not chosen:
@@ -115,8 +133,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     elif not reason and (choice == Choice.REJECT or chosen != digests.keys()):
         problem = "Write a reason for what is rejected"
     if problem:
-        again = await read(faces, viewer, asked)
-        return _drawn(shown, again, 422, problem=problem, reason=reason, chosen=chosen)
+        return _drawn(shown, found, 422, problem=problem, reason=reason, chosen=chosen)
     request_ = ListVote(
         tenant_id=viewer.who.tenant,
         first=next(iter(digests)),

@@ -34,7 +34,7 @@ from approvals.slack.blocks import (
     value_words,
     words,
 )
-from approvals.slack.cards import Rendered, actions, button
+from approvals.slack.cards import AGAIN, ASK_AGAIN, Rendered, actions, button, button_value
 from approvals.slack.details import content_lines, moment, outcome_lines, vote_lines
 from approvals.slack.folded import word_of
 from approvals.slack.lines import OPEN_LINES_MAX, lines_of
@@ -220,8 +220,10 @@ def _ended(view: ListView) -> Rendered:
     text = f"{counted}: {words(heading(view).rstrip('?'))}"
     for lines in (told, [line for line in told if line.startswith("*")], [told[0]]):
         body = [section("\n".join(lines)), context(small or "\u2013")]
-        if len(groups) > 1:
-            body.append(actions([_choose(view, "Details")]))
+        again = next((one for one in view.items if one.again), None)
+        row = [button(AGAIN, ASK_AGAIN, button_value(again))] if again is not None else []
+        row += [_choose(view, "Details")] if len(groups) > 1 else []
+        body += [actions(row)] if row else []
         if lines_of(body) <= OPEN_LINES_MAX and fits_message(body):
             break
     return Rendered(text, body, complete=True)

@@ -129,7 +129,11 @@ class _Moved(Exception):
 async def _groups(voting: Voting, connection: Connection, request: ListVote) -> Membership | None:
     """The Slack groups of the list that the person is in; Slack is asked only if it asks any of its groups."""
     stored = await approvals.read(connection, request.first)
-    asked = [one for plan in plans(stored.approval) for one in plan if one.source is GroupSource.SLACK_GROUP]
+    ids = await lists.of_message(connection, request.first) if request.digests is None else [*request.digests]
+    every = {
+        one.key: one for each in await lists.several(connection, ids) for plan in plans(each.approval) for one in plan
+    }
+    asked = [one for one in every.values() if one.source is GroupSource.SLACK_GROUP]
     if not asked:
         return NO_GROUPS
     people = await voting.definitions.directory(connection, request.tenant_id, stored.directory_digest)

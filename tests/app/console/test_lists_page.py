@@ -55,6 +55,12 @@ async def test_a_page_takes_some_of_a_list_and_names_what_did_not_count(installa
         answer = await ann.send(path, **fields)
         assert (name, answer.status_code, words in answer.text) == (name, status, True)
     assert await installation.books.votes() == []
+    operator = await door.enter("ann", Role.OPERATOR)
+    assert (await operator.send(path, **some, reason="No.")).status_code == 403
+    other, _, _ = await installation.asked("INC9")
+    [alone] = await installation.books.approvals(run=other)
+    foreign = {"shown": [*shown, f"{alone.id}={alone.action_digest}"], "item": [*items, str(alone.id)]}
+    assert (await ann.send(path, **{**some, **foreign})).status_code == 400
     eve = await door.enter("eve", Role.APPROVER)
     assert 'name="item"' not in (await eve.get(path)).text
     refused = await eve.send(path, **some, reason="No.")
