@@ -141,7 +141,7 @@ class Provider:
     async def finish(self, begun: Begun, answer: Mapping[str, str], now: float) -> Identity:
         """Whom the provider has logged in, by its answer; ``AuthenticationError`` says why nobody is.
 
-        ``now`` is the database's time. A crash leaves nobody logged in; a code works once, so the person begins again.
+        ``now``: Unix seconds, for the token's age. A crash leaves nobody logged in, and the person begins again.
         """
         metadata = await self.metadata()
         if not hmac.compare_digest(answer.get("state", "").encode(), begun.state.encode()):
