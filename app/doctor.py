@@ -19,7 +19,7 @@ from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.port import SETTINGS
 from core.db import FACES_ROLE, Database
-from core.errors import ConfigurationError, CountersealError
+from core.errors import ConfigurationError, CountersealError, TransportError
 from evidence.signing import FileSigner
 from policy.scope import EVERYTHING
 from policy.sets import PolicySet
@@ -67,6 +67,7 @@ async def examine(settings: Settings) -> list[Check]:
 async def outside(settings: Settings) -> list[Check]:
     """Ask the queue, the evidence store, Slack and each connector's system, each within 15 seconds."""
     looks = {"queue": _queue, "evidence store": _blobs, "slack": _slack, "connectors": _connectors}
+    looks |= {"console login": _oidc} if settings.oidc_issuer is not None else {}
     found = await asyncio.gather(*(_bounded(what, look(settings)) for what, look in looks.items()))
     return [*chain.from_iterable(found)]
 
@@ -252,17 +253,34 @@ async def _slack(settings: Settings) -> AsyncIterator[Check]:
             yield Check("slack cards", State.BROKEN, answer.message)
             return
         known = await call(client.users_info(user=str(answer.get("user_id"))), timeout_seconds=10)
+        token = settings.slack_app_token.get_secret_value() if settings.slack_app_token is not None else None
+        opened = await call(client.apps_connections_open(app_token=token), timeout_seconds=10) if token else None
     home = f"{answer.get('team')} ({answer.get('team_id')})"  # whose members may click (approvals.slack.workspace)
     if answer.get("is_enterprise_install") is True:
         home = f"the organisation {answer.get('enterprise_id')}"
     yield Check("slack cards", State.OK, f"signed in as {answer.get('user')} of {home}")
     if not isinstance(known, dict):
         yield Check("slack clicks", State.BROKEN, f"every click is refused: {known.message}")
+    if isinstance(opened, dict):
+        yield Check("slack socket", State.OK, "Slack gives a connection: its clicks need no address of ours")
+    elif opened is not None:
+        words = f"{opened.message} Turn Socket Mode on, and give the app-level token the scope connections:write."
+        yield Check("slack socket", State.BROKEN, words)
     if settings.slack_channel is None:
         yield Check("slack channel", State.WARNING, "COUNTERSEAL_SLACK_CHANNEL is not set, so no card is shown")
     if settings.slack_signing_secret is None:
         words = "COUNTERSEAL_SLACK_SIGNING_SECRET is not set, so clicks are refused"
         yield Check("slack clicks", State.WARNING, words)
+
+
+async def _oidc(settings: Settings) -> AsyncIterator[Check]:
+    from app.console.oidc import Provider
+
+    try:
+        found = await Provider(settings).metadata()
+        yield Check("console login", State.OK, f"at {found.issuer}; register {settings.console_address}/oidc/callback")
+    except TransportError as error:
+        yield Check("console login", State.BROKEN, error.message)
 
 
 async def _connectors(settings: Settings) -> AsyncIterator[Check]:

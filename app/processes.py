@@ -113,12 +113,16 @@ def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     from app.http.application import create_app
     from app.http.connections import Limits
     from app.http.server import HttpServer
+    from app.http.signed import sockets_of
 
     settings = app.settings
     seconds = (settings.http_header_seconds, settings.http_body_seconds, settings.http_idle_seconds)
     limits = Limits(*seconds, connections=settings.http_connections_max)
-    server = HttpServer(create_app(app.faces), settings.host, settings.port, limits)
+    application = create_app(app.faces)
+    server = HttpServer(application, settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
+    if (sockets := sockets_of(app.faces, application.state.slack)) is not None:
+        group.create_task(sockets.run(stop), name="slack sockets")
     if app.faces.workspace is not None:
         # Ask Slack now, so that the first click need not wait. If this fails, the click asks again.
         group.create_task(app.faces.workspace.home(), name="slack workspace")

@@ -43,6 +43,11 @@ _TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servi
 # Pairs of which the second setting needs the first.
 _NEEDED = (
     ("slack_bot_token", "slack_signing_secret"),
+    ("slack_signing_secret", "slack_app_token"),
+    ("oidc_client_id", "oidc_issuer"),
+    ("oidc_issuer", "oidc_client_id"),
+    ("console_url", "oidc_issuer"),
+    ("oidc_client_id", "oidc_client_secret"),
     ("bpmn_url", "bpmn_callback_url"),
     ("model_api_key", "model_url"),
     ("faces_database_url", "engine_database_url"),
@@ -50,7 +55,7 @@ _NEEDED = (
     ("s3_bucket", "s3_object_lock_mode"),
 )
 # Read by the tests and the Makefile, never by us.
-_OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "DEEP"})
+_OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "TEST_NODE_MODULES", "DEEP"})
 
 
 # The effect of an invalid published definition: stop the start, or only make that definition unavailable.
@@ -79,6 +84,22 @@ def _key_prefix(value: str) -> str:
     value = value.strip("/")
     if value and not _KEY_PREFIX.match(value):
         raise ValueError("is not plain names separated by /")
+    return value
+
+
+def _app_token(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not value.get_secret_value().startswith("xapp-"):
+        raise ValueError("is no app-level token of Slack, which begins with xapp-")
+    return value
+
+
+def _issuer(value: str | None) -> str | None:
+    parts = urlsplit(value or "")
+    own = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1")
+    if value is not None and (
+        not parts.hostname or parts.query or parts.fragment or not (parts.scheme == "https" or own)
+    ):
+        raise ValueError("is no https address without a query and a fragment")
     return value
 
 
@@ -113,6 +134,8 @@ Name: TypeAlias = Annotated[str, AfterValidator(_tenant)]
 Address: TypeAlias = Annotated[str, AfterValidator(_web_address)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 DatabaseUrl: TypeAlias = Annotated[SecretStr, AfterValidator(_postgres)]
+# The roles that open a page of the console.
+ConsoleRole: TypeAlias = Literal["admin", "operator", "approver", "auditor"]
 Hosts: TypeAlias = Annotated[tuple[AllowedHost, ...], NoDecode, BeforeValidator(_hosts)]
 
 
@@ -157,9 +180,16 @@ class Settings(BaseSettings):
 
     slack_bot_token: SecretStr | None = None
     slack_signing_secret: SecretStr | None = None
+    slack_app_token: Annotated[SecretStr | None, AfterValidator(_app_token)] = None
     slack_api_url: Address = "https://slack.com/api/"
     slack_channel: str | None = None
     slack_mentions: Annotated[int, Field(ge=0, le=50)] = 8
+
+    oidc_issuer: Annotated[str | None, AfterValidator(_issuer)] = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: SecretStr | None = None
+    oidc_email: bool = False
+    oidc_roles: dict[ConsoleRole, tuple[str, ...]] = Field(default_factory=dict)
 
     servicenow_url: Address | None = None
     servicenow_username: str | None = None

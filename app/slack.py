@@ -15,7 +15,15 @@ from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import MessageRef, Person
 from approvals.quorum import NotCounted, RefusalCode
 from approvals.slack.handlers import Answer
-from approvals.slack.payloads import Click, Clicker, Submission, TaskClick, TaskSubmission
+from approvals.slack.payloads import (
+    Click,
+    Clicker,
+    ListClick,
+    ListSubmission,
+    Submission,
+    TaskClick,
+    TaskSubmission,
+)
 from approvals.slack.workspace import SENTENCES, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
@@ -28,9 +36,9 @@ from runtime.store import faces, tasks, tokens
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
-_GONE = "This request is not known here (any more). Nothing was counted."
+GONE = "This request is not known here (any more). Nothing was counted."
 
-Asked: TypeAlias = Click | Submission | TaskClick | TaskSubmission
+Asked: TypeAlias = Click | Submission | ListClick | ListSubmission | TaskClick | TaskSubmission
 
 
 class Interactions:
@@ -69,6 +77,19 @@ class Interactions:
         home = await self._faces.workspace.home() if self._faces.workspace is not None else None
         return home.url if home is not None else ""
 
+    async def refused(self, code: StrangerCode, asked: Asked) -> str:
+        """Record an attempt of a stranger; return the sentence for the person."""
+        return await self._refused(code, asked)
+
+    async def note_attempt(self, refused: NotCounted, asked: Asked) -> str:
+        """Record a click or a window that proves nothing; return the sentence for the person."""
+        await self._record(refused.code, asked)
+        return refused.sentence
+
+    async def is_own(self, approval_id: UUID) -> bool:
+        """True if this installation's tenant has the question."""
+        return await self._is_own(approval_id)
+
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:
         """Record a refused attempt; return the sentence for the person. If Slack did not answer, record nothing."""
         await self._record(code, asked, answered=code is not StrangerCode.UNAVAILABLE)
@@ -78,7 +99,7 @@ class Interactions:
         """Count a refused attempt, and record it if it is to be ``told``."""
         if answered:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
-            if isinstance(asked, Click | Submission):
+            if isinstance(asked, Click | Submission | ListClick | ListSubmission):
                 kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)
             else:
                 kind, data["task"] = EventType.TASK_REFUSED, str(asked.task_id)
@@ -111,12 +132,12 @@ class Interactions:
         try:
             return await self._count(click, person, "actions[0].action_id", to=to, place=click.place)
         except NotFoundError:
-            raise _not_ours() from None
+            raise not_ours() from None
 
     async def submit(self, submission: Submission) -> Answer:
         """Take a vote from a modal, which shows the answer itself."""
         if not await self._is_own(submission.approval_id):
-            return Answer(False, _GONE)
+            return Answer(False, GONE)
         person = await self._person(submission.clicker)
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, submission))
@@ -127,7 +148,7 @@ class Interactions:
     async def _look(self, asked: Click | Submission) -> tuple[Person, CardView] | Answer:
         """The card for a person of the directory who has clicked on it, or has a window about it."""
         if not await self._is_own(asked.approval_id):
-            return Answer(False, _GONE)
+            return Answer(False, GONE)
         person = await self._person(asked.clicker)
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, asked))
@@ -202,7 +223,7 @@ class Interactions:
 
     async def _own(self, approval_id: UUID) -> None:
         if not await self._is_own(approval_id):
-            raise _not_ours()
+            raise not_ours()
 
     async def task(self, asked: TaskClick | TaskSubmission) -> TaskView | Answer:
         """The task, for a person of the directory. A click opens the form only for members of the task's group.
@@ -249,5 +270,6 @@ def _answer_to(click: Click) -> AnswerTo | None:
     return AnswerTo(click.channel, click.clicker.user) if click.channel else None
 
 
-def _not_ours() -> InputError:
+def not_ours() -> InputError:
+    """The fault of a click on a card that another installation has posted."""
     return InputError("names no request of this installation", where="value.a")

@@ -76,7 +76,11 @@ class Desk:
             entry, [one for one in groups.values() if one.source is GroupSource.SLACK_GROUP]
         )
         url = await self._interactions.workspace_url()
-        return [_shown(one, url) for one in stored if _counts(one, entry, slack, people)]
+        together: dict[tuple[UUID, str], list[StoredApproval]] = {}
+        for one in stored:
+            if _counts(one, entry, slack, people):
+                together.setdefault((one.approval.run_id, one.listed or str(one.approval.id)), []).append(one)
+        return [_shown(some[0], url, len(some)) for some in together.values()]
 
     async def _requests(self, entry: Entry, people: Directory) -> list[Request]:
         """The newest requests of this person; those of machines that they own are not theirs."""
@@ -119,13 +123,15 @@ def _counts(stored: StoredApproval, entry: Entry, slack: Membership, people: Dir
     return isinstance(judged, Counted)
 
 
-def _shown(stored: StoredApproval, url: str) -> Waiting:
+def _shown(stored: StoredApproval, url: str, many: int = 1) -> Waiting:
+    """The question as Home lists it; ``many`` stand with it on one card."""
     card, place = stored.card, stored.message
     about = " · ".join(str(card[name]) for name in ("reference", "workflow") if card.get(name))
     link = f"{url}archives/{place.channel}/p{place.ts.replace('.', '')}" if url and place is not None else ""
     doubt = stored.approval.kind is ApprovalKind.IN_DOUBT
     weight = "In doubt" if doubt else str(card.get("tier") or card.get("risk") or "")
-    return Waiting(str(card.get("title") or about), about, weight, str(card.get("expires_at") or ""), link)
+    together = f"{many} together: " if many > 1 else ""
+    return Waiting(f"{together}{card.get('title') or about}", about, weight, str(card.get("expires_at") or ""), link)
 
 
 def _request(row: read_models.Row) -> Request:

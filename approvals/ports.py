@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from approvals.lists import ListView
 from approvals.model import CardView, TaskView
 from approvals.notices import Notice
 from core.terms import GroupQuorum
@@ -68,6 +69,12 @@ class Messenger(Protocol):
 
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         """Redraw a card. Idempotent."""
+
+    async def post_list(self, channel: str, view: ListView, key: str) -> PostOutcome:
+        """Post one card for a list of questions, like ``post_card``."""
+
+    async def update_list(self, ref: MessageRef, view: ListView) -> PostOutcome:
+        """Redraw the card of a list. Idempotent."""
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         """Search for our own message with ``key``, a card or a task, posted at or after ``since`` (Unix seconds)."""

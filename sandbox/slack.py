@@ -23,6 +23,7 @@ from sandbox.slack_blocks import message_problems
 from sandbox.slack_control import control_routes
 from sandbox.slack_interact import Interactivity
 from sandbox.slack_page import page_routes
+from sandbox.slack_sockets import Sockets
 from sandbox.slack_state import BOT_USER, RESPONSE_URL_USES, Message, ResponseUrl, SlackState
 from sandbox.web import BadRequest, control, is_json, json_object
 
@@ -31,11 +32,14 @@ _POSTS = frozenset({"chat.postMessage", "chat.postEphemeral"})
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """Settings. ``one_per_second``: allow one post per second and channel, as Slack does, and answer 429 otherwise.
+    """Settings. With an ``app_token``, requests go over connections of Socket Mode.
+
+    ``one_per_second``: allow one post per second and channel, as Slack does, and answer 429 otherwise.
     ``ack_seconds``: the time that the app has to answer a click."""
 
     port: int = 0
     bot_token: str = "xoxb-sandbox"  # noqa: S105  a stand-in's well-known secret
+    app_token: str = ""
     signing_secret: str = "sandbox-signing-secret"  # noqa: S105  likewise
     interactivity_url: str = ""
     one_per_second: bool = False
@@ -56,8 +60,10 @@ class Slack:
         self.state = SlackState(clock=self.config.clock)
         self.faults = FaultTable(_fault_body, only=r"^/(api|actions)/")
         self.api = SlackApi(self.state, team_url=self._base_url)
+        self.sockets = Sockets(self.config.ack_seconds)
         self.people = Interactivity(
             self.state,
+            sockets=self.sockets if self.config.app_token else None,
             url=self.config.interactivity_url,
             signing_secret=self.config.signing_secret,
             base_url=self._base_url,
@@ -77,6 +83,7 @@ class Slack:
     async def close(self) -> None:
         self.faults.clear()
         await self.people.close()
+        await self.sockets.close()
 
     def _base_url(self) -> str:
         return f"{self.url}/"
@@ -84,8 +91,10 @@ class Slack:
     async def _call(self, request: Request) -> Response:
         try:
             given = await _arguments(request)
-            self._authenticate(request, given)
             name = request.path_params["method"]
+            if name == "apps.connections.open":
+                return JSONResponse(await self._connection(request))
+            self._authenticate(request, given)
             method = self.api.methods.get(name)
             if method is None:
                 raise ApiError("unknown_method")
@@ -94,6 +103,13 @@ class Slack:
             return JSONResponse(method(given))
         except ApiError as error:
             return JSONResponse(error.body())
+
+    async def _connection(self, request: Request) -> dict[str, object]:
+        """An address for one connection. Only the app-level token gets one."""
+        token = request.headers.get("authorization", "").partition(" ")[2]
+        if not self.config.app_token or not hmac.compare_digest(token.encode(), self.config.app_token.encode()):
+            raise ApiError("not_allowed_token_type" if token.startswith("xoxb-") else "invalid_auth")
+        return {"ok": True, "url": await self.sockets.address()}
 
     def _authenticate(self, request: Request, given: Arguments) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")

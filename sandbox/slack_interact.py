@@ -18,6 +18,7 @@ import httpx
 from sandbox.slack_blocks import elements, view_problems
 from sandbox.slack_entry import option_of, state_values
 from sandbox.slack_json import message_json
+from sandbox.slack_sockets import Sockets
 from sandbox.slack_state import APP_ID, BOT_USER, TEAM_ID, JsonObject, SlackState, View
 from sandbox.web import BadRequest, http_client
 
@@ -45,8 +46,16 @@ class Interactivity:
     """Clicks, submissions and closings by the people of the workspace."""
 
     def __init__(
-        self, state: SlackState, *, url: str, signing_secret: str, base_url: Callable[[], str], ack_seconds: float = 3.0
+        self,
+        state: SlackState,
+        *,
+        url: str,
+        signing_secret: str,
+        base_url: Callable[[], str],
+        ack_seconds: float = 3.0,
+        sockets: Sockets | None = None,
     ) -> None:
+        self.sockets = sockets
         self.state = state
         self.url = url
         self.signing_secret = signing_secret
@@ -112,6 +121,8 @@ class Interactivity:
         }
         if self.state.enterprise_id:
             body["enterprise_id"] = self.state.enterprise_id
+        if self.sockets is not None:
+            return (await self._over_socket("events_api", body))[0]
         return (await self._post(json.dumps(body).encode(), "application/json"))[0]
 
     async def submit_view(self, view_id: str, user: str, values: Mapping[str, object]) -> Outcome:
@@ -191,7 +202,17 @@ class Interactivity:
         team = {"id": team_id, "domain": "counterseal-demo"}
         return team | ({"enterprise_id": self.state.enterprise_id} if self.state.enterprise_id else {})
 
+    async def _over_socket(self, kind: str, payload: JsonObject) -> tuple[Outcome, bytes]:
+        assert self.sockets is not None
+        began = time.perf_counter()
+        answer = await self.sockets.deliver(kind, payload)
+        if answer is None:
+            return Outcome(ok=False, status=0, latency_ms=_ms_since(began), error=NOT_RESPONDING), b""
+        return Outcome(ok=True, status=200, latency_ms=_ms_since(began)), answer
+
     async def _send(self, payload: JsonObject) -> tuple[Outcome, bytes]:
+        if self.sockets is not None:
+            return await self._over_socket("interactive", payload)
         return await self._post(
             urlencode({"payload": json.dumps(payload)}).encode(), "application/x-www-form-urlencoded"
         )

@@ -5,7 +5,8 @@ a temporary folder (in memory where there is room), unless COUNTERSEAL_TEST_DATA
 may create databases).
 
 ``chromium_path`` is an installed Chromium. Where there is none, the tests that ask for it are deselected and the
-summary says so in one line; with COUNTERSEAL_REQUIRE_CHROMIUM=1 they fail instead.
+summary says so in one line; with COUNTERSEAL_REQUIRE_CHROMIUM=1 they fail instead. The login at a real provider needs
+node and the npm package oidc-provider: COUNTERSEAL_TEST_NODE_MODULES says in which node_modules it is.
 
 What a test records as its property ``summary`` is a line at the end.
 """

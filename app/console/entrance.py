@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request
 from starlette.exceptions import HTTPException
@@ -26,6 +27,7 @@ from app.console.web import (
     sent,
     within,
 )
+from app.faces import Faces
 from core.errors import AuthenticationError
 
 router = APIRouter()
@@ -44,7 +46,7 @@ async def first(viewer: Annotated[Viewer, Depends(logged_in)]) -> Response:
 @router.get("/login")
 async def ask(request: Request) -> Response:
     """Ask for a token."""
-    return _form(request, within(request.query_params.get("next", HOME)))
+    return form(request, within(request.query_params.get("next", HOME)))
 
 
 @router.post("/login")
@@ -55,8 +57,8 @@ async def enter(request: Request, faces: FacesDep, fields: Annotated[Sent, Depen
     try:
         viewer = await sessions.log_in(faces.database, fields.one("token", 200))
     except AuthenticationError as error:
-        return _form(request, following, f"{error.message} {error.remedy}")
-    return _entered(request, viewer, following)
+        return form(request, following, f"{error.message} {error.remedy}")
+    return await entered(request, faces, viewer, following)
 
 
 @router.get("/login/{code}")
@@ -67,7 +69,7 @@ async def by_link(request: Request, code: str, faces: FacesDep) -> Response:
     """
     direct = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
     if not direct or "sec-purpose" in request.headers:
-        return _form(request, HOME, code=code)
+        return form(request, HOME, code=code)
     return await _by_code(request, code, faces)
 
 
@@ -82,7 +84,7 @@ async def by_button(request: Request, code: str, faces: FacesDep, fields: Annota
 async def leave(request: Request, faces: FacesDep, fields: Posted) -> Response:
     """Log out: the cookie is worth nothing from now on."""
     await sessions.log_out(faces.database, request.state.viewer)
-    answer = go(f"{HOME}/login")
+    answer = go(f"{HOME}/login?left")
     answer.delete_cookie(cookie_name(request), path="/", secure=is_secure(request), httponly=True, samesite="lax")
     return answer
 
@@ -91,8 +93,8 @@ async def _by_code(request: Request, code: str, faces: FacesDep) -> Response:
     try:
         viewer = await sessions.log_in_by_link(faces.database, code[:200])
     except AuthenticationError as error:
-        return _form(request, HOME, f"{error.message} {error.remedy}")
-    return _entered(request, viewer, HOME)
+        return form(request, HOME, f"{error.message} {error.remedy}")
+    return await entered(request, faces, viewer, HOME)
 
 
 def _own(request: Request, fields: Sent) -> None:
@@ -102,10 +104,15 @@ def _own(request: Request, fields: Sent) -> None:
         raise HTTPException(403, "This form is too old, or of another browser. Load the page again.")
 
 
-def _form(request: Request, following: str, problem: str = "", code: str = "") -> Response:
+def form(request: Request, following: str, problem: str = "", code: str = "") -> Response:
     """The page for the login. Its cookie and its form hold the same secret, which no other site knows."""
     secret = request.cookies.get(_LOGIN_COOKIE) or secrets.token_urlsafe(32)
-    values = {"csrf": secret, "next": following, "problem": problem, "code": code}
+    issuer = request.app.state.faces.settings.oidc_issuer
+    values: dict[str, object] = {"csrf": secret, "next": following, "problem": problem, "code": code}
+    values |= {
+        "left": "left" in request.query_params,
+        "provider": urlsplit(issuer).netloc if issuer is not None else "",
+    }
     answer = drawn("login.html", 401 if problem else 200, **values)
     # Strict: nobody comes to this form from elsewhere in the middle of filling it in.
     answer.set_cookie(
@@ -120,7 +127,11 @@ def _form(request: Request, following: str, problem: str = "", code: str = "") -
     return answer
 
 
-def _entered(request: Request, viewer: Viewer, following: str) -> Response:
+async def entered(request: Request, faces: Faces, viewer: Viewer, following: str) -> Response:
+    """Give the browser its new session, and end the one that it had: whoever knew that knows nothing now."""
+    before = request.cookies.get(cookie_name(request), "")
+    if before and (old := await sessions.viewer_of(faces.database, before)) is not None:
+        await sessions.log_out(faces.database, old)
     answer = RedirectResponse(following, status_code=303)
     # Lax, not Strict: a link in Slack or in a mail leads to the page itself. Forms are protected by their own token.
     answer.set_cookie(

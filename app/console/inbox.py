@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -45,7 +45,7 @@ SAID = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question in a list. Values that are sensitive stand on no list."""
+    """A question in a list. Values that are sensitive stand on no list. ``many`` questions stand together behind it."""
 
     id: UUID
     listed: ListedQuestion
@@ -57,6 +57,7 @@ class Item:
     asker: str
     answered: str
     due: datetime | None
+    many: int = 1
 
     @property
     def outside(self) -> list[Any]:
@@ -111,14 +112,23 @@ async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
     opened, rest = items[: len(found[:LOOKED_AT])], items[len(found[:LOOKED_AT]) :]
     following = decided[DECIDED_SHOWN - 1] if len(decided) > DECIDED_SHOWN else None
     return Lists(
-        mine=[one for one in opened if one.may.choices and not one.answered],
-        groups=[one for one in opened if one.may.groups and (one.answered or not one.may.choices)],
+        mine=_together([one for one in opened if one.may.choices and not one.answered]),
+        groups=_together([one for one in opened if one.may.groups and (one.answered or not one.may.choices)]),
         tasks=sorted((one.view for one in waiting), key=lambda task: task.due_at or "9"),
         requests=rest[: len(asked)],
         decided=rest[len(asked) :],
         following="" if following is None else encode_cursor([following.answered_at, following.stored.approval.id]),
         more=len(found) > LOOKED_AT,
     )
+
+
+def _together(items: Sequence[Item]) -> list[Item]:
+    """The questions of a list as one item, where the first of them stands."""
+    found: dict[tuple[UUID, str], list[Item]] = {}
+    for one in items:
+        stored = one.listed.stored
+        found.setdefault((stored.approval.run_id, stored.listed or str(one.id)), []).append(one)
+    return [replace(some[0], many=len(some)) for some in found.values()]
 
 
 async def _items(faces: Faces, viewer: Viewer, people: Directory, found: Sequence[ListedQuestion]) -> list[Item]:

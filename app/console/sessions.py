@@ -70,6 +70,11 @@ async def log_in(database: Database, token: str) -> Viewer:
     return await _open(database, who.tenant, who.subject, who.roles, "token", token_hash(token.strip()))
 
 
+async def log_in_as(database: Database, tenant: str, person: str, roles: frozenset[Role]) -> Viewer:
+    """Make a session of somebody whom the provider has logged in; ``AuthenticationError`` if they are not active."""
+    return await _open(database, tenant, person, frozenset(map(str, roles)), "oidc")
+
+
 async def log_in_by_link(database: Database, code: str) -> Viewer:
     """Make a session of a link, which then works no more; ``AuthenticationError`` if it does not now.
 

@@ -14,6 +14,7 @@ import orjson
 from fastapi import APIRouter, Request
 from pydantic import SecretStr
 from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.response import BoltResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -24,9 +25,12 @@ from app.http.middleware import read_body
 from app.settings import WebhookEndpoint
 from app.slack import Interactions
 from app.slack_desk import Desk
+from app.slack_lists import ListDesk
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
+from approvals.slack.sockets import Sockets
 from core import bounded_json
+from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from runtime.requests.triggers import start_from_servicenow
 
@@ -148,8 +152,26 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
         service=interactions,
         tasks=interactions,
         desk=Desk(faces, interactions),
+        lists=ListDesk(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
+
+
+def sockets_of(faces: Faces, endpoint: SlackEndpoint | None) -> Sockets | None:
+    """The connection that Slack's requests come over, beside HTTP, if an app-level token is configured."""
+    token = faces.settings.slack_app_token
+    if token is None or faces.slack is None or endpoint is None:
+        return None
+
+    async def dispatch(payload: JsonObject) -> BoltResponse:
+        answer = await endpoint.answer(payload)
+        if 400 <= answer.status < 500:
+            code = "unhandled" if answer.status == 404 else "malformed"
+            faces.metrics.refusal("slack", code)
+            await faces.refusals.note(faces.settings.tenant, "slack", code)
+        return answer
+
+    return Sockets(faces.slack, token.get_secret_value(), dispatch)
 
 
 @router.post(

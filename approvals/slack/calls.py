@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import Any, TypeAlias
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from approvals.ports import NotPosted, PostInDoubt, PostRefused
@@ -38,6 +40,19 @@ _REMEDIES = {
     "no_such_subteam": "There is no such Slack user group: check its id in the policy.",
     "plan_upgrade_required": "This Slack plan has no user groups: name a group of the directory instead.",
 }
+
+_OPEN_SECONDS_MAX = 2.0
+NOT_OPENED = "Slack did not open the window in time, so nothing was counted. Please click again."
+_log = logging.getLogger("counterseal.slack")
+
+
+async def open_window(client: AsyncWebClient, trigger_id: str, window: dict[str, Any]) -> bool:
+    """Open a window while the click's trigger is valid (3 seconds); false if Slack does not say that it is open."""
+    opened = await call(client.views_open(trigger_id=trigger_id, view=window), timeout_seconds=_OPEN_SECONDS_MAX)
+    if isinstance(opened, dict):
+        return True
+    _log.warning("a modal could not be opened: %s", opened.message)
+    return False
 
 
 async def call(request: Awaitable[AsyncSlackResponse], *, timeout_seconds: float) -> Answered | PostFailure:

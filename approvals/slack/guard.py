@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 from slack_bolt.adapter.starlette.async_handler import to_starlette_response
 from slack_bolt.async_app import AsyncApp, AsyncBoltRequest
+from slack_bolt.response import BoltResponse
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -124,6 +125,14 @@ class SlackEndpoint:
         self._bolt = bolt
         self._secret = signing_secret
         self._now = now
+
+    async def answer(self, payload: JsonObject) -> BoltResponse:
+        """Answer what Slack has sent over a connection of ours, which proves that it is Slack's."""
+        try:
+            _check_shape(payload)
+        except InputError as error:
+            return BoltResponse(status=400, body={"error": "malformed", "detail": str(error)})
+        return await self._bolt.async_dispatch(AsyncBoltRequest(body=payload, mode="socket_mode"))
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request. Never raises because of its content."""

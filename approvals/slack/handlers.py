@@ -23,10 +23,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.model import CardView, Choice, TaskAnswer, TaskState, TaskView
 from approvals.slack import modals
-from approvals.slack.calls import call
+from approvals.slack.calls import NOT_OPENED, open_window
 from approvals.slack.cards import ASK_AGAIN
 from approvals.slack.desk import DeskService, listen
 from approvals.slack.forms import errors_of, values_of
+from approvals.slack.listing import ListService
+from approvals.slack.listing import listen as listen_to_lists
 from approvals.slack.payloads import (
     Click,
     Submission,
@@ -42,8 +44,6 @@ from approvals.slack.windows import Windows
 from core.canonical import JsonObject
 from core.errors import InputError
 
-_OPEN_MODAL_SECONDS_MAX = 2.0
-_NOT_OPENED = "Slack did not open the window in time, so nothing was counted. Please click again."
 _log = logging.getLogger("counterseal.slack")
 
 
@@ -102,6 +102,7 @@ def build_bolt(
     service: InteractionService,
     tasks: TaskService,
     desk: DeskService | None = None,
+    lists: ListService | None = None,
 ) -> AsyncApp:
     """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
     # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
@@ -123,6 +124,8 @@ def build_bolt(
     windows = Windows(signing_secret)
     if desk is not None:
         listen(bolt, windows, desk)
+    if lists is not None:
+        listen_to_lists(bolt, windows, lists)
     _listen(bolt, windows, service, tasks)
     bolt.error(_failed)
     return bolt
@@ -148,7 +151,7 @@ def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks
         click = parse_click(body)
         answer = await service.ask_again(click)
         if not answer.noted:
-            await _opened(client, click.trigger_id, modals.answer(answer.sentence))
+            await open_window(client, click.trigger_id, modals.answer(answer.sentence))
         await ack()
 
     async def on_submission(ack: AsyncAck, body: dict[str, Any]) -> None:
@@ -175,16 +178,8 @@ async def _click(service: InteractionService, windows: Windows, client: AsyncWeb
         modal = modals.answer(shown.sentence)
     else:
         modal = modals.review(shown) if click.choice is None else modals.reason(shown, click.choice)
-    if not await _opened(client, click.trigger_id, windows.marked(modal, click.clicker)):
-        await service.note(click, _NOT_OPENED)
-
-
-async def _opened(client: AsyncWebClient, trigger_id: str, modal: dict[str, Any]) -> bool:
-    opened = await call(client.views_open(trigger_id=trigger_id, view=modal), timeout_seconds=_OPEN_MODAL_SECONDS_MAX)
-    if isinstance(opened, dict):
-        return True
-    _log.warning("a modal could not be opened: %s", opened.message)
-    return False
+    if not await open_window(client, click.trigger_id, windows.marked(modal, click.clicker)):
+        await service.note(click, NOT_OPENED)
 
 
 async def _submission(service: InteractionService, windows: Windows, submission: Submission) -> dict[str, Any]:
@@ -209,8 +204,8 @@ async def _open_task(tasks: TaskService, windows: Windows, client: AsyncWebClien
         modal = modals.answer(shown.sentence)
     else:
         modal = form_modal(shown) if shown.state is TaskState.OPEN else modals.answer(closed_sentence(shown))
-    if not await _opened(client, click.trigger_id, windows.marked(modal, click.clicker)):
-        await tasks.note_task(click, _NOT_OPENED)
+    if not await open_window(client, click.trigger_id, windows.marked(modal, click.clicker)):
+        await tasks.note_task(click, NOT_OPENED)
 
 
 async def _complete_task(tasks: TaskService, submission: TaskSubmission) -> dict[str, Any]:

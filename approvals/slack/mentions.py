@@ -27,7 +27,7 @@ def called(drawn: Rendered, view: CardView) -> Rendered:
     call = view.call
     if call is None or view.state is not CardState.PENDING:
         return drawn
-    return replace(drawn, text=_sentence(view, call), blocks=[*drawn.blocks, *_mentions(call)])
+    return replace(drawn, text=_sentence(view, call), blocks=[*drawn.blocks, *mentions(call)])
 
 
 def _sentence(view: CardView, call: Call) -> str:
@@ -37,7 +37,8 @@ def _sentence(view: CardView, call: Call) -> str:
     return f"{asked} Until {moment(content.expires_at)}" if content.expires_at else asked
 
 
-def _mentions(call: Call) -> list[Block]:
+def mentions(call: Call) -> list[Block]:
+    """The line that mentions those who may still vote; nothing if nobody is known."""
     named = [f"<@{account}>" for account in call.accounts]
     named += [f"<!subteam^{group}>" for group in call.slack_groups]
     named += [f"members of {words(group)}" for group in call.groups]

@@ -7,12 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 from slack_sdk.web.async_client import AsyncWebClient
 
+from approvals.lists import ListView
 from approvals.model import CardView, TaskView
 from approvals.notices import Notice
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
 from approvals.slack.blocks import plain_sections, shown
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render, render_short
+from approvals.slack.lists import render as render_list
 from approvals.slack.mentions import called
 from approvals.slack.notices import render as render_notice
 from approvals.slack.tasks import render as render_task
@@ -65,6 +67,26 @@ class SlackMessenger:
             return drawn
         drawn = await self._update(ref, called(render_short(view), view))
         return replace(drawn, short=True) if isinstance(drawn, Posted) else drawn
+
+    async def post_list(self, channel: str, view: ListView, key: str) -> PostOutcome:
+        """Post the card of a list; ``find_card`` finds it by ``key``."""
+        posted = await self._post(channel, render_list(self._on_page(view)), key)
+        if not _too_much(posted):
+            return posted
+        posted = await self._post(channel, render_list(self._on_page(view), short=True), key)
+        return replace(posted, short=True) if isinstance(posted, Posted) else posted
+
+    async def update_list(self, ref: MessageRef, view: ListView) -> PostOutcome:
+        """Redraw the card of a list."""
+        drawn = await self._update(ref, render_list(self._on_page(view)))
+        if not _too_much(drawn):
+            return drawn
+        drawn = await self._update(ref, render_list(self._on_page(view), short=True))
+        return replace(drawn, short=True) if isinstance(drawn, Posted) else drawn
+
+    def _on_page(self, view: ListView) -> ListView:
+        at = f"{self._pages}/approvals/{view.first.approval_id}/list" if self._pages else ""
+        return replace(view, link=at)
 
     def _linked(self, view: CardView) -> CardView:
         return replace(view, link=f"{self._pages}/approvals/{view.approval_id}") if self._pages else view

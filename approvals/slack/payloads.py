@@ -14,6 +14,7 @@ from msgspec import Struct
 from approvals.model import Choice
 from approvals.ports import MessageRef
 from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW
+from approvals.slack.lists import APPROVE, CHOOSE, ITEMS_FIELD, LIST_CALLBACK, LIST_REASON_CALLBACK, REJECT
 from approvals.slack.modals import CHOICE_FIELD, GRANT_FIELD, ONCE, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
@@ -25,6 +26,7 @@ _BUTTONS: Mapping[str, Choice | None] = {
     ASK_AGAIN: None,
     **{name: choice for choice, name in ACTION_IDS.items()},
 }
+_LIST_BUTTONS: Mapping[str, Choice | None] = {APPROVE: Choice.APPROVE, REJECT: Choice.REJECT, CHOOSE: None}
 _ID_CHARACTERS_MAX = 64
 METADATA_BYTES_MAX = 3000
 _VALUE, _METADATA, _VALUES = "actions[0].value", "view.private_metadata", "view.state.values"
@@ -80,6 +82,39 @@ class Submission(Struct, frozen=True):
     grant: tuple[int, int] | None = None
 
 
+class ListClick(Struct, frozen=True):
+    """A press of a button on the card of a list. ``choice`` is None for *Choose…*; ``mark`` is of that drawing."""
+
+    choice: Choice | None
+    approval_id: UUID
+    mark: str
+    clicker: Clicker
+    channel: str
+    trigger_id: str
+    ts: str = ""
+
+    @property
+    def place(self) -> MessageRef:
+        """The message whose button was pressed."""
+        return MessageRef(self.channel, self.ts)
+
+
+class ListSubmission(Struct, frozen=True):
+    """A submission of a window about a list. ``chosen`` are the boxes that are ticked; ``digest`` is the whole mark.
+
+    ``digest`` is "" unless ``Windows`` knows that the window was opened for this account.
+    """
+
+    approval_id: UUID
+    mark: str
+    clicker: Clicker
+    choice: Choice | None
+    reason: str
+    page: int
+    chosen: frozenset[UUID] = frozenset()
+    digest: str = ""
+
+
 class TaskClick(Struct, frozen=True):
     """One press of *Fill in* on a task's message; ``ts`` as of ``Click``."""
 
@@ -124,19 +159,15 @@ def parse_click(body: _Members) -> Click:
 def parse_submission(body: _Members) -> Submission:
     """Parse a ``view_submission`` payload of one of our modals; ``InputError`` names the fault."""
     callback, metadata, values = _sent(body, (REASON_CALLBACK, REVIEW_CALLBACK), "is none of our modals")
-    page = metadata.get("p", 0)
-    if not isinstance(page, int) or isinstance(page, bool) or not 0 <= page < 10_000:
-        raise InputError("is no page number", where=f"{_METADATA}.p")
+    page = _page(metadata)
     choice: Choice | None = None
     if callback == REASON_CALLBACK:
         choice = _choice(metadata, "c", _METADATA)
     elif metadata.get("l") is True:
         option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
         choice = _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
-    entered = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
-    reason = "" if entered.get("value") is None else _text(entered, "value", f"{_VALUES}.{REASON_FIELD}")
     approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
-    said = (choice, reason.strip(), page, _digest(metadata))
+    said = (choice, _reason(values), page, _digest(metadata))
     return Submission(approval_id, nonce, _clicker(body), *said, _granted(values, choice))
 
 
@@ -152,6 +183,48 @@ def _granted(values: _Members, choice: Choice | None) -> tuple[int, int] | None:
     if not all(text.isascii() and text.isdigit() and len(text) <= 9 for text in (uses, seconds)):
         raise InputError("is none of our choices", where=where)
     return int(uses), int(seconds)
+
+
+def _page(metadata: JsonObject) -> int:
+    page = metadata.get("p", 0)
+    if not isinstance(page, int) or isinstance(page, bool) or not 0 <= page < 10_000:
+        raise InputError("is no page number", where=f"{_METADATA}.p")
+    return page
+
+
+def _reason(values: _Members) -> str:
+    told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
+    return "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}").strip()
+
+
+def parse_list_click(body: _Members) -> ListClick:
+    """Parse a press of a button on the card of a list; ``InputError`` names the fault."""
+    name, value, container = _pressed(body, _LIST_BUTTONS, "is none of our buttons")
+    return ListClick(
+        choice=_LIST_BUTTONS[name],
+        approval_id=_uuid(value, "a", _VALUE),
+        mark=_id(value, "n", _VALUE),
+        clicker=_clicker(body),
+        channel=_optional_id(container, "channel_id", "container"),
+        trigger_id=_text(body, "trigger_id", ""),
+        ts=_time_of(container),
+    )
+
+
+def parse_list_submission(body: _Members) -> ListSubmission:
+    """Parse a submission of a window about a list; ``InputError`` names the fault."""
+    callback, metadata, values = _sent(body, (LIST_CALLBACK, LIST_REASON_CALLBACK), "is none of our modals")
+    choice, chosen = None, set()
+    if callback == LIST_REASON_CALLBACK:
+        choice = _choice(metadata, "c", _METADATA)
+    elif metadata.get("l") is True:
+        option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
+        choice = _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
+        for name in (name for name in values if name.startswith(f"{ITEMS_FIELD}_")):
+            for one in _entered(values, name).get("selected_options") or ():
+                chosen.add(_uuid(one if isinstance(one, dict) else {}, "value", f"{_VALUES}.{name}"))
+    told = (_uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA), _clicker(body), choice, _reason(values))
+    return ListSubmission(*told, _page(metadata), frozenset(chosen), _digest(metadata))
 
 
 def parse_task_click(body: _Members) -> TaskClick:

@@ -139,6 +139,8 @@ GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 -- The runs that triggers have started and that are not over. Runs that people start are not in it.
 CREATE INDEX ix_runs_triggered ON runs (tenant_id, workflow, reference)
   WHERE finished_at IS NULL AND trigger_type = 'servicenow';
+-- The list that a question belongs to (`runtime.engine.book.lists`); null for one that stands alone, as all did before.
+ALTER TABLE approvals ADD COLUMN listed text;
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
 -- functions never log in; they may create something only while this migration gives them what they own.
 DROP FUNCTION append;

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TypeAlias
+from uuid import UUID
 
 import asyncpg
 import structlog
@@ -47,11 +48,12 @@ class Delivered(Struct, frozen=True):
     """A finished delivery. ``record`` writes what is to be remembered, in the transaction that ends the command.
 
     ``shows_all``: it showed the present state, so the messages of its kind and key that were there when it was read are
-    done as well.
+    done as well; those about one of ``shows`` alone, if that is given.
     """
 
     record: Remember | None = None
     shows_all: bool = False
+    shows: tuple[UUID, ...] | None = None
 
 
 class Later(Struct, frozen=True):
@@ -191,7 +193,7 @@ class Dispatcher(Struct):
             match result:
                 case Delivered():
                     if result.shows_all:
-                        await outbox.end_shown(connection, message)
+                        await outbox.end_shown(connection, message, result.shows)
                     await outbox.end_message(connection, message, CommandState.DISPATCHED, None, timedelta(0))
                 case Held(seconds):
                     await outbox.end_message(

@@ -30,10 +30,11 @@ from runtime.engine.life.readers import VOIDED
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalDelivered
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable
+from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable, saying
+from runtime.keep.lists import ListCards, gather
 from runtime.requests.directory import as_people
 from runtime.requests.views import drawn
-from runtime.store import approvals, tasks, tenants
+from runtime.store import approvals, lists, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.commits import apply
 from runtime.store.outbox import Message
@@ -65,8 +66,11 @@ class Messages(Struct, frozen=True):
         return {**kinds, PROPOSAL: self.proposal, "note": self.note, "task": self.task}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
-        """Post the card, or redraw it."""
+        """Post the card, or redraw it. Questions of a list share one."""
         stored = await _approval(connection, message)
+        if stored.listed is not None and (shared := await gather(connection, stored)).several:
+            cards = ListCards(self.messenger, stored.approval.terms.channel or self.channel, self.definitions)
+            return await cards.card(connection, message, shared, partial(self._call, connection))
         view = replace(await drawn(connection, self.definitions, stored), call=await self._call(connection, stored))
         channel = stored.approval.terms.channel or self.channel
         post = partial(self._posted, channel, view, await self._preceding(connection, stored))
@@ -137,6 +141,8 @@ class Messages(Struct, frozen=True):
         """Remind below the card, if it still waits."""
         stored = await _approval(connection, message)
         text = "This still waits for a decision. Without one it expires, and is not done."
+        if not await self._speaks(connection, stored):
+            return partial(saying, Delivered())
         return partial(self._thread, stored, message, text)
 
     async def escalate(self, connection: Connection, message: Message) -> Deliver:
@@ -145,6 +151,8 @@ class Messages(Struct, frozen=True):
         to = stored.approval.terms.escalate
         who = to.to.group if to else "others"
         text = f"Nobody has decided in time: members of {who} may decide this now, too."
+        if not await self._speaks(connection, stored):
+            return partial(saying, Delivered())
         return partial(self._thread, stored, message, text)
 
     async def voided(self, connection: Connection, message: Message) -> Deliver:
@@ -195,10 +203,20 @@ class Messages(Struct, frozen=True):
             return Delivered()
         return await self._below(stored, message, text)
 
+    async def _speaks(self, connection: Connection, stored: StoredApproval) -> bool:
+        """True if this question speaks for all that stand on its message: the first that is still open does."""
+        if stored.listed is None or stored.message is None:
+            return True
+        every = [one for one in await lists.of_list(connection, stored.approval.id) if one.message == stored.message]
+        open_ = [one.approval_id for one in every if one.status is ApprovalStatus.REQUESTED]
+        return open_[:1] == [stored.approval.id]
+
     async def _below(self, stored: StoredApproval, message: Message, text: str) -> Result:
         if stored.message is None:
             return Later("The card is not posted yet.")
-        return _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
+        told = _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
+        # What waits is said of each question of a list, below the same card: once is enough.
+        return Delivered(shows_all=True) if isinstance(told, Delivered) and stored.listed is not None else told
 
 
 class _Drawing(Struct, frozen=True):

@@ -141,6 +141,25 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     return replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner)
 
 
+async def drawn_list(
+    connection: Connection, definitions: Definitions, found: Sequence[StoredApproval]
+) -> list[CardView]:
+    """The cards of several questions of one run, like ``drawn``; its book is folded once for all of them."""
+    over = [one for one in found if one.approval.status is not ApprovalStatus.REQUESTED]
+    past = None
+    if over:
+        book = await books.read(connection, over[0].approval.tenant_id, over[0].approval.run_id)
+        past = None if book.purged else await folded(connection, definitions, book)
+    views = []
+    for stored in found:
+        if past is None or stored.approval.status is ApprovalStatus.REQUESTED:
+            views.append(await drawn(connection, definitions, stored))
+        else:
+            people = await definitions.directory(connection, stored.approval.tenant_id, stored.directory_digest)
+            views.append(_became(past, stored, people))
+    return views
+
+
 def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
     """The card with the end of what was asked about, and with the question that was put in its place."""
     approval, run = stored.approval, past.run

@@ -52,7 +52,7 @@ ASKED_ANEW = (
     "A new card asks it as it is now; please look at that one."
 )
 # Refusals that the audit records, because they tell who tried what; a second click on a decided card tells nothing.
-_TELLING = frozenset({
+TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
     RefusalCode.FALSE_CARD, RefusalCode.GRANT,
@@ -227,7 +227,7 @@ async def _refuse(
     """Record a refusal that tells something, and answer; a crash before the commit leaves a click without an answer."""
     approval = stored.approval
     async with within(connection, request.tenant_id):
-        if refused.code in _TELLING:
+        if refused.code in TELLING:
             data: JsonObject = {
                 "approval": str(approval.id),
                 "run": str(approval.run_id),

@@ -32,7 +32,7 @@ from runtime.engine.life.pausing import Pause, keys_of
 from runtime.engine.model.events import ApprovalRequested
 from runtime.engine.model.rows import ApprovalRow
 from runtime.engine.model.run import RunView
-from runtime.store.journal import appends
+from runtime.store.journal import Append, appends
 from runtime.store.read_models import LAST_ID, LAST_TIME, Row, every, first
 from runtime.store.statements import statements
 from runtime.store.views import Graphs, loaded
@@ -60,7 +60,7 @@ class StoredApproval:
 
     ``card`` is as it was shown; it is empty if the approval was read to decide on it. ``directory_digest`` names the
     tenant's directory as it was then, ``paused`` is what was paused in the tenant. ``preceded`` is the question of the
-    same step before it that is void or has expired.
+    same step before it that is void or has expired. ``listed`` is the list that it belongs to, None if it stands alone.
     """
 
     approval: Approval
@@ -79,6 +79,7 @@ class StoredApproval:
     card_state: str | None = None
     decided_at: str | None = None
     preceded: UUID | None = None
+    listed: str | None = None
 
 
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
@@ -139,6 +140,7 @@ def stored_of(
         card_state=item.get("card"),
         decided_at=item.get("decided_at"),
         preceded=row.get("preceded"),
+        listed=item.get("listed"),
     )
 
 
@@ -194,9 +196,18 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
     ``Diverged`` if the book does not tell it, or its values were altered.
     """
     kept, key = row["kept"], row["run_key"] or b""
-    for append in appends((row["asked_at"],), (row["asked"],), (row["shown"],)) if row["asked"] else ():
-        if kept is None:
+    found = [*appends((row["asked_at"],), (row["asked"],), (row["shown"],))] if row["asked"] else []
+    if kept is None:
+        for append in found:
             check_stored(append.lines[-1], append.stored, key)
+    return question_in(found, approval_id, kept, key)
+
+
+def question_in(
+    found: Sequence[Append], approval_id: UUID, kept: Mapping[str, Any] | None, key: bytes
+) -> ApprovalRequested:
+    """The question that one of these appends asked; their values are known to be those that their lines commit to."""
+    for append in found:
         for number, line in enumerate(append.lines):
             if f'"{approval_id}"'.encode() in line and f'"type":"{ApprovalRequested.TYPE}"'.encode() in line:
                 values = append.values.get(number, {}) if kept is None else kept

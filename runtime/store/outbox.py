@@ -79,10 +79,14 @@ async def end_message(
     return await connection.fetchrow(_END, *ended) is not None
 
 
-async def end_shown(connection: Connection, message: Message) -> None:
-    """End the messages behind a delivered one: the delivered one includes what they would have shown."""
+async def end_shown(connection: Connection, message: Message, about: Sequence[UUID] | None = None) -> None:
+    """End the messages behind a delivered one: the delivered one includes what they would have shown.
+
+    It includes only what is about one of these approvals, if they are given.
+    """
     if message.behind:
-        await connection.execute(_END_SHOWN, list(message.behind))
+        shown = None if about is None else [str(one) for one in about]
+        await connection.execute(_END_SHOWN, list(message.behind), shown)
 
 
 async def order(

@@ -20,6 +20,7 @@ import pytest
 
 from app.access import Role
 from app.cli.outcome import Exit
+from approvals.lists import mark_of
 from connectors.port import Done
 from connectors.records.connector import RecordsConnector
 from evidence.chain import Actor
@@ -194,6 +195,19 @@ class Table:
         if not found and "There is no approval" in self.command.said:
             return "not_found"
         return str(json.loads(found[0])["code"])
+
+    async def by_list(self, row: Row, code: str) -> None:
+        """The button of a list's card refuses the same person for the same reason."""
+        asked = await self.installation.books.approvals(run=self.asked.run)
+        if len(asked) > 1 or "actions" in row.claims:
+            return
+        mark = mark_of([(str(self.asked.id), self.asked.action_digest, self.asked.nonce)])
+        click = self.installation.click(self.asked.id, mark[:32], row.account, "list_approve")
+        before = len(await self.installation.books.commands(kind="note"))
+        assert (await self.installation.slack({**click, **row.claims})).status_code == 200
+        assert len(await self.installation.books.commands(kind="note")) == before + 1
+        assert await self.last_code() == code
+        assert await self.installation.books.votes(approval=self.asked.id) == []
 
     async def last_code(self) -> str:
         return str((await self.installation.tenant_events("approval.vote_refused"))[-1]["data"]["code"])
@@ -526,6 +540,8 @@ async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
                     assert last["data"]["code"] == code
                     assert last["data"]["approval"] == str(question.id)
                     assert len(await installation.tenant_events("approval.vote_refused")) == told + 1
+                    if door == "slack":
+                        await table.by_list(row, code)
             assert (await installation.books.approval(id=question.id)).status == before
         await installation.work()
         assert [one for one in installation.outside.effects if one.operation.startswith("probe.danger.")] == []

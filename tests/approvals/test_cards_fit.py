@@ -32,7 +32,7 @@ DESIGNED: Mapping[str, tuple[list[str], list[str]]] = {
 # What is designed and not drawn, with the reason.
 DIFFERENCES = {
     "pending-step-up": "policy has no tiers that need a fresh login yet",
-    "batch": "a list of questions is one card only once there are grants for lists",
+    "batch": "it is a card of several questions: see test_list_cards.py",
     "denied-notice": "requesters are told nothing yet; the run says it",
     "app-home": "there is no App Home yet",
 }

@@ -257,6 +257,12 @@ class Chat:
         self._ledger.add(what="shown", key=ref.ts, state=str(view.state))
         return Posted(ref)
 
+    async def post_list(self, channel: str, view: Any, key: str) -> Posted:
+        return await self.post_card(channel, view, key)
+
+    async def update_list(self, ref: MessageRef, view: Any) -> Posted:
+        return Posted(ref)
+
     async def find_card(self, channel: str, key: str, *, since: float) -> Posted | Absent:
         return Posted(MessageRef(channel, key)) if self._ledger.all(what="card", key=key) else Absent()
 

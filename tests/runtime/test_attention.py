@@ -15,16 +15,7 @@ from tests.support.runtime_refusals_hold import asked, office, started
 
 pytestmark = pytest.mark.req("promise 12")
 
-MANY = """
-workflow: many
-version: 1
-steps:
-  - foreach: ${{ trigger.names }}
-    as: item
-    max_parallel: 100
-    steps:
-      - {id: a, do: probe.effect.apply, with: {name: "${{ item }}"}}
-"""
+
 LIMITED = "limits: {calls: 100, turns: 30}"
 
 
@@ -61,9 +52,12 @@ async def test_a_turn_of_an_agent_asks_so_many_and_its_model_is_told_of_the_rest
 
 @pytest.mark.parametrize(("bounds", "most"), [("", 20), ("{run: 3}", 3)])
 async def test_a_run_asks_so_many_at_once_and_its_steps_wait_for_a_slot(runtime: Any, bounds: str, most: int) -> None:
-    await office(runtime, MANY, policy=bounded(bounds) if bounds else "")
-    names = [f"n{number}" for number in range(most + 2)]
-    await started(runtime, "raj", "1", "many", {"names": names})
+    many = "workflow: many\nversion: 1\nreference: ${{ run.id }}\nsteps:\n" + "".join(
+        f"  - {{id: a{number}, needs: [], do: probe.effect.apply, with: {{name: n{number}}}}}\n"
+        for number in range(most + 2)
+    )
+    await office(runtime, many, policy=bounded(bounds) if bounds else "")
+    await started(runtime, "raj", "1", "many", {})
     assert len(await asked(runtime)) == most
     for question in await asked(runtime):
         assert (await runtime.vote("lea", "approve", on=question.id)).counted

@@ -7,28 +7,11 @@ from typing import Any
 
 import pytest
 
-from evidence.files import FileBlobStore
-from evidence.signing import FileSigner
-from evidence.verify import verify_bundle
-from runtime.keep.bundling import Bundling
-from runtime.keep.dispatcher import Dispatcher
-from runtime.requests.views import RunReader
 from tests.support.runtime_again import UPDATED, approved_by, begun
 from tests.support.runtime_ends_of_approvals import card
+from tests.support.verified import sound
 
 pytestmark = pytest.mark.req("promise 3")
-
-
-async def sound(runtime: Any, run_id: Any, folder: Path) -> None:
-    """The run replays, and its bundle verifies."""
-    assert (await RunReader(runtime.faces, runtime.definitions).replay("acme", run_id)).ok
-    await runtime.history(run_id)
-    signer = FileSigner.load_or_create(folder / "key.pem")
-    bundling = Bundling(FileBlobStore(folder / "blobs"), signer, "test", runtime.definitions)
-    await runtime.trouble.drop_messages_except("bundle")
-    await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
-    written = await runtime.books.bundle(run=run_id)
-    assert verify_bundle(folder / "blobs" / written.uri.removeprefix("file:")).ok
 
 
 async def test_six_writes_of_others_take_one_vote_and_one_effect(runtime: Any, tmp_path: Path) -> None:

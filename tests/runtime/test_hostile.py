@@ -278,6 +278,12 @@ class StormyBoard:
         self.keys[key] = f"{self.turn}.0"
         return PostInDoubt("landed") if chance < 0.3 else Posted(MessageRef(channel, self.keys[key]))
 
+    async def post_list(self, channel: str, view: Any, key: str) -> PostOutcome:
+        return await self.post_card(channel, view, key)
+
+    async def update_list(self, ref: MessageRef, view: Any) -> PostOutcome:
+        return await self.update_card(ref, view)
+
     async def update_card(self, ref: MessageRef, view: CardView) -> PostOutcome:
         assert ref.ts in self.keys.values()
         return Posted(ref)

@@ -56,7 +56,7 @@ class Board:
     """A strict messenger: refuses what Slack would, and can lose or land a post."""
 
     def __init__(self) -> None:
-        self.cards: dict[str, CardView] = {}
+        self.cards: dict[str, Any] = {}
         self.keys: dict[str, str] = {}
         self.threads: list[str] = []
         self.notes: list[tuple[str, str]] = []
@@ -80,6 +80,12 @@ class Board:
         assert ref.ts in self.cards, "message_not_found"
         self.cards[ref.ts] = view
         return Posted(ref)
+
+    async def post_list(self, channel: str, view: Any, key: str) -> PostOutcome:
+        return await self.post_card(channel, view, key)
+
+    async def update_list(self, ref: MessageRef, view: Any) -> PostOutcome:
+        return await self.update_card(ref, view)
 
     async def find_card(self, channel: str, key: str, *, since: float) -> FindOutcome:
         return Posted(MessageRef(channel, self.keys[key])) if key in self.keys else Absent()

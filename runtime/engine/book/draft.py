@@ -243,8 +243,14 @@ class Draft:
     # -- commands ----------------------------------------------------------------------------------------------------
 
     def message(self, kind: str, approval_id: UUID, name: str) -> None:
-        """Order a message about an approval, such as its card. Its content is read when it is sent."""
-        self._command(f"{kind}:{approval_id}:{name}", kind, {"approval": str(approval_id)}, f"approval:{approval_id}")
+        """Order a message about an approval, such as its card. Its content is read when it is sent.
+
+        The questions of a list have one card, so their messages are sent one at a time.
+        """
+        asked = self.run.approvals.get(approval_id)
+        listed = asked.listed if asked is not None else None
+        about = f"list:{self.view.run_id}:{listed}" if listed else f"approval:{approval_id}"
+        self._command(f"{kind}:{approval_id}:{name}", kind, {"approval": str(approval_id)}, about)
 
     def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
         """Order something else that is to be done after the commit, such as the evidence."""

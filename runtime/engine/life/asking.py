@@ -12,13 +12,14 @@ from connectors.marks import Writer, kind_at, writer_at
 from connectors.operation import Operation
 from connectors.proposal import action_json, masked
 from core.action import Action
-from core.canonical import Json, canonical_bytes
+from core.canonical import Json, JsonObject, canonical_bytes
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import MENTIONED, MODEL, PERSON, REQUESTER, SPENT, TEXT, UNKNOWN, WORKFLOW
 from policy.evaluate import Decision
 from policy.facts import is_traced
 from runtime.engine.book import refusals
 from runtime.engine.book.instructions import Next, Over
+from runtime.engine.book.lists import list_of
 from runtime.engine.life import ask
 from runtime.engine.life.ask import Question
 from runtime.engine.life.attention import admitted
@@ -42,7 +43,10 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: Bound, 
     if (first := answerable(p.transition, p.step, terms, marks, p.known)) is not None:
         return first
     key = refusals.key_of_call(p.operation, action)
-    heed = admitted(p.transition, p.step, terms, key, ask.rejected_before(p.transition, p.step))
+    because: JsonObject = {"rules": [{"id": rule.id} for rule in decision.rules if rule.outcome == decision.outcome]}
+    asks: JsonObject = {"operation": action.operation}
+    listed = list_of(p.step.key, ApprovalKind.ACTION, asks, terms.to_json(), because)
+    heed = admitted(p.transition, p.step, terms, key, ask.rejected_before(p.transition, p.step), listed)
     if heed is None:
         return Over()
     asked = (p.transition, p.step, p.operation, action, heed.terms)

@@ -16,13 +16,14 @@ from core.canonical import JsonObject
 from core.terms import Terms
 from runtime.engine.book import refusals
 from runtime.engine.book import refusals as askers
+from runtime.engine.book.lists import cards_of
 from runtime.engine.book.refusals import Refusal
 from runtime.engine.life.preflight import OWN_TRIGGER, PROPOSAL, Check
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import FAILED_BEFORE, TOO_MANY, ErrorClass, StepError
 from runtime.engine.model.events import PreflightFailed
 from runtime.engine.model.keys import StepKey
-from runtime.engine.model.rows import StepRow
+from runtime.engine.model.rows import ApprovalRow, StepRow
 from runtime.engine.model.run import Run
 
 # A step that waits for a slot looks again after so long.
@@ -44,10 +45,13 @@ class Admitted(Struct, frozen=True):
     says: str
 
 
-def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, before: str = "") -> Admitted | None:
+def admitted(
+    transition: Transition, step: StepRow, terms: Terms, key: str, before: str = "", listed: str | None = None
+) -> Admitted | None:
     """The question, if it may be put now. None if the step has failed, or waits for a slot.
 
-    ``before`` are words about rejections at this step that bind no more.
+    ``before`` are words about rejections at this step that bind no more. ``listed`` is the list that it belongs to: as
+    many questions as one card takes count as one.
     """
     view, run = transition.view, transition.run
     found = refusals.binding(view.refusals.get(key, ()), terms, view.now)
@@ -63,7 +67,7 @@ def admitted(transition: Transition, step: StepRow, terms: Terms, key: str, befo
         _refuse(transition, step, failed_check, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
         return None
     who = [askers.name_of(view.directory, one) for one in askers.everybody(run, step.key)]
-    if (full := _full(transition, step, terms, who[0])) is not None:
+    if (full := _full(transition, step, terms, who[0], listed)) is not None:
         _wait(transition, step, full)
         return None
     ours = {one.approval_id for one in found}
@@ -81,18 +85,19 @@ def _refuse(transition: Transition, step: StepRow, failed_check: PreflightFailed
         transition.order(PROPOSAL, step.key, {"person": transition.view.run.requested_by, "text": words})
 
 
-def _full(transition: Transition, step: StepRow, terms: Terms, asker: str) -> str | None:
+def _full(transition: Transition, step: StepRow, terms: Terms, asker: str, listed: str | None) -> str | None:
     """The bound that one more question would exceed, in words; None if there is room.
 
     The append that asks is guarded by what is counted here: by the run's version if other steps could ask as well, and
     in the database by the asker's open questions.
     """
     run = transition.run
-    asked = [key for key, kind in _open(run) if kind != ApprovalKind.IN_DOUBT]
+    open_ = [row for row in _open(run) if row.kind != ApprovalKind.IN_DOUBT]
+    asked = [row.step_key for row in open_]
     if asked or run.width > 1:
         transition.rows.recounted = True
-    most = terms.most("run")
-    if len(asked) >= most:
+    most, lists = terms.most("run"), [row.listed for row in open_]
+    if cards_of([*lists, listed]) > most:
         return f"{most} questions of this run are open"
     key = StepKey.of(step.key)
     most = terms.most("turn")
@@ -103,10 +108,10 @@ def _full(transition: Transition, step: StepRow, terms: Terms, asker: str) -> st
     return f"{most} questions of {asker} are open" if now >= most else None
 
 
-def _open(run: Run) -> list[tuple[str, str]]:
-    """The step and the kind of each open question of a run."""
+def _open(run: Run) -> list[ApprovalRow]:
+    """The open questions of a run."""
     opened = (key for key, answer in run.answers.items() if answer.status == ApprovalStatus.REQUESTED)
-    return [(run.approvals[key].step_key, run.approvals[key].kind) for key in opened if key in run.approvals]
+    return [run.approvals[key] for key in opened if key in run.approvals]
 
 
 def _wait(transition: Transition, step: StepRow, full: str) -> None:

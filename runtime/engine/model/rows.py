@@ -141,6 +141,7 @@ class ApprovalRow(Struct, frozen=True):
     """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did.
 
     ``key`` names what a rejection would bind, "" for nothing. ``asker`` is who asks now, ``askers`` all who have asked.
+    ``listed`` is the list that it belongs to (``runtime.engine.book.lists``).
     """
 
     approval_id: UUID
@@ -160,6 +161,7 @@ class ApprovalRow(Struct, frozen=True):
     key: str = ""
     asker: str = ""
     askers: list[str] | None = None
+    listed: str | None = None
 
 
 class AskRow(Struct, frozen=True):

@@ -234,11 +234,12 @@ BEGIN
     END IF;
     IF _rest ? 'new_approvals' THEN
       INSERT INTO approvals (approval_id, run_id, n, tenant_id, step_key, status, expires_at,
-        decided_at, asker)
+        decided_at, asker, listed)
       SELECT r.approval_id, _run_id, its_version, its_tenant, r.step_key, r.status,
-        now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker
+        now() + make_interval(secs => r.expires_in), CASE WHEN r.status <> 'requested' THEN now() END, r.asker,
+        r.listed
       FROM jsonb_to_recordset(_rest -> 'new_approvals')
-        AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text);
+        AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text, listed text);
     END IF;
     IF _rest ? 'votes' THEN
       INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)

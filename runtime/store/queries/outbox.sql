@@ -41,7 +41,8 @@ RETURNING command_id, tenant_id, run_id, kind, payload, attempts, created_at,
     AND o.kind = commands.kind AND o.status = 'pending' AND o.command_id <> commands.command_id) AS behind;
 
 -- name: end_shown
-UPDATE commands SET status = 'dispatched' WHERE command_id = ANY ($1::uuid[]) AND status = 'pending';
+UPDATE commands SET status = 'dispatched' WHERE command_id = ANY ($1::uuid[]) AND status = 'pending'
+  AND (CAST($2 AS text[]) IS NULL OR payload ->> 'approval' = ANY ($2));
 
 -- name: end
 UPDATE commands SET status = $3, last_error = $4, next_attempt_at = now() + $5, lease_owner = NULL,

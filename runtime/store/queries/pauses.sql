@@ -33,7 +33,7 @@ ORDER BY approval_id LIMIT $3;
 WITH ordered AS (
   INSERT INTO commands (command_id, tenant_id, run_id, kind, payload, status, ordering_key)
   SELECT md5(a.approval_id || ':stop:' || $3::text)::uuid, a.tenant_id, a.run_id, 'card',
-    jsonb_build_object('approval', a.approval_id), 'pending', 'approval:' || a.approval_id
+    jsonb_build_object('approval', a.approval_id), 'pending', coalesce('list:' || a.run_id || ':' || a.listed, 'approval:' || a.approval_id)
   FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = ANY ($1) AND a.status = 'requested'
     AND EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE k.key LIKE 'connector:%'
       OR k.key IN ('tenant', 'workflow:' || r.workflow, 'run:' || r.run_id))

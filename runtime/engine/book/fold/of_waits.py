@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice
 from core.errors import ConsistencyError
 from runtime.engine.book.fold import of_agents
+from runtime.engine.book.lists import list_of
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNDELIVERED
@@ -80,6 +81,7 @@ def asked(run: Run, recorded: RecordedEvent, event: e.ApprovalRequested) -> None
         key=event.key,
         asker=(event.askers or [""])[0],
         askers=event.askers,
+        listed=list_of(recorded.step or "", event.kind, event.proposed, event.terms or {}, event.shown or {}),
     )
     run.answers[event.approval] = ApprovalMove(event.approval, ApprovalStatus.REQUESTED)
     run.asked += event.kind == ApprovalKind.ACTION

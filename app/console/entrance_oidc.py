@@ -1,0 +1,82 @@
+"""The way in by the provider that the settings name: to it, and back with its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from fastapi import APIRouter, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from app.access import Role
+from app.console import sessions
+from app.console.entrance import entered, form
+from app.console.web import HOME, FacesDep, is_secure, within
+from app.faces import Faces
+from core.errors import AuthenticationError, TransportError
+from runtime.store import tenants
+
+if TYPE_CHECKING:
+    from app.console.oidc import Provider
+
+router = APIRouter(prefix="/oidc")
+
+
+@router.get("")
+async def begin(request: Request, faces: FacesDep) -> Response:
+    """Lead to the provider, with secrets that only this browser and its answer hold."""
+    from app.console.oidc import COOKIE_SECONDS, Begun
+
+    provider = _provider(request, faces)
+    begun = Begun.new(within(request.query_params.get("next", HOME)))
+    try:
+        address = await provider.begin(begun, fresh="fresh" in request.query_params)
+    except TransportError as error:
+        return form(request, begun.following, f"{error.message} {error.remedy}")
+    answer = RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
+    # Lax: the provider leads back here, and that is another site.
+    kept: dict[str, Any] = {"path": "/", "secure": is_secure(request), "httponly": True, "samesite": "lax"}
+    answer.set_cookie(_cookie(request), begun.cookie, max_age=COOKIE_SECONDS, **kept)
+    return answer
+
+
+@router.get("/callback")
+async def back(request: Request, faces: FacesDep) -> Response:
+    """Log in whom the provider names, if this browser has begun that. Its secrets are used up, whatever comes of it."""
+    from app.console.oidc import Begun, person_of, roles_of
+
+    provider = _provider(request, faces)
+    begun = Begun.of(request.cookies.get(_cookie(request), ""))
+    try:
+        if begun is None:
+            words = "This browser has begun no login, or too long ago."
+            raise AuthenticationError(words, remedy="Log in again.")
+        who = await provider.finish(begun, dict(request.query_params), faces.now())
+        settings, tenant = faces.settings, faces.settings.tenant
+        async with faces.database.transaction(tenant) as connection:
+            people = await tenants.directory(connection, tenant)
+        entry = person_of(people, who, by_email=settings.oidc_email)
+        groups = {Role(role): names for role, names in settings.oidc_roles.items()}
+        viewer = await sessions.log_in_as(faces.database, tenant, entry.id, roles_of(entry, groups))
+        answer = await entered(request, faces, viewer, within(begun.following))
+    except (AuthenticationError, TransportError) as error:
+        answer = form(request, HOME, f"{error.message} {error.remedy}")
+    answer.delete_cookie(_cookie(request), path="/", secure=is_secure(request), httponly=True, samesite="lax")
+    return answer
+
+
+def _provider(request: Request, faces: Faces) -> Provider:
+    """The provider, one for the process, because it keeps its keys; no such page without one."""
+    if faces.settings.oidc_issuer is None:
+        raise HTTPException(404)
+    if getattr(request.app.state, "oidc", None) is None:
+        from app.console.oidc import Provider
+
+        request.app.state.oidc = Provider(faces.settings)
+    return cast("Provider", request.app.state.oidc)
+
+
+def _cookie(request: Request) -> str:
+    from app.console.oidc import COOKIE, SECURE_COOKIE
+
+    return SECURE_COOKIE if is_secure(request) else COOKIE

@@ -1,0 +1,339 @@
+"""The card of a list of questions, and its windows. Pure.
+
+An open card has at most ten lines: the question, what most of them have in common, the odd ones by name, who asks and
+why, and three buttons. It has *Approve* with the number only if each kind of change stands on it, none of the values is
+hidden, and all are chosen by somebody of ours; else people look at them in the window first. The window lists every
+question with a box. When all are decided, the card folds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from approvals.content import CardState
+from approvals.lists import Kind, ListView, bare, kinds, question_of, warned
+from approvals.model import CardView, Choice
+from approvals.quorum import REASON_CHARACTERS_MAX
+from approvals.slack import facts
+from approvals.slack.blocks import (
+    Block,
+    code,
+    context,
+    entry,
+    fits_message,
+    header,
+    link,
+    literal,
+    pages,
+    plain,
+    section,
+    sections,
+    value_words,
+    words,
+)
+from approvals.slack.cards import AGAIN, ASK_AGAIN, Rendered, actions, button, button_value
+from approvals.slack.details import content_lines, moment, outcome_lines, vote_lines
+from approvals.slack.folded import word_of
+from approvals.slack.lines import OPEN_LINES_MAX, lines_of
+from approvals.slack.mentions import mentions
+from approvals.slack.modals import CHOICE_FIELD, REASON_FIELD, modal
+from core.action import Risk
+from core.canonical import Json
+from core.legible import embedded, visible
+
+APPROVE, REJECT, CHOOSE = "counterseal.list_approve", "counterseal.list_reject", "counterseal.list_choose"
+LIST_CALLBACK, LIST_REASON_CALLBACK = "counterseal.list", "counterseal.list_reason"
+ITEMS_FIELD = "items"
+_BOXES, _OPTION_MAX, _NAMED_MAX = 10, 75, 5
+
+
+def render(view: ListView, *, short: bool = False) -> Rendered:
+    """Draw the card in its current state; ``short``: of our own words alone, because Slack has not taken the rest."""
+    hidden = replace(view, items=tuple(replace(one, content=one.content.masked()) for one in view.items))
+    if not view.open:
+        return _ended(hidden)
+    many = len(view.open)
+    for complete, body in [*_bodies(hidden)][-1:] if short else _bodies(hidden):
+        row = _buttons(view, many) if complete else [_choose(view, "Look and decide"), _reject(view)]
+        drawn = [header(heading(view)), *body, actions(row)]
+        if lines_of(drawn) <= OPEN_LINES_MAX and fits_message(drawn):
+            break
+    called = mentions(view.call) if view.call is not None else []
+    return Rendered(_notification(view), [*drawn, *called], complete)
+
+
+def _buttons(view: ListView, many: int) -> list[Block]:
+    approve = button(f"Approve {many}", APPROVE, _value(view), style="primary")
+    if any(one.content.risk is Risk.HIGH for one in view.open):
+        asked = {"title": plain(f"Approve all {many}?"), "text": plain("These actions are of high risk.")}
+        approve["confirm"] = {**asked, "confirm": plain(f"Approve {many}"), "deny": plain("Back")}
+    return [approve, _reject(view), _choose(view, "Choose…")]
+
+
+def _reject(view: ListView) -> Block:
+    return button("Reject…", REJECT, _value(view), style="danger")
+
+
+def _choose(view: ListView, label: str) -> Block:
+    return button(label, CHOOSE, _value(view))
+
+
+def _value(view: ListView) -> str:
+    """The value of a button: a question of the list and the mark of this drawing. Opaque; grants nothing."""
+    return json.dumps({"a": str(view.first.approval_id), "n": view.mark[:32]}, separators=(",", ":"))
+
+
+def heading(view: ListView) -> str:
+    """The question, as a heading."""
+    return question_of(view.items, len(view.open) or len(view.items))
+
+
+def _notification(view: ListView) -> str:
+    first, title = view.first.content, heading(view).rstrip("?")
+    asker = words(view.call.asker) if view.call is not None else words(first.asker or first.requester)
+    until = _until(view)
+    return f"{asker} asks: {words(title)}." + (f" Until {moment(until)}" if until else "")
+
+
+def _until(view: ListView) -> str:
+    return min((one.content.expires_at or "" for one in view.open if one.content.expires_at), default="")
+
+
+def _name(view: ListView, one: CardView) -> str:
+    """The record that a question of a list is about."""
+    return value_words(view.names[one.approval_id])
+
+
+def _names(view: ListView, items: Sequence[CardView], most: int = _NAMED_MAX) -> str:
+    more = len(items) - most
+    return ", ".join(_name(view, one) for one in items[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
+    """Yield the bodies, the fullest first, and if each shows what a person decides on. What is left out is counted."""
+    common, odd = kinds(view.open)
+    about, small = _about(view), context(_small(view))
+    free = not any(_unshown(one) for one in view.open)
+    for named in (True, False):
+        for kept in range(len(odd), -1, -1):
+            told = [
+                *_common(view, common, named=named),
+                *(_odd(view, one) for one in odd[:kept]),
+                *_rest(odd[kept:], kept),
+            ]
+            whole = free and kept == len(odd) and about is not None
+            yield whole, [section("\n".join([*told, *_so_far(view)])), *([section(about)] if about else []), small]
+    yield False, [section(f"*{len(view.open)} questions*, too long for a card"), small]
+    yield False, [section(f"*{len(view.open)} questions*, too long for a card")]
+
+
+def _unshown(view: CardView) -> bool:
+    content = view.content
+    return bool(content.sensitive or content.agent) or any(not source.ours for source in content.sources)
+
+
+def _common(view: ListView, kind: Kind | None, *, named: bool) -> list[str]:
+    if kind is None:
+        return []
+    lines, many = _lines(kind.items[0]), len(kind.items)
+    names = f" {_names(view, kind.items, many)}" if named or not lines else ""
+    if not names and len(lines) == 1:
+        return [f"*{many} alike:* {lines[0]}"]
+    return [f"*{many} alike:*{names}", *lines]
+
+
+def _odd(view: ListView, kind: Kind) -> str:
+    first, names = kind.items[0], _names(view, kind.items)
+    differs = "differs" if len(kind.items) == 1 else "differ"
+    before = [f"*Before:* {code(first.content.evidence)}"] if first.content.evidence else []
+    lines = _lines(first)
+    return "\n".join([" ".join([f"*{len(kind.items)} {differs}:* {names}", *lines[:1]]), *lines[1:], *before])
+
+
+def _rest(odd: Sequence[Kind], kept: int) -> list[str]:
+    left = sum(len(kind.items) for kind in odd)
+    verb = "differs" if left == 1 else "differ"
+    return [f"*{left}{' more' if kept else ''} {verb}*"] if left else []
+
+
+def _lines(view: CardView) -> list[str]:
+    """The lines about the change, without what only names the record."""
+    return [line.text for line in facts.value_lines(bare(view.content))]
+
+
+def _so_far(view: ListView) -> list[str]:
+    """The questions of the list that are over, by what became of them."""
+    over = [word_of(one) for one in view.items if one.state is not CardState.PENDING]
+    return (
+        [f"*So far:* {', '.join(f'{over.count(word)} {word.lower()}' for word in dict.fromkeys(over))}"] if over else []
+    )
+
+
+def _about(view: ListView) -> str | None:
+    """The lines that say who asks and why; None if they have no room."""
+    told: dict[str, None] = {}
+    for one in view.open:
+        plain_one = replace(one, content=replace(one.content, evidence=""))
+        told |= dict.fromkeys(fact.whole for fact in facts.asked_facts(plain_one))
+    return "\n".join(told) if len(told) <= OPEN_LINES_MAX // 2 else None
+
+
+def _small(view: ListView) -> str:
+    said = list(dict.fromkeys(facts.decides(one) for one in view.open))
+    undone = all(one.content.reversible for one in view.open)
+    high = any(one.content.risk is Risk.HIGH for one in view.open)
+    until = _until(view)
+    told = ["High risk"] * high + [
+        "can be undone"
+        if undone
+        else "cannot be undone"
+        if not any(one.content.reversible for one in view.open)
+        else "some cannot be undone"
+    ]
+    told += [said[0] if len(said) == 1 else "who is still needed differs"]
+    told += [f"until {moment(until)}" if until else "waits until it is decided"]
+    text = " · ".join(filter(None, told))
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _ended(view: ListView) -> Rendered:
+    """The card whose questions are all decided: how many came to each end, and the names where it was not as asked."""
+    groups: dict[str, list[CardView]] = {}
+    for one in sorted(view.items, key=lambda one: one.state is not CardState.APPLIED):
+        groups.setdefault(word_of(one), []).append(one)
+    all_of = len(view.items)
+    first, told = next(iter(groups)), []
+    for word, group in groups.items():
+        fine = group[0].state in (CardState.APPLIED, CardState.RECORDED, CardState.EXECUTING)
+        names = "" if fine and word == first else f": {_names(view, group)}"
+        told.append(f"*{word}* {len(group)} of {all_of}{names}")
+        told += [_why(view, one) for one in group[:_NAMED_MAX] if not fine and _why(view, one)]
+    who = " and ".join(dict.fromkeys(name for one in view.items if (name := facts.people_of(one))))
+    decided = max((one.decided_at for one in view.items), default="")
+    small = " · ".join(
+        filter(None, [f"Decided by {who} {facts.clock(decided)}".strip() if who else "", _details(view)])
+    )
+    counted = ", ".join(f"{len(group)} {word.lower()}" for word, group in groups.items())
+    text = f"{counted}: {words(heading(view).rstrip('?'))}"
+    for lines in (told, [line for line in told if line.startswith("*")], [told[0]]):
+        body = [section("\n".join(lines)), context(small or "\u2013")]
+        again = next((one for one in view.items if one.again), None)
+        row = [button(AGAIN, ASK_AGAIN, button_value(again))] if again is not None else []
+        row += [_choose(view, "Details")] if len(groups) > 1 else []
+        body += [actions(row)] if row else []
+        if lines_of(body) <= OPEN_LINES_MAX and fits_message(body):
+            break
+    return Rendered(text, body, complete=True)
+
+
+def _details(view: ListView) -> str:
+    return link(view.link, "Details") if view.link else ""
+
+
+def _why(view: ListView, one: CardView) -> str:
+    """The reason why a question did not end as it was asked: what changed meanwhile, or what was said."""
+    if one.moved:
+        moved = one.moved[0]
+        before, after = value_words(moved.before, moved.before_label), value_words(moved.after, moved.after_label)
+        return f"{_name(view, one)}: {facts.field_words(moved.field, moved.label)} {before} → {after}, asked anew"
+    return f"{_name(view, one)}: {code(one.detail)}" if one.detail else ""
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+def window(view: ListView, page: int = 0) -> Block:
+    """Page ``page`` of the window. The last one asks for the decision, with a box for each question, odd ones first.
+
+    What has no room beside its box is told on the pages before, and so is what comes with a warning.
+    """
+    common, odd = kinds(view.open)
+    order = [*(one for kind in odd for one in kind.items), *(common.items if common else ())]
+    over = [one for one in view.items if one.state is not CardState.PENDING]
+    told = [line for at, one in enumerate(order, 1) if _beside(view, one) is None for line in _entry(view, one, at)]
+    told += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(view, one, at)]
+    every = pages(sections(told)) if told else []
+    count = len(every) + bool(order)
+    page = max(0, min(page, count - 1))
+    last = page == count - 1
+    shown = _decision(view, order) if last and order else every[page]
+    place = [section(f"Page {page + 1} of {count}")] if count > 1 else []
+    drawn = modal("Look and decide" if order else "Details", [header(heading(view)), *place, *shown], close="Close")
+    if not order and last:
+        return drawn
+    said = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "p": page, "l": last}
+    sent = {"callback_id": LIST_CALLBACK, "private_metadata": json.dumps(said)}
+    return {**drawn, **sent, "submit": plain("Send" if last else "Next page")}
+
+
+def reason(view: ListView) -> Block:
+    """A window that asks why all of them are rejected."""
+    repeated = sections(entry("", heading(view)))
+    many = len(view.open)
+    told = f"None of the {many} is done then. Whoever asked reads your reason, and so does whoever may see the run."
+    drawn = modal("Reject", [*repeated, _reason(optional=False), context(told)], close="Back")
+    said = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "c": str(Choice.REJECT)}
+    sent = {"callback_id": LIST_REASON_CALLBACK, "private_metadata": json.dumps(said)}
+    return {**drawn, **sent, "submit": plain(f"Reject {many}")}
+
+
+def _entry(view: ListView, one: CardView, number: int) -> list[str]:
+    """All about one question, under its number in the list."""
+    over = "" if one.state is CardState.PENDING else f" · {word_of(one)}"
+    told = [*content_lines(one.content), *outcome_lines(one), *vote_lines(one)]
+    return [f"*{number}.* {_name(view, one)}{over}", *told]
+
+
+def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
+    """The answer, the reason, and the boxes, ten in each block, all of them chosen."""
+    answers = [
+        {"text": plain("Approve the chosen, reject the others"), "value": str(Choice.APPROVE)},
+        {"text": plain(f"Reject all {len(order)}"), "value": str(Choice.REJECT)},
+    ]
+    radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": answers}
+    asked: Block = {"type": "input", "block_id": CHOICE_FIELD, "label": plain("Your answer"), "element": radio}
+    about = _about(view)
+    blocks = [asked, _reason(optional=True), *([section(about)] if about else []), context(_small(view))]
+    for at, begin in enumerate(range(0, len(order), _BOXES)):
+        some = [*enumerate(order[begin : begin + _BOXES], begin + 1)]
+        options = [_option(view, number, one) for number, one in some]
+        name = f"{ITEMS_FIELD}_{at}"
+        boxes = {"type": "checkboxes", "action_id": name, "options": options, "initial_options": options}
+        label = plain(f"{some[0][0]} to {some[-1][0]}" if len(some) > 1 else f"{some[0][0]}")
+        blocks.append({"type": "input", "block_id": name, "optional": True, "label": label, "element": boxes})
+    return blocks
+
+
+def _option(view: ListView, number: int, one: CardView) -> Block:
+    """A box: the number of the question, its record, and what would be changed, if that has room."""
+    name = embedded(visible(view.names[one.approval_id], edges=False))
+    said = f"{number}. {name}" if len(name) < _OPTION_MAX - 6 else f"{number}. a record with a long name"
+    told = {"text": plain(said), "value": str(one.approval_id)}
+    return {**told, "description": plain(_beside(view, one) or "See the pages before")}
+
+
+def _beside(view: ListView, one: CardView) -> str | None:
+    """The change in the words beside a box; None if it has no room there, or comes with a warning."""
+    content = bare(one.content)
+    said = [
+        f"{each.label or each.field}: {_value_of(each.before)} → {_value_of(each.after)}" for each in content.changes
+    ]
+    said += [f"{each.field}: {_value_of(each.value)}" for each in content.inputs]
+    text = embedded(visible("; ".join(said) or content.title, edges=False))
+    fits = len(text) <= _OPTION_MAX and len(view.names[one.approval_id]) < _OPTION_MAX - 6
+    return text if fits and not warned(content) and not _unshown(one) else None
+
+
+def _value_of(value: Json) -> str:
+    text, note = literal(value)
+    return text or note.strip("_")
+
+
+def _reason(*, optional: bool) -> Block:
+    label = "Reason (needed for what is rejected)" if optional else "Reason"
+    element = {"type": "plain_text_input", "action_id": REASON_FIELD, "multiline": True}
+    element["max_length"] = REASON_CHARACTERS_MAX
+    return {"type": "input", "block_id": REASON_FIELD, "optional": optional, "label": plain(label), "element": element}
