@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.changes import ChangeKind
 from core.terms import Stopped
+from runtime.engine.life.holding import Answer
 from runtime.engine.model.states import RunState
 
 Item = TypeVar("Item")
@@ -63,6 +64,23 @@ class Retry(In):
     """The reason for retrying a failed run; kept in the audit."""
 
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class HoldIn(In):
+    """The answer to a step that is held, or whose retry waits for its time, and its reason; kept in the audit."""
+
+    answer: Answer
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class HoldAnswer(BaseModel):
+    """The answer that was recorded, and the run's status then."""
+
+    accepted: bool
+    code: str
+    sentence: str
+    run_id: UUID
+    status: RunState
 
 
 class RunAnswer(BaseModel):
@@ -155,7 +173,7 @@ class RunDetail(Run):
 
 
 class Step(BaseModel):
-    """One step of a run."""
+    """One step of a run. `held_by` is the group whose members say what becomes of it, if it has failed and is held."""
 
     step_id: UUID
     step_key: str
@@ -167,6 +185,7 @@ class Step(BaseModel):
     output: Any
     usage: Any
     last_error: Any
+    held_by: str | None = None
     next_eligible_at: datetime | None
     created_at: datetime
     finished_at: datetime | None

@@ -24,6 +24,7 @@ from app.http.middleware import read_body
 from app.settings import WebhookEndpoint
 from app.slack import Interactions
 from app.slack_desk import Desk
+from app.slack_holds import HeldSteps
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
 from core import bounded_json
@@ -144,6 +145,7 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
         service=interactions,
         tasks=interactions,
         desk=Desk(faces, interactions),
+        holds=HeldSteps(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 

@@ -27,6 +27,8 @@ from approvals.slack.calls import call
 from approvals.slack.cards import ASK_AGAIN
 from approvals.slack.desk import DeskService, listen
 from approvals.slack.forms import errors_of, values_of
+from approvals.slack.holds import HoldService
+from approvals.slack.holds import listen as listen_to_holds
 from approvals.slack.payloads import (
     Click,
     Submission,
@@ -102,6 +104,7 @@ def build_bolt(
     service: InteractionService,
     tasks: TaskService,
     desk: DeskService | None = None,
+    holds: HoldService | None = None,
 ) -> AsyncApp:
     """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
     # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
@@ -123,6 +126,8 @@ def build_bolt(
     windows = Windows(signing_secret)
     if desk is not None:
         listen(bolt, windows, desk)
+    if holds is not None:
+        listen_to_holds(bolt, windows, holds)
     _listen(bolt, windows, service, tasks)
     bolt.error(_failed)
     return bolt

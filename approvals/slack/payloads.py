@@ -15,6 +15,7 @@ from approvals.model import Choice
 from approvals.ports import MessageRef
 from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW
 from approvals.slack.modals import CHOICE_FIELD, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
+from approvals.slack.notices import HOLD, HOLD_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
@@ -78,6 +79,31 @@ class Submission(Struct, frozen=True):
     digest: str = ""
 
 
+class HoldClick(Struct, frozen=True):
+    """A press of a button on the message about a held step; ``ts`` as of ``Click``."""
+
+    wait_id: UUID
+    choice: str
+    clicker: Clicker
+    channel: str
+    trigger_id: str
+    ts: str = ""
+
+    @property
+    def place(self) -> MessageRef:
+        """The message whose button was pressed."""
+        return MessageRef(self.channel, self.ts)
+
+
+class HoldSubmission(Struct, frozen=True):
+    """A submission of the window that asks for the reason of an answer to a hold."""
+
+    wait_id: UUID
+    choice: str
+    clicker: Clicker
+    reason: str
+
+
 class TaskClick(Struct, frozen=True):
     """One press of *Fill in* on a task's message; ``ts`` as of ``Click``."""
 
@@ -135,6 +161,26 @@ def parse_submission(body: _Members) -> Submission:
     reason = "" if entered.get("value") is None else _text(entered, "value", f"{_VALUES}.{REASON_FIELD}")
     approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
     return Submission(approval_id, nonce, _clicker(body), choice, reason.strip(), page, _digest(metadata))
+
+
+def parse_hold_click(body: _Members) -> HoldClick:
+    """Parse a ``block_actions`` payload with exactly one button of a held step; ``InputError`` names the fault."""
+    name, value, container = _pressed(body, HOLD.values(), "is not a button of a held step")
+    choice = next(choice for choice, action in HOLD.items() if action == name)
+    channel = _optional_id(container, "channel_id", "container")
+    told = (_clicker(body), channel, _text(body, "trigger_id", ""), _time_of(container))
+    return HoldClick(_uuid(value, "w", _VALUE), choice, *told)
+
+
+def parse_hold_submission(body: _Members) -> HoldSubmission:
+    """Parse a ``view_submission`` payload of the window about a held step; ``InputError`` names the fault."""
+    _, metadata, values = _sent(body, (HOLD_CALLBACK,), "is not the window of a held step")
+    choice = _text(metadata, "c", _METADATA)
+    if choice not in HOLD:
+        raise InputError("is none of our choices", where=f"{_METADATA}.c")
+    told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
+    reason = "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}")
+    return HoldSubmission(_uuid(metadata, "w", _METADATA), choice, _clicker(body), reason.strip())
 
 
 def parse_task_click(body: _Members) -> TaskClick:

@@ -37,7 +37,7 @@ BEGIN
     WHERE (t.line ->> 'type' IN (
         -- What people and the outside say.
         'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
-        'wait.completed', 'wait.canceled', 'wait.postponed',
+        'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered',
         'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
         -- of the run.
