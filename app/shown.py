@@ -17,6 +17,7 @@ from core.errors import ConsistencyError, NotFoundError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
 from evidence.container import stated
+from evidence.receipts import ReceiptStatus
 from runtime.engine.model.states import RunState
 from runtime.requests.signaling import SignalAnswer, SignalCode
 from runtime.requests.views import Seen
@@ -81,6 +82,19 @@ def run_state(row: Row, seen: Seen) -> dict[str, Any]:
     """The business state of a run at its last checkpoint, and the number of failures that branches have handled."""
     handled = seen.handled if row["status"] == RunState.SUCCEEDED else 0
     return {"channels": seen.channels, "checkpoint": seen.last, "failures_handled": handled}
+
+
+def effects_of(seen: Seen) -> list[dict[str, Any]]:
+    """The effects that a run has had, each with the answer to whether it can be reversed."""
+    return [
+        {
+            **{name: row[name] for name in ("receipt_id", "step_key", "operation")},
+            "summary": attempted(row)["summary"],
+            "reversible": row["reverse"] is not None,
+        }
+        for row in seen.receipts
+        if row["status"] == ReceiptStatus.SUCCEEDED and row["attempt"]
+    ]
 
 
 def attempted(receipt: Row) -> dict[str, Any]:

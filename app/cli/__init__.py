@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 
-from app.cli import auditing, documents, evidence, pausing, people, queues, runs, service, signals
+from app.cli import auditing, documents, evidence, pausing, people, queues, receipts, runs, service, signals
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -22,7 +22,16 @@ for command in (*service.TOP, *pausing.TOP):
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
 root.command("schema")(documents.schema)
-for group in (runs.run, queues.queue, signals.signal, people.approval, people.task, evidence.evidence, auditing.audit):
+for group in (
+    runs.run,
+    receipts.receipt,
+    queues.queue,
+    signals.signal,
+    people.approval,
+    people.task,
+    evidence.evidence,
+    auditing.audit,
+):
     root.add_typer(group)
 
 

@@ -359,7 +359,19 @@ async def close(
 async def cancel(
     run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
 ) -> None:
-    """Cancel a run. An action under way ends first."""
+    """Cancel a run. An action under way ends first. What it has done stays done, and is listed."""
+    from app.shown import effects_of
     from runtime.requests import steering
 
-    await _steer(steering.cancel_run, run_id, reason, as_json=as_json)
+    async with context.faces() as faces:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        given = (faces.definitions, tenant, run_id, actor, reason)
+        async with faces.database.transaction(tenant) as connection:
+            status = await steering.cancel_run(connection, *given)
+        done = effects_of(await faces.reader.at(tenant, run_id))
+    if as_json:
+        print_json({"run_id": run_id, "status": str(status), "done": done})
+        return
+    print_fields({"run_id": run_id, "status": str(status)})
+    columns = ("receipt_id", "step_key", "operation", "summary", "reversible")
+    print_part("done, and not undone: counterseal receipt reverse RECEIPT", done, *columns)

@@ -31,6 +31,7 @@ from runtime.engine.model.states import RunState, StepState
 from runtime.requests import pausing
 from runtime.requests.directory import as_people
 from runtime.requests.holding import HoldRequest
+from runtime.requests.reversing import Undo, reverse
 from runtime.requests.views import Seen
 from runtime.store import console, read_models, tenants
 from runtime.store.console import ListedQuestion
@@ -74,6 +75,22 @@ async def answer(request: Request, run: str, viewer: Decider, faces: FacesDep, f
         problem, status = reply.sentence, 409
     shown = await page(request, faces, viewer)
     return await _drawn(faces, shown, run_id, status=status, problem=problem, doing=step, reason=reason)
+
+
+@router.post("/{run}/reverse")
+async def undo(request: Request, run: str, viewer: Operator, faces: FacesDep, fields: Posted) -> Response:
+    """Start the run that undoes what a receipt of this run records; then show that run."""
+    run_id, reason = identified(run), fields.one("reason", 2000).strip()
+    receipt, tenant = identified(fields.one("receipt", 100)), viewer.who.tenant
+    await run_row(faces, tenant, run_id)
+    try:
+        who = (viewer.who.subject, viewer.actor, viewer.who.subject)
+        asked = Undo(tenant, faces.settings.workspace, receipt, reason, *who)
+        return go(f"{HOME}/runs/{(await faces.ask(tenant, reverse, faces.definitions, asked)).run_id}")
+    except CountersealError as error:
+        shown = await page(request, faces, viewer)
+        told = {"problem": str(error), "doing": str(receipt), "reason": reason}
+        return await _drawn(faces, shown, run_id, status=409 if reason else 422, **told)
 
 
 @router.post("/{run}/{do}")

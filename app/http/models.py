@@ -83,6 +83,13 @@ class HoldAnswer(BaseModel):
     status: RunState
 
 
+class Reversal(BaseModel):
+    """The run that undoes what a receipt records."""
+
+    receipt_id: UUID
+    run_id: UUID
+
+
 class RunAnswer(BaseModel):
     """The run's status after it was closed or retried."""
 
@@ -90,11 +97,22 @@ class RunAnswer(BaseModel):
     status: RunState
 
 
+class DoneEffect(BaseModel):
+    """One effect that a canceled run has had; `reversible` says if `POST /v1/receipts/{id}/reverse` can undo it."""
+
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    summary: str
+    reversible: bool
+
+
 class CancelAnswer(BaseModel):
-    """The run's status now; not yet ``canceled`` while an action is under way."""
+    """The run's status now; not yet ``canceled`` while an action is under way. ``done`` lists what it has done."""
 
     run_id: UUID
     status: RunState
+    done: list[DoneEffect]
 
 
 class Run(BaseModel):
@@ -309,4 +327,5 @@ class Receipt(BaseModel):
     error: Any
     intended_at: datetime
     settled_at: datetime | None
+    reverses: str | None = None
     late: list[LateAnswer]

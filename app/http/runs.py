@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from app.access import Role
 from app.http import models, problems
 from app.http.dependencies import Auditor, Composer, Decider, FacesDep, Operator, Paged, Reader, Starter, check_own
-from app.shown import ENDED, attempted, exported, run_row, run_state
+from app.shown import ENDED, attempted, effects_of, exported, run_row, run_state
 from approvals.model import VoteChannel
 from core.canonical import JsonObject
 from core.changes import changes
@@ -184,10 +184,12 @@ async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged
 
 @router.post("/{run_id}/cancel", response_model=models.CancelAnswer, summary="Cancel a run")
 async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesDep) -> dict[str, Any]:
-    """Cancels the run with its waits and open steps; an action under way ends first. 409 if the run has ended."""
+    """Cancels the run with its waits and open steps; an action under way ends first. 409 if the run has ended. What it
+    has done stays done: `done` lists it, with what can be reversed.
+    """
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
-    return {"run_id": run_id, "status": status}
+    return {"run_id": run_id, "status": status, "done": effects_of(await faces.reader.at(who.tenant, run_id))}
 
 
 @router.post("/{run_id}/close", response_model=models.RunAnswer, summary="Close an open run")

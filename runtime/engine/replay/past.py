@@ -193,7 +193,7 @@ def _is_open(wait: WaitRow, step: StepRow) -> bool:
 _RECEIPT = (
     "receipt_id", "run_id", "step_key", "operation", "target", "idempotency_key", "action_digest", "action", "status",
     "attempt", "lease_epoch", "reversible", "reverse", "external_id", "output", "usage", "resolution", "error",
-    "intended_at", "settled_at",
+    "intended_at", "settled_at", "reverses",
 )  # fmt: skip
 
 

@@ -206,6 +206,7 @@ def intended(run: Run, recorded: RecordedEvent, event: e.ActionIntended) -> None
             replaces=event.replaces,
             shaped=None if event.shaped is None else tuple(event.shaped),
             approved_version=event.approved_version,
+            reverses=event.reverses,
             version=None if event.approved_version is None else _version(event.proposed),
         )
         run.steps[step.key] = replace(step, idempotency_key=event.key)

@@ -50,7 +50,7 @@ class ActionIntended(Struct, frozen=True):
     of the people by whom the approval's votes were counted again. ``same`` is the digest of the call, if a rule counts
     equal calls. ``shaped`` are the marks of those who shaped a shared effect, for the steps that reuse its result.
     ``approved_version`` is the target's version that people saw; the one that is acted on stands in ``proposed``, or
-    for a retry that has read another one, in ``read``.
+    for a retry that has read another one, in ``read``. ``reverses`` is the receipt that this one undoes.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -75,6 +75,7 @@ class ActionIntended(Struct, frozen=True):
     shaped: Private[list[str] | None] = None
     approved_version: Private[str | None] = None
     read: Private[JsonObject | None] = None
+    reverses: str | None = None
 
 
 class ActionUnneeded(Struct, frozen=True):
