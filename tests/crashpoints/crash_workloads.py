@@ -117,9 +117,9 @@ class Workload:
 
     An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
     goes on with the run; or, if it ``holds`` the step, tries that again. ``records`` are written once each, and so are
-    ``rows`` of another database. ``workers`` work at the same time, with nothing in common but the database and the process that dies. With ``proposes``, a change of
-    policy takes two people, and is made by the vote of the second. ``calls`` are those of an agent's only turn with
-    any: tool and name; one with the name ``doubt`` is in doubt.
+    ``rows`` of another database. ``workers`` work at the same time, with nothing in common but the database and the
+    process that dies. With ``proposes``, a change of policy takes two people, and is made by the vote of the second.
+    ``calls`` are those of an agent's only turn with any: tool and name; one with the name ``doubt`` is in doubt.
     ``runs`` is their number, if it is not that of the workflows.
     """
 
