@@ -368,10 +368,10 @@ async def cancel(
         given = (faces.definitions, tenant, run_id, actor, reason)
         async with faces.database.transaction(tenant) as connection:
             status = await steering.cancel_run(connection, *given)
-        done = effects_of(await faces.reader.at(tenant, run_id))
+        done = await effects_of(faces, tenant, run_id)
     if as_json:
         print_json({"run_id": run_id, "status": str(status), "done": done})
         return
     print_fields({"run_id": run_id, "status": str(status)})
     columns = ("receipt_id", "step_key", "operation", "summary", "reversible")
-    print_part("done, and not undone: counterseal receipt reverse RECEIPT", done, *columns)
+    print_part("done, and not undone: counterseal receipt reverse RECEIPT", done or [], *columns)

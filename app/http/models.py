@@ -108,11 +108,13 @@ class DoneEffect(BaseModel):
 
 
 class CancelAnswer(BaseModel):
-    """The run's status now; not yet ``canceled`` while an action is under way. ``done`` lists what it has done."""
+    """The run's status now; not yet ``canceled`` while an action is under way. ``done`` lists what it has done; null if
+    that cannot be read any more.
+    """
 
     run_id: UUID
     status: RunState
-    done: list[DoneEffect]
+    done: list[DoneEffect] | None
 
 
 class Run(BaseModel):

@@ -189,7 +189,7 @@ async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesD
     """
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
-    return {"run_id": run_id, "status": status, "done": effects_of(await faces.reader.at(who.tenant, run_id))}
+    return {"run_id": run_id, "status": status, "done": await effects_of(faces, who.tenant, run_id)}
 
 
 @router.post("/{run_id}/close", response_model=models.RunAnswer, summary="Close an open run")
