@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -14,9 +15,13 @@ from connectors.catalog import Catalog
 from connectors.port import Connectors, Declared
 from core.canonical import JsonObject
 from core.errors import InputError
+from core.identity import Directory
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.workflow import Workflow
+
+# The people of each group who may answer, by their ids.
+Members: TypeAlias = Mapping[str, frozenset[str]]
 
 
 class Standing(Struct, frozen=True):
@@ -26,21 +31,39 @@ class Standing(Struct, frozen=True):
     warnings: list[str]
 
 
-async def stand(settings: Settings, catalog: Catalog, workflow: Workflow, file: str) -> Standing:
+async def stand(
+    settings: Settings, catalog: Catalog, workflow: Workflow, file: str, people: Members | None = None
+) -> Standing:
     """Check the connectors that a workflow needs, as they are configured in this process.
 
-    ``InputError`` if a declaration does not fit its database.
+    ``people`` are the members of each group who may answer, if there is a directory. ``InputError`` if a declaration
+    does not fit its database.
     """
     async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
         missing = lacking(workflow.connectors, connectors)
         warnings = [f"the connector {name!r} is {words}" for name, words in missing.items()]
         warnings += [
             *_own_events(workflow),
+            *_unanswered(workflow, people),
             *_refused_hosts(workflow, connectors),
             *await _tables(workflow, connectors, file),
         ]
     standing = {name: missing.get(name, CONFIGURED) for name in workflow.connectors}
     return Standing(standing, warnings)
+
+
+def members(people: Directory) -> Members:
+    """The active people of each group."""
+    groups = {group for one in people.entries.values() for group in one.groups}
+    return {group: frozenset(one.id for one in people.members(group)) for group in groups}
+
+
+def _unanswered(workflow: Workflow, people: Members | None) -> Iterator[str]:
+    """Steps that would be held for a group in which nobody can answer: they fail the run instead."""
+    for node in workflow.graph.leaves.values():
+        if node.hold and people is not None and not people.get(node.hold):
+            words = f"nobody in the directory's group {node.hold!r} can answer, so it is not held"
+            yield f"step {node.id!r}: {words}; its failure fails the run"
 
 
 def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:

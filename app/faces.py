@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
+    from runtime.requests.holding import Holding
     from runtime.requests.tasks import Tasks
     from runtime.requests.views import RunReader
     from runtime.requests.voting import Voting
@@ -127,6 +128,13 @@ class Faces:
         from runtime.requests.tasks import Tasks
 
         return Tasks(self.database, self.definitions)
+
+    @property
+    def holding(self) -> Holding:
+        """The service behind every face's answers about held steps."""
+        from runtime.requests.holding import Holding
+
+        return Holding(self.database, self.definitions)
 
     @property
     def reader(self) -> RunReader:

@@ -24,7 +24,7 @@ from policy.facts import CARRIES, ORIGIN, FactContext
 from policy.sets import PolicySet
 from runtime.definition.foresight import foresee_steps
 from runtime.engine.model.agent_node import AgentNode, AgentTool
-from runtime.engine.model.graph import Node, OperationNode, Scope, scopes_of
+from runtime.engine.model.graph import LeafNode, Node, OperationNode, Scope, scopes_of
 from runtime.engine.model.tools import ToolKind
 from runtime.engine.model.workflow import Workflow
 
@@ -90,6 +90,8 @@ def _node(node: Node, stage: int, operations: Mapping[str, Operation]) -> JsonOb
     if isinstance(node, AgentNode):
         outlined |= {"model": node.model, "limits": to_builtins(node.limits)}
         inside["tools"] = [_tool(node, number, tool, operations) for number, tool in enumerate(node.tools.values(), 1)]
+    if isinstance(node, LeafNode) and node.hold:
+        outlined["held_for"] = node.hold
     if inside:
         outlined["inside"] = inside
     return outlined
@@ -166,6 +168,8 @@ def _facts(node: Mapping[str, Any], verdicts: Mapping[str, Any]) -> Iterator[str
     if "risk" in node:
         durable = ", durable" if node["answers"] == "durable" else ""
         yield f"({node['side_effects']}, {node['risk']} risk{durable})"
+    if "held_for" in node:
+        yield f"(if it fails, held for {node['held_for']})"
     if node["id"] in verdicts:
         verdict = verdicts[node["id"]]
         by = f" ({_some(verdict['rules'])})" if verdict["rules"] else " (no rule)"

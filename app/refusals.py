@@ -91,7 +91,7 @@ class StrangerLog(_Windows):
 
     async def note(self, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
         """Record that ``actor`` was refused for ``data['code']``, or count it for the next line's ``count``."""
-        key = (actor.id, str(data.get("approval") or data.get("task")), str(data["code"]))
+        key = (actor.id, str(data.get("approval") or data.get("task") or data.get("wait")), str(data["code"]))
         window, count = self._counted(key)
         if not count:
             return

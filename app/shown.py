@@ -7,22 +7,26 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import structlog
 from msgspec import structs
 
 from app.faces import Faces
 from approvals.content import CardContent
 from approvals.model import CardView, TaskAnswer, TaskState
 from core.canonical import JsonObject
-from core.errors import ConsistencyError, NotFoundError
+from core.errors import ConsistencyError, CountersealError, NotFoundError
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
 from evidence.container import stated
+from evidence.receipts import ReceiptStatus
 from runtime.engine.model.states import RunState
 from runtime.requests.signaling import SignalAnswer, SignalCode
 from runtime.requests.views import Seen
 from runtime.store import approvals, audit, inbox, read_models
 from runtime.store.read_models import Row
 from runtime.store.tasks import StoredTask
+
+log = structlog.get_logger(__name__)
 
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
 _SHOWN = (
@@ -81,6 +85,27 @@ def run_state(row: Row, seen: Seen) -> dict[str, Any]:
     """The business state of a run at its last checkpoint, and the number of failures that branches have handled."""
     handled = seen.handled if row["status"] == RunState.SUCCEEDED else 0
     return {"channels": seen.channels, "checkpoint": seen.last, "failures_handled": handled}
+
+
+async def effects_of(faces: Faces, tenant: str, run_id: UUID) -> list[dict[str, Any]] | None:
+    """The effects that a run has had, each with the answer to whether it can be reversed.
+
+    None if its book or its workflow cannot be read any more: such a run is canceled all the same.
+    """
+    try:
+        seen = await faces.reader.at(tenant, run_id)
+    except CountersealError as problem:
+        log.warning("what a canceled run has done cannot be listed", run=str(run_id), problem=str(problem))
+        return None
+    return [
+        {
+            **{name: row[name] for name in ("receipt_id", "step_key", "operation")},
+            "summary": attempted(row)["summary"],
+            "reversible": row["reverse"] is not None,
+        }
+        for row in seen.receipts
+        if row["status"] == ReceiptStatus.SUCCEEDED and row["attempt"]
+    ]
 
 
 def attempted(receipt: Row) -> dict[str, Any]:

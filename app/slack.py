@@ -18,6 +18,8 @@ from approvals.slack.handlers import Answer
 from approvals.slack.payloads import (
     Click,
     Clicker,
+    HoldClick,
+    HoldSubmission,
     ListClick,
     ListSubmission,
     Submission,
@@ -38,7 +40,9 @@ _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LO
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
 GONE = "This request is not known here (any more). Nothing was counted."
 
-Asked: TypeAlias = Click | Submission | ListClick | ListSubmission | TaskClick | TaskSubmission
+Asked: TypeAlias = (
+    Click | Submission | ListClick | ListSubmission | TaskClick | TaskSubmission | HoldClick | HoldSubmission
+)
 
 
 class Interactions:
@@ -101,11 +105,17 @@ class Interactions:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
             if isinstance(asked, Click | Submission | ListClick | ListSubmission):
                 kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)
+            elif isinstance(asked, HoldClick | HoldSubmission):
+                kind, data["wait"] = EventType.HOLD_REFUSED, str(asked.wait_id)
             else:
                 kind, data["task"] = EventType.TASK_REFUSED, str(asked.task_id)
             actor = Actor("slack_user", f"{asked.clicker.team}:{asked.clicker.user}")
             await self._strangers.note(self._tenant, kind, actor, data)
         self._faces.metrics.vote(VoteChannel.SLACK, code)
+
+    async def note_stranger(self, code: str, asked: Asked) -> None:
+        """Record an attempt that does not count. If Slack did not answer who that was, record nothing."""
+        await self._record(code, asked, answered=code != StrangerCode.UNAVAILABLE)
 
     async def _false(self, refused: NotCounted, asked: Asked) -> Answer:
         """The answer to a click or a window that proves nothing: recorded, and told below a click to its person."""

@@ -29,7 +29,7 @@ from core.limits import Limits
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.definition.catalog import Definitions
-from runtime.engine.life.closing import ALARM, TOLD
+from runtime.engine.life.closing import ALARM, HOLD, TOLD
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Dispatcher, Handler, saying
 from runtime.keep.errands import Completing, Errands
@@ -81,11 +81,12 @@ class App:
         bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
         errands = Errands(self.database, self.definitions, self.connectors)
         # Without a channel no card or task can be posted. People can still answer over HTTP and on the command line.
-        messages: dict[str, Handler] = dict.fromkeys((*_SHOWN, "note", "task", TOLD, ALARM, ALARMED), _shown_nowhere)
+        kinds = (*_SHOWN, "note", "task", HOLD, TOLD, ALARM, ALARMED)
+        messages: dict[str, Handler] = dict.fromkeys(kinds, _shown_nowhere)
         channel = self.settings.slack_channel
         if self.messenger is not None and channel is not None:
             mentions = self.settings.slack_mentions
-            messages = Messages(self.messenger, channel, self.definitions, mentions).handlers()
+            messages = Messages(self.messenger, channel, self.definitions, mentions, self.settings.pages).handlers()
         if self.messenger is not None:
             messages |= Telling(self.messenger, self.definitions, pages=self.settings.pages).handlers()
         return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)

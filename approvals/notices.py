@@ -20,6 +20,9 @@ class Word(StrEnum):
     IN_DOUBT = "In doubt"
     FAILED = "Failed"
     UNDELIVERED = "Not delivered"
+    HELD = "Failed, and held"
+    AGAIN = "Tried again"
+    WITHOUT = "Gone on without it"
 
 
 class Line(Struct, frozen=True):
@@ -43,12 +46,25 @@ class Rule(Struct, frozen=True):
     version: int
 
 
+class Hold(Struct, frozen=True):
+    """The buttons of a held step, whose hold has this id. ``doubtful``: nobody knows whether its action happened.
+
+    ``accounts`` are those of the people who say what becomes of it; if these are too many, ``group`` alone is named.
+    """
+
+    wait_id: UUID
+    group: str
+    accounts: tuple[str, ...] = ()
+    doubtful: bool = False
+
+
 class Notice(Struct, frozen=True):
     """One notice. ``whole`` says what became of it all, ``lines`` what became of its parts, if there are several.
 
     ``asked`` says that it is told to the person who asked for it. ``more`` counts parts that are not listed.
     ``count`` is how many of the same kind it stands for, since ``since`` (ISO 8601). ``at`` is when it happened, and
-    ``link`` leads to the run, "" for none. With ``retry``, whoever reads it may go on with the failed run.
+    ``link`` leads to the run, "" for none. With ``retry``, whoever reads it may go on with the failed run. ``hold``
+    asks people what becomes of a step.
     """
 
     whole: Line
@@ -64,3 +80,4 @@ class Notice(Struct, frozen=True):
     since: str = ""
     retry: bool = False
     link: str = ""
+    hold: Hold | None = None

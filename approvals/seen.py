@@ -22,6 +22,10 @@ _NO_TASK = (
     "The button that you pressed is not on the message of this task: it is not the message of this task that "
     f"Counterseal has posted. {_NOTHING} Use the task's own message, and tell an administrator about the other one."
 )
+_NO_HOLD = (
+    "The button that you pressed is not on the message of this step: it is not the message about it that Counterseal "
+    f"has posted. {_NOTHING} Use the step's own message, and tell an administrator about the other one."
+)
 WINDOW = NotCounted(
     RefusalCode.FALSE_WINDOW,
     "This window was not opened for you and for what is asked now, or Counterseal has been set up anew since. "
@@ -29,10 +33,12 @@ WINDOW = NotCounted(
 )
 
 
-def elsewhere(own: MessageRef | None, clicked: MessageRef, *, task: bool = False) -> NotCounted | None:
+def elsewhere(
+    own: MessageRef | None, clicked: MessageRef, *, task: bool = False, held: bool = False
+) -> NotCounted | None:
     """The reason why a click on this message does not count; None if it is the question's ``own``. Fails closed."""
     if own is None or not own.ts or not own.channel:
         return NotCounted(RefusalCode.FALSE_CARD, _UNRECORDED)
     if clicked != own:
-        return NotCounted(RefusalCode.FALSE_CARD, _NO_TASK if task else _ELSEWHERE)
+        return NotCounted(RefusalCode.FALSE_CARD, _NO_TASK if task else _NO_HOLD if held else _ELSEWHERE)
     return None

@@ -143,6 +143,10 @@ class Directory(Struct, frozen=True):
         people = self.people(text)
         return next(iter(people)) if len(people) == 1 else None
 
+    def members(self, group: str) -> list[Entry]:
+        """The active people of a group; never a machine."""
+        return [one for one in self.entries.values() if group in one.groups and one.standing is Standing.PERSON]
+
     def named(self, text: str) -> str:
         """The person whom the text stands for, as facts name them: their id, or ``unresolved:<text>``."""
         return self.resolve(text) or unresolved(text)

@@ -39,6 +39,9 @@ class EventType(StrEnum):
     STEP_RETRY_SCHEDULED = "step.retry_scheduled"
     STEP_SET_BACK = "step.set_back"
     STEP_CANCELED = "step.canceled"
+    STEP_HELD = "step.held"
+    HOLD_ANSWERED = "hold.answered"
+    HOLD_REFUSED = "hold.refused"
     WAIT_OPENED = "wait.opened"
     WAIT_POSTPONED = "wait.postponed"
     WAIT_COMPLETED = "wait.completed"
@@ -103,7 +106,8 @@ _TENANTS = (
     *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
     "pause.",
 )
-_TENANT_ONLY = {EventType.RUN_PURGED, *(kind for kind in EventType if kind.startswith(_TENANTS))}
+_OF_TENANTS = (kind for kind in EventType if kind.startswith(_TENANTS))
+_TENANT_ONLY = {EventType.RUN_PURGED, EventType.HOLD_REFUSED, *_OF_TENANTS}
 RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
 # A click that arrives after its run closed cannot go into the run's closed chain. A late answer can, unless retention
 # has purged the run: then the key for commitments is gone.
@@ -177,6 +181,11 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_PURGED: frozenset({"run"}),
     EventType.SIGNAL_IGNORED: frozenset({"signal", "code"}),
     EventType.TASK_REFUSED: frozenset({"task", "code"}),
+    # group: whose members say what becomes of the step
+    EventType.STEP_HELD: frozenset({"wait", "group"}),
+    # kind: hold|retry; choice: again|without|cancel
+    EventType.HOLD_ANSWERED: frozenset({"wait", "kind", "choice", "channel"}),
+    EventType.HOLD_REFUSED: frozenset({"wait", "code"}),
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),

@@ -100,7 +100,8 @@ class Receipt(Struct, frozen=True):
     ``resolution`` says in words how a doubt was resolved; ``error`` has the error under ``message``. ``settled_at``
     is None while the receipt is intended. ``late`` are the late answers about its attempts: the facts of each event
     with its values. ``approved_version`` and ``version`` are the target's versions that people approved and that was
-    acted on, if people approved it and it has versions. A receipt of ``NOTHING_TO_DO`` has attempt 0.
+    acted on, if people approved it and it has versions. ``reverses`` is the receipt that it undoes.
+    A receipt of ``NOTHING_TO_DO`` has attempt 0.
     """
 
     receipt_id: UUID
@@ -123,6 +124,7 @@ class Receipt(Struct, frozen=True):
     late: tuple[JsonObject, ...] = ()
     approved_version: str | None = None
     version: str | None = None
+    reverses: str | None = None
 
     def to_evidence(self, run_key: bytes) -> JsonObject:
         """The receipt as a bundle shows it: metadata, and commitments in place of every value.
@@ -155,6 +157,8 @@ class Receipt(Struct, frozen=True):
             }
         if self.status == ReceiptStatus.SUCCEEDED and self.error is not None and self.error.get("code") == ALTERED:
             shown["altered"] = self.error["fields"]
+        if self.reverses is not None:
+            shown["reverses"] = self.reverses
         if self.late:
             shown["late"] = [{name: late[name] for name in late if name not in _LATE_VALUES} for late in self.late]
         return shown

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import auditing, documents, evidence, grants, pausing, people, queues, runs, service, signals
+from app.cli import auditing, documents, evidence, grants, pausing, people, queues, receipts, runs, service, signals
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -50,6 +50,7 @@ for group in (service.db, service.token, service.tenant, documents.workflow, doc
 root.command("schema")(documents.schema)
 for group in (
     runs.run,
+    receipts.receipt,
     queues.queue,
     signals.signal,
     people.approval,

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import datetime
 from itertools import chain
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import orjson
 import typer
+from msgspec import structs
 
 from app.cli import context
 from app.cli.outcome import (
@@ -33,9 +34,15 @@ from core.ids import new_id
 from evidence.receipts import ALTERED
 from runtime.engine.model.states import RunState, StepState
 
-_APPROVAL = ("approval_id", "step_key", "kind", "status", "choice", "reason")
-run = Commands(name="run", help="Runs: start, list, show, diff, replay, cancel.")
+if TYPE_CHECKING:
+    from runtime.engine.life.holding import Answer
 
+_APPROVAL = ("approval_id", "step_key", "kind", "status", "choice", "reason")
+run = Commands(name="run", help="Runs: start, list, show, diff, replay, retry, release, cancel.")
+
+As = Annotated[
+    str | None, typer.Option("--as", help="Who acts: a person's id in the directory; COUNTERSEAL_PERSON without it.")
+]
 RunId = Annotated[UUID, typer.Argument(help="The run's id.", parser=context.id_of("RUN"))]
 
 
@@ -170,7 +177,9 @@ def _outcome(receipt: dict[str, Any]) -> str:
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:
     next_try = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
-    return {**step, "next_try": next_try, "last_error": _error(step["last_error"])}
+    held = f", held: {step['held_by']} decides" if step["held_by"] else ""
+    status = f"{step['status']}{held}"
+    return {**step, "status": status, "next_try": next_try, "last_error": _error(step["last_error"])}
 
 
 def _print_agents(agents: list[dict[str, Any]]) -> None:
@@ -290,12 +299,50 @@ async def _steer(verb: Callable[..., Awaitable[object]], run_id: UUID, reason: s
 async def retry(
     run_id: RunId,
     reason: Annotated[str, typer.Option(help="Why it may go on now; kept in the audit.")],
+    step: Annotated[
+        str | None, typer.Option(help="A step that is held, or that waits for its retry: try it now, and it alone.")
+    ] = None,
+    as_person: As = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a failed run, from the steps that failed or were canceled with it. Completed steps stay."""
+    """Go on with a failed run, from the steps that failed or were canceled with it. Completed steps stay.
+
+    With --step, try one step again that is held, or whose retry waits for its time. Exit 4 if that is not possible.
+    """
+    from runtime.engine.life.holding import Answer
     from runtime.requests.steering import retry_run
 
+    if step is not None:
+        await _answer(run_id, step, Answer.AGAIN, reason, as_person, as_json=as_json)
+        return
     await _steer(retry_run, run_id, reason, as_json=as_json)
+
+
+@run.command("release")
+async def release(
+    run_id: RunId,
+    step: Annotated[str, typer.Option(help="The held step that the run goes on without.")],
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit.")],
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Go on without a step that has failed and is held. Nothing is undone. Exit 4 if you may not, or it is not held."""
+    from runtime.engine.life.holding import Answer
+
+    await _answer(run_id, step, Answer.WITHOUT, reason, as_person, as_json=as_json)
+
+
+async def _answer(run_id: UUID, step: str, said: Answer, reason: str, as_person: str | None, *, as_json: bool) -> None:
+    from approvals.model import VoteChannel
+    from runtime.requests.holding import HoldRequest
+
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
+        asked = HoldRequest(tenant, person, said, reason, VoteChannel.CLI, run_id=run_id, step=step)
+        reply = await faces.holding.answer(asked)
+    print_one(structs.asdict(reply), reply.sentence, as_json=as_json)
+    if not reply.accepted:
+        raise typer.Exit(Exit.CONFLICT)
 
 
 @run.command("close")
@@ -312,7 +359,19 @@ async def close(
 async def cancel(
     run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
 ) -> None:
-    """Cancel a run. An action under way ends first."""
+    """Cancel a run. An action under way ends first. What it has done stays done, and is listed."""
+    from app.shown import effects_of
     from runtime.requests import steering
 
-    await _steer(steering.cancel_run, run_id, reason, as_json=as_json)
+    async with context.faces() as faces:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        given = (faces.definitions, tenant, run_id, actor, reason)
+        async with faces.database.transaction(tenant) as connection:
+            status = await steering.cancel_run(connection, *given)
+        done = await effects_of(faces, tenant, run_id)
+    if as_json:
+        print_json({"run_id": run_id, "status": str(status), "done": done})
+        return
+    print_fields({"run_id": run_id, "status": str(status)})
+    columns = ("receipt_id", "step_key", "operation", "summary", "reversible")
+    print_part("done, and not undone: counterseal receipt reverse RECEIPT", done or [], *columns)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import structs
@@ -14,6 +14,10 @@ from msgspec import structs
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_part, print_rows, printable
 from core.errors import CountersealError, DefinitionError, InputError
+
+if TYPE_CHECKING:
+    from connectors.catalog import Catalog
+    from policy.sets import PolicySet
 
 workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, activate, retire.")
 
@@ -26,6 +30,9 @@ async def workflow_check(
     policy_files: Annotated[
         list[Path] | None,
         typer.Option("--policy", help="Show the decision on each step under this policy; repeat it for several."),
+    ] = None,
+    directory_file: Annotated[
+        Path | None, typer.Option("--directory", help="Check that the people of this directory could answer.")
     ] = None,
     in_force: Annotated[
         bool, typer.Option("--in-force", help="Show it under the tenant's policies in force; asks the database.")
@@ -41,31 +48,39 @@ async def workflow_check(
     from app.adapters import catalog_of
     from app.checking import stand
     from app.outlining import outline
-    from policy.sets import PolicySet
-    from runtime.definition.catalog import Definitions
+    from runtime.definition.people import load_directory
     from runtime.definition.reserved import refuse_reserved
     from runtime.definition.schemas import refuse_unsendable
     from runtime.definition.workflow import load_workflow
 
     settings = context.settings()
     catalog = catalog_of(settings)
-    policies = None
-    if policy_files:
-        compiled = Definitions(catalog).compile_policy
-        policies = PolicySet([compiled(context.read_text(path), str(path)) for path in policy_files])
-    elif in_force:
-        policies, _ = await context.policies_in_force()
+    policies = await _policies(catalog, policy_files or [], in_force=in_force)
+    people = None
+    if directory_file is not None:
+        people = load_directory(context.read_text(directory_file), str(directory_file)).deciders
 
     async def check(path: Path) -> dict[str, Any]:
         text = context.read_text(path)
         found = load_workflow(text, str(path), catalog)
         refuse_reserved(found.name, text, str(path))
         refuse_unsendable(text, str(path), found.operations)
-        here = await stand(settings, catalog, found, str(path))
+        here = await stand(settings, catalog, found, str(path), people)
         answer = {"name": found.name, "version": found.version, **structs.asdict(here)}
         return {**answer, "outline": outline(found, policies)}
 
     await report(files, check, _tell, as_json=as_json)
+
+
+async def _policies(catalog: Catalog, files: list[Path], *, in_force: bool) -> PolicySet | None:
+    """The policies under which decisions are shown: those of the files, or else the tenant's; None for none."""
+    from policy.sets import PolicySet
+    from runtime.definition.catalog import Definitions
+
+    if files:
+        compiled = Definitions(catalog).compile_policy
+        return PolicySet([compiled(context.read_text(path), str(path)) for path in files])
+    return (await context.policies_in_force())[0] if in_force else None
 
 
 async def report(

@@ -17,19 +17,22 @@ from app.access import Role
 from app.console import graph, questions, runs, story
 from app.console.outcomes import OPEN, failure_of, state_of, title_of
 from app.console.sessions import Viewer
-from app.console.web import HOME, FacesDep, Operator, Page, Posted, Reader, go, identified, page
+from app.console.web import HOME, Decider, FacesDep, Operator, Page, Posted, Reader, go, identified, page
 from app.faces import Faces
 from app.http import runs as over_http
 from app.outlining import outline
 from app.shown import attempted, run_row
-from approvals.model import ApprovalKind, ApprovalStatus
+from approvals.model import ApprovalKind, ApprovalStatus, VoteChannel
 from core.errors import CountersealError
 from core.identity import Directory, Kind, principal
 from core.terms import holds
 from evidence.receipts import ReceiptStatus
-from runtime.engine.model.states import RunState
+from runtime.engine.life.holding import Answer
+from runtime.engine.model.states import RunState, StepState
 from runtime.requests import granting, pausing
 from runtime.requests.directory import as_people
+from runtime.requests.holding import HoldRequest
+from runtime.requests.reversing import Undo, reverse
 from runtime.requests.views import Seen
 from runtime.store import console, read_models, tenants
 from runtime.store.console import ListedQuestion
@@ -53,6 +56,42 @@ _RECEIPTS = {
 async def look(request: Request, run: str, viewer: Reader, faces: FacesDep) -> Response:
     """Show the run. An approver sees those of their questions, that they asked for or answered."""
     return await _drawn(faces, await page(request, faces, viewer), identified(run))
+
+
+@router.post("/{run}/answer")
+async def answer(request: Request, run: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Take what a person says becomes of a step that is held, or try a step now whose retry waits for its time."""
+    run_id, reason, step = identified(run), fields.one("reason", 2000).strip(), fields.one("step", 500)
+    if fields.one("answer", 20) not in set(Answer):
+        raise HTTPException(400, "Nothing was answered.")
+    await run_row(faces, viewer.who.tenant, run_id)
+    problem, status = "" if reason else "Write a reason: it is kept in the audit", 422
+    if not problem:
+        said, admin = Answer(fields.one("answer", 20)), viewer.has(Role.ADMIN)
+        who = (viewer.who.tenant, viewer.who.person)
+        asked = HoldRequest(*who, said, reason, VoteChannel.CONSOLE, run_id=run_id, step=step, admin=admin)
+        reply = await faces.holding.answer(asked)
+        if reply.accepted:
+            return go(f"{HOME}/runs/{run_id}?done={reply.code}")
+        problem, status = reply.sentence, 409
+    shown = await page(request, faces, viewer)
+    return await _drawn(faces, shown, run_id, status=status, problem=problem, doing=step, reason=reason)
+
+
+@router.post("/{run}/reverse")
+async def undo(request: Request, run: str, viewer: Operator, faces: FacesDep, fields: Posted) -> Response:
+    """Start the run that undoes what a receipt of this run records; then show that run."""
+    run_id, reason = identified(run), fields.one("reason", 2000).strip()
+    receipt, tenant = identified(fields.one("receipt", 100)), viewer.who.tenant
+    await run_row(faces, tenant, run_id)
+    try:
+        who = (viewer.who.subject, viewer.actor, viewer.who.subject)
+        asked = Undo(tenant, faces.settings.workspace, receipt, reason, *who)
+        return go(f"{HOME}/runs/{(await faces.ask(tenant, reverse, faces.definitions, asked)).run_id}")
+    except CountersealError as error:
+        shown = await page(request, faces, viewer)
+        told = {"problem": str(error), "doing": str(receipt), "reason": reason}
+        return await _drawn(faces, shown, run_id, status=409 if reason else 422, **told)
 
 
 @router.post("/{run}/{do}")
@@ -96,10 +135,10 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         digest = await tenants.directory_digest(connection, tenant)
         people = await faces.definitions.directory(connection, tenant, digest)
         held = await pausing.of_run(connection, tenant, run_id)
-    if not await _concerns(faces, viewer, row, asked, people):
-        raise HTTPException(404)
     seen = await faces.reader.at(tenant, run_id)
     grants = [] if seen.purged else await faces.ask(tenant, granting.grants_of, faces.definitions, run_id)
+    if not await _concerns(faces, viewer, row, asked, people, seen):
+        raise HTTPException(404)
     lines = [orjson.loads(line) for line in await faces.reader.lines(tenant, run_id)]
     name = row["reference"] or str(run_id)
     given: dict[str, Any] = {"problem": "", "doing": "", "reason": ""}
@@ -117,6 +156,8 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         "retryable": row["status"] == RunState.FAILED_TERMINAL and row["parent_run_id"] is None,
         "operator": viewer.has(Role.OPERATOR, Role.ADMIN),
         "auditor": viewer.has(Role.AUDITOR, Role.ADMIN),
+        "waits": [one for one in seen.steps if one["held_by"] or one["status"] == StepState.FAILED_RETRYABLE],
+        "decider": viewer.has(Role.OPERATOR, Role.ADMIN, Role.APPROVER),
         "questions": [(one, questions.state_of(one.stored)) for one in asked],
         "story": story.facts_of(lines, people)[-100:],
         "seen": seen,
@@ -127,12 +168,16 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
     return shown.show("run.html", at="runs", status=status, **{**given, **values})
 
 
-async def _concerns(faces: Faces, viewer: Viewer, run: Row, asked: Sequence[ListedQuestion], people: Directory) -> bool:
+async def _concerns(
+    faces: Faces, viewer: Viewer, run: Row, asked: Sequence[ListedQuestion], people: Directory, seen: Seen
+) -> bool:
     """True if the viewer may see the run: all but approvers see every run of their tenant."""
     person = runs.own_only(viewer)
     if person is None or person in (run["requester"], run["started_by"]):
         return True
     entry = people.entry(principal(Kind.PERSON, person))
+    if entry is not None and any(step["held_by"] in entry.groups for step in seen.steps if step["held_by"]):
+        return True
     wanted = [group for one in asked for group in questions.groups_of(one.stored)]
     slack = await questions.slack_groups(faces, viewer, people, wanted)
     own = {group.key for group in wanted if entry is not None and holds(entry, group.key, people)}
@@ -164,7 +209,8 @@ def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[Liste
         anchor = "" if name in first else name
         first.add(name)
         why = decided.get(step["step_key"], ("", ""))
-        shown.append((step, graph.STEPS[step["status"]], why, receipts.get(step["step_key"]), anchor))
+        word = ("failed", "Held") if step["held_by"] else graph.STEPS[step["status"]]
+        shown.append((step, word, why, receipts.get(step["step_key"]), anchor))
     effects = [
         (row, _RECEIPTS[row["status"]], attempted(row), approved.get(row["step_key"], row["action_digest"]))
         for row in seen.receipts[:RECEIPTS_SHOWN]

@@ -14,7 +14,20 @@ from starlette.routing import BaseRoute
 
 from app.console.application import Console
 from app.faces import Faces, version
-from app.http import agents, approvals, auditing, definitions, grants, pauses, problems, runs, signals, signed, tasks
+from app.http import (
+    agents,
+    approvals,
+    auditing,
+    definitions,
+    grants,
+    pauses,
+    problems,
+    receipts,
+    runs,
+    signals,
+    signed,
+    tasks,
+)
 from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
 from core.errors import InputError, nearest
@@ -25,7 +38,7 @@ router = APIRouter(tags=["system"])
 ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     grants.router,
-    auditing.router,
+    *(receipts.router, auditing.router),
     *(definitions.router, pauses.router, signed.router, router),
 )
 

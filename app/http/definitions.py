@@ -12,7 +12,7 @@ from msgspec import structs
 from pydantic import BaseModel, Field
 
 from app.access import Principal, Role
-from app.checking import stand
+from app.checking import members, stand
 from app.definitions import describe
 from app.faces import Faces
 from app.http import models
@@ -24,7 +24,7 @@ from runtime.requests import policies as policy_requests
 from runtime.requests.confirming import Activated
 from runtime.requests.policies import Published
 from runtime.requests.publishing import Retired
-from runtime.store import documents, read_models
+from runtime.store import documents, read_models, tenants
 from runtime.store import replication as unavailable
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
@@ -227,7 +227,8 @@ class WorkflowChecked(BaseModel):
 async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[str, Any]:
     """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
     found = publishing.check_workflow(faces.definitions, body.source, body.file)
-    here = await stand(faces.settings, faces.definitions.catalog, found, body.file)
+    people = members(await faces.ask(who.tenant, tenants.directory))
+    here = await stand(faces.settings, faces.definitions.catalog, found, body.file, people)
     answer = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
     return {**answer, **structs.asdict(here)}
 

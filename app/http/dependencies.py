@@ -72,6 +72,8 @@ Extender: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERAT
 Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR))]
 Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
 Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRIGGER))]
+# Who says what becomes of a held step; the directory says for which of them that is so.
+Decider: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
 Steerer: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]

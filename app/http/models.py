@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.changes import ChangeKind
 from core.terms import Stopped
+from runtime.engine.life.holding import Answer
 from runtime.engine.model.states import RunState
 
 Item = TypeVar("Item")
@@ -65,6 +66,30 @@ class Retry(In):
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
+class HoldIn(In):
+    """The answer to a step that is held, or whose retry waits for its time, and its reason; kept in the audit."""
+
+    answer: Answer
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class HoldAnswer(BaseModel):
+    """The answer that was recorded, and the run's status then."""
+
+    accepted: bool
+    code: str
+    sentence: str
+    run_id: UUID
+    status: RunState
+
+
+class Reversal(BaseModel):
+    """The run that undoes what a receipt records."""
+
+    receipt_id: UUID
+    run_id: UUID
+
+
 class RunAnswer(BaseModel):
     """The run's status after it was closed or retried."""
 
@@ -72,11 +97,24 @@ class RunAnswer(BaseModel):
     status: RunState
 
 
+class DoneEffect(BaseModel):
+    """One effect that a canceled run has had; `reversible` says if `POST /v1/receipts/{id}/reverse` can undo it."""
+
+    receipt_id: UUID
+    step_key: str
+    operation: str
+    summary: str
+    reversible: bool
+
+
 class CancelAnswer(BaseModel):
-    """The run's status now; not yet ``canceled`` while an action is under way."""
+    """The run's status now; not yet ``canceled`` while an action is under way. ``done`` lists what it has done; null if
+    that cannot be read any more.
+    """
 
     run_id: UUID
     status: RunState
+    done: list[DoneEffect] | None
 
 
 class Run(BaseModel):
@@ -155,7 +193,7 @@ class RunDetail(Run):
 
 
 class Step(BaseModel):
-    """One step of a run."""
+    """One step of a run. `held_by` is the group whose members say what becomes of it, if it has failed and is held."""
 
     step_id: UUID
     step_key: str
@@ -167,6 +205,7 @@ class Step(BaseModel):
     output: Any
     usage: Any
     last_error: Any
+    held_by: str | None = None
     next_eligible_at: datetime | None
     created_at: datetime
     finished_at: datetime | None
@@ -291,4 +330,5 @@ class Receipt(BaseModel):
     error: Any
     intended_at: datetime
     settled_at: datetime | None
+    reverses: str | None = None
     late: list[LateAnswer]

@@ -11,9 +11,11 @@ from uuid import UUID
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
 
+from app.access import Role
 from app.http import models, problems
-from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, check_own
-from app.shown import ENDED, attempted, exported, run_row, run_state
+from app.http.dependencies import Auditor, Composer, Decider, FacesDep, Operator, Paged, Reader, Starter, check_own
+from app.shown import ENDED, attempted, effects_of, exported, run_row, run_state
+from approvals.model import VoteChannel
 from core.canonical import JsonObject
 from core.changes import changes
 from core.errors import ConsistencyError, InputError
@@ -23,6 +25,7 @@ from runtime.engine.model.states import RunState
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing, starting, steering
 from runtime.requests.finding import of_person
+from runtime.requests.holding import HoldRequest
 from runtime.requests.starting import Started, StartRequest
 from runtime.requests.steering import retry_run
 from runtime.store import audit, read_models
@@ -181,10 +184,12 @@ async def audit_lines(run_id: UUID, who: Auditor, faces: FacesDep, paging: Paged
 
 @router.post("/{run_id}/cancel", response_model=models.CancelAnswer, summary="Cancel a run")
 async def cancel(run_id: UUID, body: models.Cancel, who: Operator, faces: FacesDep) -> dict[str, Any]:
-    """Cancels the run with its waits and open steps; an action under way ends first. 409 if the run has ended."""
+    """Cancels the run with its waits and open steps; an action under way ends first. 409 if the run has ended. What it
+    has done stays done: `done` lists it, with what can be reversed.
+    """
     async with faces.database.transaction(who.tenant) as connection:
         status = await steering.cancel_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
-    return {"run_id": run_id, "status": status}
+    return {"run_id": run_id, "status": status, "done": await effects_of(faces, who.tenant, run_id)}
 
 
 @router.post("/{run_id}/close", response_model=models.RunAnswer, summary="Close an open run")
@@ -201,6 +206,28 @@ async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep
     async with faces.database.transaction(who.tenant) as connection:
         status = await retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
+
+
+@router.post(
+    "/{run_id}/steps/{step}/answer",
+    response_model=models.HoldAnswer,
+    summary="Say what becomes of a held step",
+    responses={
+        403: {"description": "You are not in the group that is asked, or have a part in the step"},
+        409: {"description": "The step waits for no answer (any more), or this one is not possible"},
+    },
+)
+async def answer(run_id: UUID, step: str, body: models.HoldIn, who: Decider, faces: FacesDep) -> Any:
+    """Tries a held step again, goes on without it, or cancels the run, as the token's subject, whose groups are read
+    now. A step whose retry waits for its time is tried now by `again`.
+    """
+    said = (body.answer, body.reason, VoteChannel.HTTP)
+    asked = HoldRequest(who.tenant, who.person, *said, run_id=run_id, step=step, admin=who.has(Role.ADMIN))
+    reply = await faces.holding.answer(asked)
+    if reply.accepted:
+        return reply
+    status = 409 if reply.code in ("over", "not_possible") else 403
+    return problems.problem(status, reply.code, reply.sentence, run_status=reply.status)
 
 
 def etag(version: int) -> str:

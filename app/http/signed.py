@@ -25,6 +25,7 @@ from app.http.middleware import read_body
 from app.settings import WebhookEndpoint
 from app.slack import Interactions
 from app.slack_desk import Desk
+from app.slack_holds import HeldSteps
 from app.slack_lists import ListDesk
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
@@ -153,6 +154,7 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
         tasks=interactions,
         desk=Desk(faces, interactions),
         lists=ListDesk(faces, interactions),
+        holds=HeldSteps(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 

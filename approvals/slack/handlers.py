@@ -27,6 +27,8 @@ from approvals.slack.calls import NOT_OPENED, open_window
 from approvals.slack.cards import ASK_AGAIN
 from approvals.slack.desk import DeskService, listen
 from approvals.slack.forms import errors_of, values_of
+from approvals.slack.holds import HoldService
+from approvals.slack.holds import listen as listen_to_holds
 from approvals.slack.listing import ListService
 from approvals.slack.listing import listen as listen_to_lists
 from approvals.slack.payloads import (
@@ -103,6 +105,7 @@ def build_bolt(
     tasks: TaskService,
     desk: DeskService | None = None,
     lists: ListService | None = None,
+    holds: HoldService | None = None,
 ) -> AsyncApp:
     """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
     # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
@@ -126,6 +129,8 @@ def build_bolt(
         listen(bolt, windows, desk)
     if lists is not None:
         listen_to_lists(bolt, windows, lists)
+    if holds is not None:
+        listen_to_holds(bolt, windows, holds)
     _listen(bolt, windows, service, tasks)
     bolt.error(_failed)
     return bolt

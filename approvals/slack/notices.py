@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
-from approvals.notices import Line, Notice
+from approvals.notices import Hold, Line, Notice
 from approvals.slack.blocks import Block, code, link_line, plain, section, shown, words
 from approvals.slack.cards import Rendered
 from approvals.slack.details import moment
 
 RETRY = "counterseal.run.retry"
+# The buttons of a held step, by what they answer (``runtime.engine.life.holding.Answer``).
+HOLD = {name: f"counterseal.hold.{name}" for name in ("again", "without", "cancel")}
+HOLD_CALLBACK = "counterseal.hold"
+HOLD_WORDS = {"again": "Try again", "without": "Go on without it", "cancel": "Cancel the run"}
 # Longer texts are left out, never cut; the message says where all of it is.
 _LONG = 600
 _ELSEWHERE = "_too long for a message_"
@@ -24,6 +28,8 @@ def render(notice: Notice) -> Rendered:
         more = [f"_and {notice.more} more_"] if notice.more else []
         blocks.append(section("\n".join([*listed, *more])))
     blocks.append({"type": "context", "elements": [_small(" · ".join(_small_print(notice)))]})
+    if notice.hold is not None:
+        blocks.append({"type": "context", "elements": [_small(_asked(notice.hold))]})
     buttons = _buttons(notice)
     return Rendered(notification(notice), [*blocks, *buttons, *link_line(notice.link)], complete=True)
 
@@ -79,7 +85,25 @@ def _small(text: str) -> Block:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
+def _asked(hold: Hold) -> str:
+    """Those who are asked; a mention rings their phones."""
+    who = ", ".join(f"<@{account}>" for account in hold.accounts) or f"members of {words(hold.group)}"
+    return f"For {who}: what becomes of it? All else goes on"
+
+
+def _of_hold(hold: Hold) -> Block:
+    value = json.dumps({"w": str(hold.wait_id)}, separators=(",", ":"))
+    offered = [name for name in HOLD if name != "again" or not hold.doubtful]
+    drawn = [
+        {"type": "button", "text": plain(f"{HOLD_WORDS[name]}…"), "action_id": HOLD[name], "value": value}
+        for name in offered
+    ]
+    return {"type": "actions", "elements": drawn}
+
+
 def _buttons(notice: Notice) -> list[Block]:
+    if notice.hold is not None:
+        return [_of_hold(notice.hold)]
     if not notice.retry:
         return []
     value = json.dumps({"r": str(notice.run_id)}, separators=(",", ":"))

@@ -16,6 +16,7 @@ from approvals.ports import MessageRef
 from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW
 from approvals.slack.lists import APPROVE, CHOOSE, ITEMS_FIELD, LIST_CALLBACK, LIST_REASON_CALLBACK, REJECT
 from approvals.slack.modals import CHOICE_FIELD, GRANT_FIELD, ONCE, REASON_CALLBACK, REASON_FIELD, REVIEW_CALLBACK
+from approvals.slack.notices import HOLD, HOLD_CALLBACK
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK
 from core.bounded_json import parse_object
 from core.canonical import JsonObject
@@ -113,6 +114,31 @@ class ListSubmission(Struct, frozen=True):
     page: int
     chosen: frozenset[UUID] = frozenset()
     digest: str = ""
+
+
+class HoldClick(Struct, frozen=True):
+    """A press of a button on the message about a held step; ``ts`` as of ``Click``."""
+
+    wait_id: UUID
+    choice: str
+    clicker: Clicker
+    channel: str
+    trigger_id: str
+    ts: str = ""
+
+    @property
+    def place(self) -> MessageRef:
+        """The message whose button was pressed."""
+        return MessageRef(self.channel, self.ts)
+
+
+class HoldSubmission(Struct, frozen=True):
+    """A submission of the window that asks for the reason of an answer to a hold."""
+
+    wait_id: UUID
+    choice: str
+    clicker: Clicker
+    reason: str
 
 
 class TaskClick(Struct, frozen=True):
@@ -225,6 +251,26 @@ def parse_list_submission(body: _Members) -> ListSubmission:
                 chosen.add(_uuid(one if isinstance(one, dict) else {}, "value", f"{_VALUES}.{name}"))
     told = (_uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA), _clicker(body), choice, _reason(values))
     return ListSubmission(*told, _page(metadata), frozenset(chosen), _digest(metadata))
+
+
+def parse_hold_click(body: _Members) -> HoldClick:
+    """Parse a ``block_actions`` payload with exactly one button of a held step; ``InputError`` names the fault."""
+    name, value, container = _pressed(body, HOLD.values(), "is not a button of a held step")
+    choice = next(choice for choice, action in HOLD.items() if action == name)
+    channel = _optional_id(container, "channel_id", "container")
+    told = (_clicker(body), channel, _text(body, "trigger_id", ""), _time_of(container))
+    return HoldClick(_uuid(value, "w", _VALUE), choice, *told)
+
+
+def parse_hold_submission(body: _Members) -> HoldSubmission:
+    """Parse a ``view_submission`` payload of the window about a held step; ``InputError`` names the fault."""
+    _, metadata, values = _sent(body, (HOLD_CALLBACK,), "is not the window of a held step")
+    choice = _text(metadata, "c", _METADATA)
+    if choice not in HOLD:
+        raise InputError("is none of our choices", where=f"{_METADATA}.c")
+    told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
+    reason = "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}")
+    return HoldSubmission(_uuid(metadata, "w", _METADATA), choice, _clicker(body), reason.strip())
 
 
 def parse_task_click(body: _Members) -> TaskClick:

@@ -361,8 +361,8 @@ BEGIN
     WHERE (t.line ->> 'type' IN (
         -- What people and the outside say.
         'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
-        'wait.completed', 'wait.canceled', 'wait.postponed',
-        'grant.revoked', 'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
+        'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered', 'grant.revoked',
+        'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
         -- of the run.
         'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',
@@ -928,7 +928,7 @@ SET search_path = pg_catalog, public, pg_temp AS $function$
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true),
     link_line(_line, '^(signal|task|request|evidence|token|workflow|session)\.|^run\.purged$|^approval\.vote_refused$|'
-      '^action\.late$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$', _tenant);
+      '^action\.late$|^hold\.refused$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$', _tenant);
 END $function$;
 
 ALTER FUNCTION tell_tenant OWNER TO counterseal_appender;

@@ -26,7 +26,7 @@ from core.terms import GroupQuorum, Terms, Tier
 from policy.evaluate import terms_of
 from policy.load import late_times
 from policy.model import Approver, RuleApprover, RuleDocument
-from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, StepDocument
+from runtime.definition.model import ContinueDocument, EscalationDocument, GateDocument, HoldDocument, StepDocument
 from runtime.engine.model import graph
 from runtime.engine.model.graph import HANDED_OUT, Branch, Leaf, Scope
 
@@ -124,6 +124,7 @@ class LeafCompiler(ABC):
             "sets": self._sets(step, inner),
             "reference": reference,
             "branches": self._branches(entry),
+            "hold": step.on_failure.hold if isinstance(step.on_failure, HoldDocument) else "",
         }
 
     def _set(self, entry: Entry) -> graph.SetNode:
@@ -146,6 +147,8 @@ class LeafCompiler(ABC):
             scope = StepScope((*entry.scope.path, str(branch)), variables, entry.id)
             if isinstance(content, EscalationDocument):
                 found[branch] = self._escalation(entry, content, scope)
+            elif isinstance(content, HoldDocument):
+                found[branch] = Scope(())
             elif content is not None:
                 found[branch] = self._scope(content, scope)
         return found

@@ -236,6 +236,22 @@ OnTimeout = Annotated[
 ]
 
 
+class HoldDocument(DocumentPart):
+    """The group of the directory whose members say what becomes of a step that has failed. All else goes on."""
+
+    hold: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+def _steps_or_hold(value: object) -> str:
+    return "hold" if isinstance(value, dict | HoldDocument) else "steps"
+
+
+OnFailure = Annotated[
+    Annotated[tuple["StepDocument", ...], Field(min_length=1), Tag("steps")] | Annotated[HoldDocument, Tag("hold")],
+    Discriminator(_steps_or_hold),
+]
+
+
 class StepDocument(DocumentPart):
     """One entry of ``steps``. Exactly one of do, if, foreach, while, approve, wait, task, run, continue_with, agent.
 
@@ -250,7 +266,7 @@ class StepDocument(DocumentPart):
     set: dict[str, Any] = {}
     reference: Expression | None = None
     timeout: Duration | None = None
-    on_failure: Annotated[tuple[StepDocument, ...] | None, Field(min_length=1)] = None
+    on_failure: OnFailure | None = None
     on_timeout: OnTimeout | None = None
     on_rejected: Annotated[tuple[StepDocument, ...] | None, Field(min_length=1)] = None
     if_: Annotated[Expression | None, Field(alias="if")] = None

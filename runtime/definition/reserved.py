@@ -14,6 +14,8 @@ from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.graph import Channel, Reducer
 
 PREFIX = "counterseal-"
+# The workflows that undo one effect each; the rest of their names says of which operation.
+UNDO = f"{PREFIX}undo-"
 POLICY_CHANGE = f"{PREFIX}policy-change"
 # If the directory has a group of this name, a change of the policy in force, or of this group, takes two of it.
 POLICY_APPROVERS = "policy_approvers"
@@ -53,9 +55,12 @@ def refuse_start(name: str, trigger_type: str) -> None:
         )
 
 
-def refuse_altering(name: str) -> None:
-    """Raise ``AuthorizationError`` for an extension of such a run, or a retry of it after its end."""
-    if name.startswith(PREFIX):
+def refuse_altering(name: str, *, retry: bool = False) -> None:
+    """Raise ``AuthorizationError`` for an extension of such a run, or a retry of it after its end.
+
+    A run that undoes something is tried again like any other: it is judged, and compared, anew.
+    """
+    if name.startswith(PREFIX) and not (retry and name.startswith(UNDO)):
         raise AuthorizationError(
             f"{name!r} is a workflow of Counterseal's own: nothing is added to a run of it, and it is not done again.",
             remedy="Propose it anew: `counterseal policy activate`. To withdraw a proposal, cancel its run.",

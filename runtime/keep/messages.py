@@ -25,16 +25,18 @@ from core.errors import ConsistencyError
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.refusals import INACTIVE
+from runtime.engine.life.closing import HOLD
 from runtime.engine.life.preflight import NOBODY, PROPOSAL
 from runtime.engine.life.readers import VOIDED
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalDelivered
 from runtime.engine.model.graph import NO_GRAPH
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable, saying
+from runtime.keep.holding import held_notice
 from runtime.keep.lists import ListCards, gather
 from runtime.requests.directory import as_people
 from runtime.requests.views import drawn
-from runtime.store import approvals, lists, tasks, tenants
+from runtime.store import approvals, holds, lists, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.commits import apply
 from runtime.store.outbox import Message
@@ -52,18 +54,19 @@ class Messages(Struct, frozen=True):
     """Delivers cards, tasks, and what is said to people below them: reminders, escalations, answers and the like.
 
     A card goes to the channel that its rule or tier names, or else to ``channel``. It mentions at most ``mentions``
-    people; if more may vote, it names their groups.
+    people; if more may vote, it names their groups. ``pages`` is the address below which runs have pages, "" for none.
     """
 
     messenger: Messenger
     channel: str
     definitions: Definitions
     mentions: int = 8
+    pages: str = ""
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
         kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate, VOIDED: self.voided}
-        return {**kinds, PROPOSAL: self.proposal, "note": self.note, "task": self.task}
+        return {**kinds, PROPOSAL: self.proposal, "note": self.note, "task": self.task, HOLD: self.hold}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it. Questions of a list share one."""
@@ -136,6 +139,16 @@ class Messages(Struct, frozen=True):
         update = partial(self.messenger.update_task, view=stored.view)
         place = (self.messenger, self.channel, message, stored.view.task_id)
         return _Drawing(*place, stored.message, stored.created_at, post, update, tasks.shown).deliver
+
+    async def hold(self, connection: Connection, message: Message) -> Deliver:
+        """Post the message about a held step to those who say what becomes of it, or redraw it."""
+        stored = await holds.read(connection, UUID(message.payload["wait"]))
+        notice = await held_notice(connection, self.definitions, stored, self.mentions)
+        notice = replace(notice, link=f"{self.pages}/runs/{stored.run_id}" if self.pages else "")
+        post = partial(self.messenger.post_notice, self.channel, notice)
+        update = partial(self.messenger.update_notice, notice=notice)
+        place = (self.messenger, self.channel, message, stored.wait_id)
+        return _Drawing(*place, stored.message, stored.created_at, post, update, holds.shown).deliver
 
     async def remind(self, connection: Connection, message: Message) -> Deliver:
         """Remind below the card, if it still waits."""

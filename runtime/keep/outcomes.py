@@ -66,6 +66,14 @@ class Outcome:
         rule = self._rule((run.error or {}).get("step")) if whole.word is Word.NOT_DONE else None
         return self._notice(whole, closed, tuple(others[:LISTED_MAX]), len(others[LISTED_MAX:]), rule)
 
+    def held(self, step: str, at: str) -> Notice:
+        """A step that has failed and is held, since ``at`` (ISO 8601)."""
+        run = self._run
+        known = run.steps.get(step) or run.past.get(step)
+        error: Mapping[str, Any] = (known.last_error if known is not None else None) or {}
+        line = Line(Word.HELD, self._subject(step), quote=str(error.get("message") or ""))
+        return Notice(line, run.run_id, self._workflow, run.reference, at)
+
     def doubted(self, approval: UUID) -> Notice:
         """A doubt about one action: people are asked what became of it."""
         asked = self._run.approvals.get(approval)

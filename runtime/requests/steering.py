@@ -161,7 +161,7 @@ async def retry_run(
     if not reason.strip():
         raise InputError("is empty", where="reason", remedy="Say why the run may go on now.")
     view = await load(connection, run_id, definitions.graphs, lock=True, whole=True, tenant=tenant)
-    refuse_altering(view.workflow)
+    refuse_altering(view.workflow, retry=True)
     if view.parent is not None:
         words = f"The run {view.parent} above this one has its end already, and has moved on."
         raise ConsistencyError(words, remedy="Retry that one: it starts this one anew.")

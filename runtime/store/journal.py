@@ -17,7 +17,7 @@ from runtime.engine.book.recorded import RecordedEvent, check_stored, read_line,
 from runtime.store.statements import statements
 
 # The events that tell what a call has used.
-_USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED)
+_USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_HELD, EventType.STEP_RETRY_SCHEDULED)
 
 _SQL = statements("journal")
 _LINES = _SQL["lines"]

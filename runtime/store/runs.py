@@ -23,6 +23,8 @@ _WAIT = _SQL["wait"]
 _ROOT = _SQL["root"]
 _MAKE = _SQL["make"]
 _BEGUN = _SQL["begun"]
+_BESIDE = _SQL["beside"]
+_REVERSALS = _SQL["reversals"]
 
 
 async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
@@ -87,3 +89,15 @@ async def begin(connection: Connection, tenant: str, family: Family) -> None:
     counted = (family.writes, family.refused, family.asked, family.writes_max, dict(family.same))
     await connection.execute(_MAKE, family.root, tenant, *counted)
     await connection.execute(_BEGUN, family.root)
+
+
+async def beside(connection: Connection, tenant: str, part: UUID) -> list[UUID]:
+    """The runs of which this may be the id of a part."""
+    first, last = part.bytes[:6] + bytes(10), part.bytes[:6] + b"\xff" * 10
+    rows = await connection.fetch(_BESIDE, tenant, UUID(bytes=first), UUID(bytes=last))
+    return [UUID(int=row["run_id"].int) for row in rows]
+
+
+async def reversals(connection: Connection, tenant: str, receipt_id: UUID) -> list[asyncpg.Record]:
+    """The runs that reverse this effect, or were to, the oldest first."""
+    return list(await connection.fetch(_REVERSALS, tenant, f"{receipt_id}:"))

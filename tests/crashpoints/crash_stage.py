@@ -35,6 +35,7 @@ from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
 from runtime.engine.life import doubt
+from runtime.engine.life.holding import Answer
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.errands import Errands
@@ -42,6 +43,7 @@ from runtime.keep.messages import Messages
 from runtime.keep.sweeper import Sweeper
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import pausing
+from runtime.requests.holding import Holding, HoldRequest
 from runtime.requests.policies import publish_policy
 from runtime.requests.publishing import ensure_tenant, publish_directory, publish_workflow
 from runtime.requests.signaling import Signal, Signaling
@@ -391,7 +393,11 @@ class Stage:
         for run in runs:
             async with self.faces.transaction(TENANT) as connection:
                 await retry_run(connection, self.definitions, TENANT, run.id, ACTOR, "it is mended")
-        return bool(runs)
+        holds = await self.books.waits(kind="hold", open=True)
+        for hold in holds:
+            said = (Answer.AGAIN, "It is mended.", VoteChannel.CLI)
+            await Holding(self.faces, self.definitions).answer(HoldRequest(TENANT, "hugo", *said, wait_id=hold.id))
+        return bool(runs or holds)
 
     async def stop(self) -> None:
         """Stop everything, go on until nothing moves, and note the intents before and after; then end a pause."""

@@ -84,8 +84,8 @@ rules:
 DENY = "policy: crash\nversion: 2\nrules:\n  - {id: none, match: {connector: probe}, outcome: deny}\n"
 DIRECTORY = """
 directory: people
-people: [{id: olga, name: Olga}]
-groups: {owners: [olga], operators: [olga], kyc: [olga]}
+people: [{id: olga, name: Olga}, {id: hugo, name: Hugo}]
+groups: {owners: [olga], operators: [olga, hugo], kyc: [olga]}
 """
 # With it a change of policy takes two of a group, and one is proposed.
 TWO_PEOPLE = DIRECTORY.replace("people: [", "people: [{id: nina, name: Nina}, ").replace(
@@ -116,10 +116,10 @@ class Workload:
     """A run, the choices of people, and what is to be true at the end. ``effects`` happen exactly once each.
 
     An ``open`` run gets one more step, and is closed then. ``refused_once`` is refused the first time, and somebody
-    goes on with the run. ``records`` are written once each, and so are ``rows`` of another database. ``workers`` work
-    at the same time, with nothing in common but the database and the process that dies. With ``proposes``, a change of
-    policy takes two people, and is made by the vote of the second. ``calls`` are those of an agent's only turn with
-    any: tool and name; one with the name ``doubt`` is in doubt.
+    goes on with the run; or, if it ``holds`` the step, tries that again. ``records`` are written once each, and so are
+    ``rows`` of another database. ``workers`` work at the same time, with nothing in common but the database and the
+    process that dies. With ``proposes``, a change of policy takes two people, and is made by the vote of the second.
+    ``calls`` are those of an agent's only turn with any: tool and name; one with the name ``doubt`` is in doubt.
     ``runs`` is their number, if it is not that of the workflows.
     """
 
@@ -133,6 +133,7 @@ class Workload:
     times_out: bool = False
     workers: int = 1
     refused_once: str = ""
+    holds: bool = False
     open: bool = False
     records: frozenset[str] = frozenset()
     rows: frozenset[int] = frozenset()
@@ -149,6 +150,18 @@ _ALL = (
         frozenset({"a"}),
         status="failed_terminal",
         choice="reject",
+    ),
+    # People approve what fails then: it is held beside a step that goes on, and tried again without another question.
+    Workload(
+        "held",
+        (
+            HEAD % "held"
+            + "  - {id: a, do: probe.effect.apply, with: {name: ask}, on_failure: {hold: operators}}\n"
+            + "  - {id: b, needs: [], do: probe.effect.apply, with: {name: b}}\n",
+        ),
+        frozenset({"ask", "b"}),
+        refused_once="ask",
+        holds=True,
     ),
     Workload("retry", (HEAD % "retry" + _effects("a", "b"),), frozenset({"a", "b"}), refuses_first=frozenset({"b"})),
     Workload(

@@ -152,6 +152,12 @@ class Office:
         body = {"choice": choice, "reason": reason}
         return await self.http("POST", f"/v1/approvals/{question.id}/votes", person, json=body)
 
+    async def answer(self, run_id: UUID, person: str, choice: str, step: str = "") -> httpx.Response:
+        """Say what becomes of the held step of a run."""
+        held = step or (await self.books.wait(run=run_id, kind="hold", open=True)).step
+        body = {"answer": choice, "reason": "because"}
+        return await self.http("POST", f"/v1/runs/{run_id}/steps/{held}/answer", person, json=body)
+
     async def complete(self, person: str, value: dict[str, Any]) -> httpx.Response:
         """Complete the one task that is open."""
         (task,) = (await self.get("/v1/tasks?state=open"))["items"]

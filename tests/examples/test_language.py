@@ -127,6 +127,8 @@ async def _act(office: Any, run_id: UUID, action: dict[str, Any]) -> None:
             assert (await office.signal(wait.correlation_key, output=output)).status_code == 200
         case {"vote": [person, choice]}:
             assert (await office.vote(person, choice)).status_code == 200
+        case {"hold": [person, choice]}:
+            assert (await office.answer(run_id, person, choice)).status_code == 200
         case {"task": [person, value]}:
             assert (await office.complete(person, value)).status_code == 200
         case {"cancel": workflow}:

@@ -11,7 +11,8 @@ from evidence.chain import Actor
 from runtime.definition.workflow import load_workflow
 from runtime.engine.book.instructions import OtherRun
 from runtime.engine.book.recorded import RecordedEvent, read_line
-from runtime.engine.life import waits
+from runtime.engine.life import holding, waits
+from runtime.engine.life.holding import Answer
 from runtime.engine.life.pausing import Pause
 from runtime.engine.life.preflight import put_off
 from runtime.engine.life.reopening import anew, reopen
@@ -324,6 +325,20 @@ def answered(run: Piloted, key: str) -> Piloted:
     return run.go_on()
 
 
+GONE = Refused("503", "It is away.")
+KEPT_OPEN = HEAD + "  - {id: a, do: probe.effect.apply, with: {name: x}, on_failure: {hold: owners}}\n"
+
+
+def kept_open(*more: Any) -> Governed:
+    """A step has failed, and is held."""
+    return governed(KEPT_OPEN, said=(GONE, *more)).drive()
+
+
+def hold_said(run: Governed, what: Answer) -> Governed:
+    """Ana says what becomes of the held step."""
+    return run.over("a", lambda t, s, w: holding.answer(t, s, w, what, Actor("person", "ana"), "I looked.", "cli"))
+
+
 SCENES: dict[str, Callable[[], Governed]] = {
     "effect": lambda: driven(governed(EFFECT)),
     "effect-refused": lambda: governed(EFFECT, said=(Refused("404", "gone"),)).drive(),
@@ -414,4 +429,8 @@ SCENES: dict[str, Callable[[], Governed]] = {
     "task-shaped-what-is-asked": lambda: driven(filled(asked(TASK, ASK), {"x": "red"})),
     "gate-shaped-what-is-asked": lambda: driven(asked(SAID, ASK).answer("ana", "ben")),
     "worker-lost": lambda: dead(governed(EFFECT)),
+    "hold": lambda: kept_open(),
+    "hold-again": lambda: driven(hold_said(kept_open(), Answer.AGAIN)),
+    "hold-twice": lambda: driven(hold_said(driven(hold_said(kept_open(GONE), Answer.AGAIN)), Answer.WITHOUT)),
+    "hold-canceled": lambda: hold_said(kept_open(), Answer.CANCEL),
 }  # fmt: skip

@@ -379,8 +379,8 @@ class Runtime:
     async def errands(self) -> int:
         """Deliver what runs order elsewhere, as a dispatcher does; messages to people are left."""
         handlers = Errands(self.database, self.definitions, self.connectors).handlers()
-        people = ("card", "task", "note", "remind", "escalate", "voided", "proposal", "told", "alarm", "alarmed")
-        await self.trouble.drop_messages("bundle", *people)
+        people = ("card", "task", "hold", "note", "remind", "escalate", "voided", "proposal")
+        await self.trouble.drop_messages("bundle", *people, "told", "alarm", "alarmed")
         return await Dispatcher(self.database, handlers, "d").work_off()
 
     async def go_on(self) -> None:

@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups
-from runtime.engine.life.closing import ALARM, TOLD
+from runtime.engine.life.closing import ALARM, HOLD, TOLD
 from runtime.keep.dispatcher import ALARMED, Delivered, Dispatcher, saying
 from runtime.keep.messages import Messages
 from runtime.keep.telling import Telling
@@ -66,7 +66,7 @@ async def heard(connection: Any, message: Any) -> Any:
 
 
 # For a dispatcher of a test in which nobody listens in private.
-UNTOLD = {TOLD: heard, ALARM: heard, ALARMED: heard}
+UNTOLD = {TOLD: heard, ALARM: heard, ALARMED: heard, HOLD: heard}
 
 
 @asynccontextmanager

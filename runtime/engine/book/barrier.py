@@ -107,7 +107,7 @@ def begin(
             superstep=number,
             status=StepState.READY,
             lease_epoch=run.anew.get(item.key, 0),
-            again=run.reopened if item.key in run.anew else 0,
+            again=run.begun_anew if item.key in run.anew else 0,
         )
         for item in planner.ready
     )

@@ -3,11 +3,11 @@
 A *mark* says which part somebody had: their role, the step at which they had it, and their principal, in one text.
 ``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
 run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), of whoever added the step of
-another run that has started this one (``added``), and of those who gave reasons with their votes (``votes.<key>``),
-except for votes on calls of agents. An expression passes on the marks of all that it reads, also through conditions and
-loops; the references of all expressions are known when the workflow compiles. Whatever cannot be followed counts as
-used: all of a step's result, and everybody who ever wrote a channel. The run's requester has a part in everything and
-needs no mark, so a run that nobody else shapes has none.
+another run that has started this one (``added``), of whoever tried a held step again (``tried.<key>``), and of those
+who gave reasons with their votes (``votes.<key>``), except for votes on calls of agents. An expression passes on the
+marks of all that it reads, also through conditions and loops; the references of all expressions are known when the
+workflow compiles. Whatever cannot be followed counts as used: all of a step's result, and everybody who ever wrote a
+channel. The run's requester has a part in everything and needs no mark, so a run that nobody else shapes has none.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ RUN, REFERENCE, VOTES, ADDED = "run", "run.reference", "votes.", "added"
 BEFORE = "action.before."
 # The marks of those who wrote the words with which a step failed (``errors.<key>``): only who reads them uses them.
 ERRORS = "errors."
+# The marks of those who tried a step again after it was held: they ask for that step, and for nothing else.
+TRIED = "tried."
 
 # The role of a person who ends a wait of this kind. Timers and votes shape nothing.
 _ENDS = {
     WaitKind.TASK: Role.FORM_FILLER,
     WaitKind.SIGNAL: Role.SIGNAL_SENDER,
     WaitKind.EXTERNAL: Role.SIGNAL_SENDER,
+    WaitKind.HOLD: Role.RETRIER,
 }
 # Parts of Counterseal that bring what others said; they have no will of their own.
 _OURS = ("engine", "run", "connector")
@@ -83,6 +86,18 @@ def reopened(state: State, kind: str, name: str) -> str:
     principal = f"{kind}:{name}" if kind in _KINDS else name
     _add(state, RUN, [mark(Role.RETRIER, principal)])
     return principal
+
+
+def tried(state: State, key: str, kind: str, name: str) -> str:
+    """Mark a held step with the actor who tries it again: what it does from now on is theirs, too. Returns them."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, f"{TRIED}{key}", [mark(Role.RETRIER, principal, _node(key))])
+    return principal
+
+
+def tried_by(state: State, key: str) -> list[str]:
+    """The marks of those who tried the step with this key again; for a turn or a call, its agent."""
+    return state.shaped.get(f"{TRIED}{StepKey.of(key).agent}", [])
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
@@ -197,7 +212,7 @@ def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
 
 
 def _of(prefix: str) -> tuple[str, ...]:
-    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS))
+    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS, TRIED))
 
 
 def forget(state: State, prefix: str) -> None:
@@ -215,8 +230,8 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
     parsed = StepKey.of(key)
     scopes, node = parsed.scopes, parsed.node
     if parsed.is_inner or node not in graph.flow:
-        return everybody(state)
-    found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
+        return everybody(state).union(tried_by(state, key))
+    found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ()), *tried_by(state, key)}
     todo, seen = [*graph.flow[node][0]], set[str]()
     while todo:
         name = todo.pop()
@@ -245,11 +260,10 @@ def everybody(state: State) -> frozenset[str]:
     """The marks of all who have shaped anything in the run so far: steps after a gate may use any of it.
 
     Reasons given at other gates do not count, so that the same people may decide at several gates. Nor do the words of
-    failures: whatever has read them is marked itself.
+    failures: whatever has read them is marked itself. Who tried another step again has shaped nothing of this one.
     """
-    return frozenset(
-        marked for name, marks in state.shaped.items() if not name.startswith((VOTES, ERRORS)) for marked in marks
-    )
+    others = (VOTES, ERRORS, TRIED)
+    return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(others) for marked in marks)
 
 
 def wrote_failures(state: State) -> frozenset[str]:
@@ -321,14 +335,15 @@ def stated_contributors(asked: ApprovalRow | ApprovalRequested) -> tuple[Contrib
 def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
     """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since.
 
-    Whoever has gone on with the run since then has asked for it again, so their own vote carries nothing any more.
+    Whoever has gone on with the run since then, or has tried the step again, has asked for it again, so their own vote
+    carries nothing any more.
     """
-    shaped = [*stated_contributors(asked)]
+    shaped, again = [*stated_contributors(asked)], tried_by(run.state, asked.step_key)
     if asked.kind == ApprovalKind.GATE:
-        shaped += contributors_of(run, everybody(run.state))
-    elif run.retried_by:
+        shaped += contributors_of(run, everybody(run.state).union(again))
+    elif run.retried_by or again:
         retriers = [one for one in run.state.shaped.get(RUN, ()) if parted(one)[0] is Role.RETRIER]
-        shaped += [one for one in contributors_of(run, retriers)[1:] if one not in shaped]
+        shaped += [one for one in contributors_of(run, [*retriers, *again])[1:] if one not in shaped]
     return tuple(shaped)
 
 
@@ -361,8 +376,8 @@ def _said(run: Run) -> Mapping[str, set[str]]:
 
 def ended_by(wait: WaitRow) -> set[str]:
     """The marks of those who ended a wait with a value, and of whoever shaped it in another run or outside."""
-    if wait.result is None:
-        return set()
+    if wait.result is None or (wait.kind is WaitKind.HOLD and "error" not in wait.result):
+        return set()  # who tried a held step again has changed nothing; who went on without it has
     role, by = _ENDS.get(wait.kind), str(wait.result.get("by") or "")
     within = wait.result.get("shaped")  # those who shaped the result of a child run, or worked in a process outside
     marks = {*map(str, within)} if isinstance(within, list) else set[str]()

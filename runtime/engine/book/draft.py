@@ -145,6 +145,7 @@ _BINDING = (
 _OUTCOMES = frozenset({
     EventType.ACTION_SUCCEEDED, EventType.ACTION_FAILED, EventType.ACTION_IN_DOUBT, EventType.ACTION_HELD,
     EventType.ACTION_DOUBT_RESOLVED, EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_RETRY_SCHEDULED,
+    EventType.STEP_HELD,
 })  # fmt: skip
 
 

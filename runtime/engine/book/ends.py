@@ -84,7 +84,7 @@ def end_of(run: Run, approval: UUID) -> End | None:
     if answer.consumed and asked.kind == ApprovalKind.GATE:
         return End(CardState.RECORDED, detail=answer.reason or "")  # the workflow has gone on
     receipt = last_of(run, asked) if answer.consumed or asked.kind == ApprovalKind.IN_DOUBT else None
-    if receipt is not None and (answer.consumed or (step is not None and step.status in STEP.terminal)):
+    if receipt is not None and (answer.consumed or (step is not None and _is_over(run, step))):
         return _performed(run, receipt, step)
     return None if step is None else _unsent(run, asked, answer, step)
 
@@ -99,7 +99,7 @@ def last_of(run: Run, asked: ApprovalRow) -> ReceiptRow | None:
 def _void(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow | None) -> End:
     """A question or an approval that is void: by its recorded reason, by what denied it, or because it was put anew."""
     error = _error(step)
-    if step is not None and step.status is StepState.FAILED_TERMINAL and not _asked_later(run, asked):
+    if step is not None and _has_failed(run, step) and not _asked_later(run, asked):
         return End(CardState.SUPERSEDED, str(error.get("code") or DENIED), str(error.get("message") or ""))
     said = _SAID.get(answer.why or "", "")
     if answer.changed and answer.why is None:
@@ -133,15 +133,25 @@ def _performed(run: Run, receipt: ReceiptRow, step: StepRow | None) -> End:
     if state is CardState.APPLIED and error.get("code") == ALTERED:
         return End(CardState.ALTERED, ALTERED, words)
     if state is CardState.APPLIED and step is not None and _goes_on_outside(run, step):
-        if step.status is StepState.WAITING:
+        if step.status is StepState.WAITING and not _has_failed(run, step):
             return End(CardState.EXECUTING, BEGUN, "It was begun outside, and its end is still to come.")
-        if step.status is StepState.FAILED_TERMINAL:
+        if _has_failed(run, step):
             failed = _error(step)
             said = f"It was begun outside, and failed there: {failed.get('message') or ''}"
             return End(CardState.FAILED, str(failed.get("code") or ""), said)
         if step.status is StepState.CANCELED:
             return End(CardState.CANCELED, CANCELED, f"It was begun outside. {_who_canceled(run, step)}")
     return End(state, str(error.get("code") or ""), words)
+
+
+def _is_over(run: Run, step: StepRow) -> bool:
+    return step.status in STEP.terminal or _has_failed(run, step)
+
+
+def _has_failed(run: Run, step: StepRow) -> bool:
+    """True if the step has failed for good, though people may still try it again."""
+    held = step.status is StepState.WAITING and _waits(run, step, WaitKind.HOLD)
+    return held or step.status is StepState.FAILED_TERMINAL
 
 
 def _goes_on_outside(run: Run, step: StepRow) -> bool:
@@ -153,7 +163,7 @@ def _unsent(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow) -
     """An approval that nothing has used: by what became of its step."""
     error, reason = _error(step), answer.reason or ""
     match step.status:
-        case StepState.FAILED_TERMINAL:
+        case _ if _has_failed(run, step):
             words = f"It was not done. {error.get('message') or ''}".strip()
             return End(CardState.FAILED, str(error.get("code") or ""), words)
         case StepState.CANCELED:

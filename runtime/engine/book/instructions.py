@@ -271,7 +271,8 @@ def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:
     """The newest wait, except canceled ones, retries, pauses and those for an approval that was given.
 
-    A wait for a shared effect whose end was told does not count: the effect is looked up again.
+    Those before the step began anew do not count. Nor does a wait for a shared effect whose end was told: the effect is
+    looked up again.
     """
     last = None
     for wait in run.waits.values():

@@ -139,11 +139,14 @@ BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
 
 def latest(run: Run, key: str) -> list[str]:
-    """The principals that ask now: who added the step, else who went on with the run last, else its requester.
+    """The principals that ask now: who tried the held step again, or added it, or went on with the run last, or else
+    its requester.
 
     In a run within another, those who did that to the run above ask.
     """
-    node = StepKey.of(key).node
+    node, tried = StepKey.of(key).node, run.tried_by.get(StepKey.of(key).agent)
+    if tried is not None:
+        return [tried]
     if node in run.adders:
         return [run.adders[node]]
     if run.retried_by:
@@ -160,7 +163,8 @@ def marks_of_run(run: Run) -> Iterator[tuple[Role, str, str]]:
 def everybody(run: Run, key: str) -> list[str]:
     """All principals that have asked so far, the latest first."""
     others = [who for role, _, who in marks_of_run(run) if role in (Role.RETRIER, Role.STEP_ADDER)]
-    return [*dict.fromkeys([*latest(run, key), *others, run.requested_by])]
+    again = [contributors.parted(one)[2] for one in contributors.tried_by(run.state, key)]
+    return [*dict.fromkeys([*latest(run, key), *again, *others, run.requested_by])]
 
 
 def name_of(people: Directory, who: str) -> str:
@@ -176,8 +180,9 @@ def person_of(people: Directory, who: str) -> Entry | None:
 
 def acting(run: Run, key: str) -> list[tuple[str, str]]:
     """The principals for which a step acts, each with its part in words."""
-    found = [(who, "asked for it") for who in [*latest(run, key), run.retried_by or run.requested_by]]
-    if not run.retried_by:
+    responsible = run.tried_by.get(StepKey.of(key).agent) or run.retried_by
+    found = [(who, "asked for it") for who in [*latest(run, key), responsible or run.requested_by]]
+    if not responsible:
         found += [(who, "had the token that was used") for role, _, who in marks_of_run(run) if role is Role.BEARER]
     return [*dict.fromkeys(found)]
 

@@ -10,7 +10,7 @@ from approvals.model import ApprovalKind
 from core.action import Action
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision
-from runtime.engine.book.instructions import Given, still_approved
+from runtime.engine.book.instructions import Given, given_of, still_approved
 from runtime.engine.life import ask, binding
 from runtime.engine.life.binding import Bound
 from runtime.engine.life.proposal import Leased, Proposal
@@ -49,9 +49,15 @@ def matching(p: Proposal, bound: str) -> UUID | None:
         return given.approval_id
     if receipt is None or not p.owns(receipt):
         return None  # an approval given to another run lets nothing out here
-    if receipt.status == ReceiptStatus.FAILED and receipt.action_digest == bound:
-        return still_approved(p.transition.run, p.transition.view.directory, receipt)
-    return None
+    if receipt.status != ReceiptStatus.FAILED or receipt.action_digest != bound:
+        return None
+    used = still_approved(p.transition.run, p.transition.view.directory, receipt)
+    if used is None or not p.step.again:
+        return used
+    # People had the step begin anew: the approval must be fresh, and the attempt that used it certainly had no effect.
+    given = given_of(p.transition.run, used)
+    binds = given is not None and given.void(p.transition.view) is None and receipt.error is not None
+    return used if binds else None
 
 
 def bound_by(p: Proposal, action: Action, decision: Decision) -> Bound:

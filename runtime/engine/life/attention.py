@@ -60,7 +60,7 @@ def admitted(
         _refuse(transition, step, failed_check, error)
         return None
     failed = failures(run, key)
-    anew = [one for one in failed if one["again"] == run.reopened]
+    anew = [one for one in failed if one["again"] == run.begun_anew]
     if len(anew) >= terms.most("failures"):
         failed_check = PreflightFailed(Check.FAILED, failed=failed)
         words = f"Nobody was asked: the same call was approved before, and failed {len(anew)} times. {said(failed)}"

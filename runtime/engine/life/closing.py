@@ -12,10 +12,13 @@ from evidence.commitments import commit_fields, path_of
 from runtime.engine.book.draft import Draft
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.rows import WaitRow
 from runtime.engine.model.states import RUN, STEP, RunState, WaitKind, WaitState
 
 # What the person who requested a run hears of it, and what the operators hear.
 TOLD, ALARM = "told", "alarm"
+# The message to those who say what becomes of a held step.
+HOLD = "hold"
 _ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
 
 
@@ -100,6 +103,8 @@ class Closing(Draft):
         A task of this same append is never posted.
         """
         for wait in [*self.run.waits.values()]:
+            if wait.kind is WaitKind.HOLD and wait.status is WaitState.WAITING:
+                self._withdraw_hold(wait)
             if wait.kind not in _ELSEWHERE or wait.status is not WaitState.WAITING:
                 continue
             fresh, key = wait.wait_id not in self.view.run.waits, str(wait.wait_id)
@@ -112,6 +117,14 @@ class Closing(Draft):
                 self.rows.commands = [row for row in self.rows.commands if row.payload.get("task") != key]
             else:
                 self.order("task", f"{key}:canceled", {"task": key}, one_at_a_time=key)
+
+    def _withdraw_hold(self, wait: WaitRow) -> None:
+        """Have the message about a held step say that the run is over. One of this same append is never posted."""
+        key = str(wait.wait_id)
+        if wait.wait_id in self.view.run.waits:
+            self.order(HOLD, f"{key}:over", {"wait": key}, one_at_a_time=key)
+        else:
+            self.rows.commands = [row for row in self.rows.commands if row.payload.get("wait") != key]
 
 
 def error_facts(error: JsonObject) -> JsonObject:

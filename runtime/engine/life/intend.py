@@ -28,7 +28,7 @@ from policy.sets import PolicySet
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
-from runtime.engine.life import approved, approvers, ask, records
+from runtime.engine.life import approved, approvers, ask, records, reversal
 from runtime.engine.life.binding import Bound
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
@@ -251,9 +251,8 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
     call = Call(action.operation, action.input, sent, seconds, p.known.before, correlation, of_tenant, p.operation)
     if not p.operation.has_effect:
         return Perform(step, p.operation, call, None)
-    own = previous is not None and p.owns(previous)
     stored = action_json(action, p.known.before) | authority.bound.kept(action)
-    if previous is not None and own and not ended and previous.action_digest == authority.bound.digest:
+    if previous is not None and p.owns(previous) and not ended and previous.action_digest == authority.bound.digest:
         other, read = _other(previous, authority), _read_anew(previous, stored)
         again = intend_again(
             p.transition, previous, authority.decision, authority=other, read=read, grant=authority.grant
@@ -294,6 +293,7 @@ def _first(
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
         shaped=_shapers(p) if p.may_be_shared else None,
         **_by_grant(p.transition, authority.grant),
+        reverses=reversal.reversed_by(view),
     )
 
 

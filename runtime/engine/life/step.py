@@ -14,7 +14,7 @@ from core.action import Action
 from core.errors import CountersealError, InputError
 from policy.model import Ruling
 from runtime.engine.book.instructions import LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit
-from runtime.engine.life import agent_turns, approved, ask, facts, grants, outcome, waits
+from runtime.engine.life import agent_turns, approved, ask, facts, grants, outcome, reversal, waits
 from runtime.engine.life.asking import ask_approval
 from runtime.engine.life.doubt import resolve
 from runtime.engine.life.intend import Authority, denied, intend, judge, record_decision, unneeded
@@ -98,6 +98,10 @@ def _propose(p: Proposal) -> Next:
 
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
+    if (changed := reversal.refusal(p)) is not None:
+        approved.void(p, action)
+        p.transition.fail(p.step, changed.to_json())
+        return Over()
     decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
     bound = approved.bound_by(p, action, decision)
     decision_id = record_decision(p.transition, p.step, decision, action, bound.digest)

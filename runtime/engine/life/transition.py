@@ -22,7 +22,7 @@ from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine.book.barrier import REFERENCE, Crossing, begin, checkpoint_of, cross
 from runtime.engine.book.plan import CHECKPOINT, Evaluated, PlanError, variables
 from runtime.engine.life.agent_loop import conclude, remembered, take_apart
-from runtime.engine.life.closing import Closing
+from runtime.engine.life.closing import HOLD, Closing
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNUSABLE, ErrorClass, StepError
 from runtime.engine.model.graph import Graph, LeafNode
@@ -119,11 +119,24 @@ class Transition(Closing):
     ) -> None:
         """Fail the step for good. At the barrier its run fails too, unless a branch or an agent handles the failure.
 
+        If the workflow names a group that says what becomes of it, and somebody is in that group, the step is held
+        instead, and all else goes on. A crash after that append loses nothing: the message is of the same append.
         ``usage`` is what the failed call cost, ``shaped`` are the marks of those who wrote its words. Do not fail a
         waiting step whose failure is handled: end its wait with the error and resume it, so that it fails when it is
         claimed (``waits.end_badly``).
         """
-        self.tell(_failed(error, usage, shaped), step=step.key)
+        group = self.graph.held_by(step.key, error)
+        if group and self.view.run.canceling is None and self.view.directory.members(group):
+            wait, failed = wait_of(self.view.run_id, step), _failed(error, usage, shaped)
+            self.tell(e.StepHeld(wait, group, failed.kind, failed.code, usage, error, shaped), step=step.key)
+            self.order(HOLD, f"{wait}:held", {"wait": str(wait)}, one_at_a_time=str(wait))
+        else:
+            self.tell(_failed(error, usage, shaped), step=step.key)
+        self.left()
+
+    def release(self, step: StepRow, error: JsonObject) -> None:
+        """Let the run go on without a step that was held. Its failure was told when it was held."""
+        self.tell(replace(_failed(error, None, None), released=True), step=step.key)
         self.left()
 
     def park(

@@ -77,6 +77,8 @@ def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> N
     result: dict[str, Any] = dict(wait.result or {})
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
+    elif wait.kind is WaitKind.HOLD:
+        transition.release(step, result["error"])
     elif wait.status is WaitState.TIMED_OUT and "error" not in result:
         message = "It took longer than the step's timeout."
         begun = SENT if wait.kind in (WaitKind.EXTERNAL, WaitKind.CHILD) else {}
@@ -98,8 +100,8 @@ def end_badly(
     ended_by: type[WaitCompleted | WaitTimedOut],
     error: JsonObject,
 ) -> None:
-    """End a wait with an error. The step fails now or, if a branch or an agent handles it, when it is claimed."""
-    if transition.graph.fails_run(step.key, error):
+    """End a wait with an error. The step fails now or, if a branch, an agent or people handle that, when claimed."""
+    if transition.graph.fails_run(step.key, error) and not transition.graph.held_by(step.key, error):
         transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
     else:

@@ -36,6 +36,9 @@ UNUSABLE = "unusable_output"
 # The end of a question of which no card was delivered: that nobody has decided says nothing about anybody then.
 UNDELIVERED = "Its card was never delivered, so nobody was asked there, and its time ran out."
 
+# Added to the error of a step without which people have let its run go on, by the fold and by nobody else.
+RELEASED = "released"
+
 # Added to an error: the call was sent, so it may have been done. Nobody may be told that it was not.
 SENT: Mapping[str, Json] = {"sent": True}
 

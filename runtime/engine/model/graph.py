@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from core.canonical import Json, JsonObject
-from runtime.engine.model.errors import REJECTED, ErrorClass
+from runtime.engine.model.errors import REJECTED, RELEASED, ErrorClass
 from runtime.engine.model.keys import StepKey
 
 # The variable that holds the waiting token of what a durable operation begins.
@@ -78,7 +78,10 @@ class Branch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafNode:
-    """The base of every leaf. ``sets`` maps channels to expressions over ``output``; ``reference`` names the run."""
+    """The base of every leaf. ``sets`` maps channels to expressions over ``output``; ``reference`` names the run.
+
+    ``hold`` is the group that says what becomes of it if it fails, "" for none: then its branch for failures is empty.
+    """
 
     id: str
     index: int
@@ -86,6 +89,7 @@ class LeafNode:
     sets: Mapping[str, Renderable] = field(default_factory=dict)
     reference: Renderable | None = None
     branches: Mapping[Branch, Scope] = field(default_factory=dict)
+    hold: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,22 +288,35 @@ class Graph:
         return leaf.inner(key, tool) if key.is_inner and isinstance(leaf, AgentLeaf) else leaf
 
     def fails_run(self, step_key: str, error: JsonObject) -> bool:
-        """True if this failure fails the run: no branch handles it, and no agent is told of it."""
+        """True if this failure fails the run: no branch handles it, and no agent is told of it.
+
+        One that may be held fails the run only if it was not held.
+        """
         return not StepKey.of(step_key).is_inner and self.branch(step_key, error) is None
 
     def branch(self, step_key: str, error: JsonObject) -> Branch | None:
         """The branch that handles this failure of this step; None if it fails the run."""
+        leaf, branch = self._handled(step_key, error)
+        holds = leaf is not None and leaf.hold and branch is Branch.FAILURE
+        return None if holds and error.get(RELEASED) is not True else branch
+
+    def held_by(self, step_key: str, error: JsonObject) -> str:
+        """The group that says what becomes of the step after this failure; "" if it is not held."""
+        leaf, branch = self._handled(step_key, error)
+        return leaf.hold if leaf is not None and branch is Branch.FAILURE else ""
+
+    def _handled(self, step_key: str, error: JsonObject) -> tuple[Leaf | None, Branch | None]:
         key = StepKey.of(step_key)
         leaf = None if key.is_inner else self.leaves.get(key.node)
         if leaf is None:
-            return None
+            return None, None
         specific = Branch.REJECTED if error.get("code") == REJECTED else None
         if error.get("class") == ErrorClass.TIMEOUT:
             specific = Branch.TIMEOUT
         for branch in (specific, Branch.FAILURE):
             if branch is not None and branch in leaf.branches:
-                return branch
-        return None
+                return leaf, branch
+        return leaf, None
 
 
 # For moves that evaluate, fold and plan nothing: they are possible even if the workflow cannot be read.

@@ -22,8 +22,8 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing.
 
-    ``eligible_in`` counts from the commit that schedules a retry. ``again`` is the number of the run's retry
-    that began the step anew, 0 for none.
+    ``eligible_in`` counts from the commit that schedules a retry. ``again`` numbers the retry, of the run or of
+    this step, that began the step anew; 0 for none.
     """
 
     step_id: UUID

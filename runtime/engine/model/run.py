@@ -136,6 +136,7 @@ class Run(Struct):
     ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows`` the
     items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
     ``retried_by`` is the principal of the last of them, ``adders`` are those who have added steps since, by step.
+    ``tried`` counts how often people tried a held step again, ``tried_by`` are those who did so last, by step.
     ``failures`` are those of calls that people had approved, by
     the call (``runtime.engine.life.attention``).
     ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
@@ -168,6 +169,8 @@ class Run(Struct):
     held_open: bool = False
     retried_by: str = ""
     adders: dict[str, str] = field(default_factory=dict)
+    tried: int = 0
+    tried_by: dict[str, str] = field(default_factory=dict)
     failures: dict[str, list[JsonObject]] = field(default_factory=dict)
     anew: dict[str, int] = field(default_factory=dict)
     trigger: JsonObject = field(default_factory=dict)
@@ -193,6 +196,11 @@ class Run(Struct):
     mutations: list[MutationRow] = field(default_factory=list)
     times: dict[str, datetime] = field(default_factory=dict)
     spoken: dict[str, Spoken] = field(default_factory=dict)
+
+    @property
+    def begun_anew(self) -> int:
+        """The number of times that people had the run, or a held step of it, begin anew."""
+        return self.reopened + self.tried
 
     @property
     def waits_for_more(self) -> bool:
@@ -235,7 +243,7 @@ class Run(Struct):
 
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
-    "mutations", "times", "anew", "spoken", "same", "failures", "adders", "grants",
+    "mutations", "times", "anew", "spoken", "same", "failures", "adders", "grants", "tried_by",
 )  # fmt: skip
 
 

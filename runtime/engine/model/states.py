@@ -135,7 +135,10 @@ STEP: Machine[StepState, StepEvent] = Machine(
 
 
 class WaitKind(StrEnum):
-    """The kinds of wait that park a step. All but an approval and a retry leave it ``waiting``."""
+    """The kinds of wait that park a step. All but an approval and a retry leave it ``waiting``.
+
+    ``hold``: the step has failed for good, and people say what becomes of it.
+    """
 
     APPROVAL = "approval"
     RETRY = "retry"
@@ -147,6 +150,7 @@ class WaitKind(StrEnum):
     EXTERNAL = "external"
     SHARED = "shared"
     AGENT = "agent"
+    HOLD = "hold"
 
 
 class WaitState(StrEnum):

@@ -23,9 +23,9 @@ from runtime.engine.life import late
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import OUTPUT_REMOVED
 from runtime.engine.model.graph import NO_GRAPH, Graph
-from runtime.engine.model.rows import ReceiptRow, StepRow, step_id_of
+from runtime.engine.model.rows import ReceiptRow, StepRow, WaitRow, step_id_of
 from runtime.engine.model.run import Run
-from runtime.engine.model.states import STEP, StepState
+from runtime.engine.model.states import STEP, StepState, WaitKind, WaitState
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -165,6 +165,8 @@ def step_rows(past: Past) -> list[Row]:
 
 
 def _step(past: Past, step: StepRow) -> Row:
+    waits = past.run.waits.values()
+    held = [one for one in waits if one.step_key == step.key and one.kind is WaitKind.HOLD and _is_open(one, step)]
     pause = step.eligible_in if step.status is StepState.FAILED_RETRYABLE else None
     return {
         "step_id": step.step_id,
@@ -177,16 +179,21 @@ def _step(past: Past, step: StepRow) -> Row:
         "output": step.output,
         "usage": step.usage,
         "last_error": step.last_error,
+        "held_by": str((held[0].context or {})["group"]) if held else None,
         "next_eligible_at": None if pause is None else past.retried[step.key] + pause,
         "created_at": past.begun[step.key],
         "finished_at": past.ended.get(step.key),
     }
 
 
+def _is_open(wait: WaitRow, step: StepRow) -> bool:
+    return wait.status is WaitState.WAITING and step.status is StepState.WAITING
+
+
 _RECEIPT = (
     "receipt_id", "run_id", "step_key", "operation", "target", "idempotency_key", "action_digest", "action", "status",
     "attempt", "lease_epoch", "reversible", "reverse", "external_id", "output", "usage", "resolution", "error",
-    "intended_at", "settled_at",
+    "intended_at", "settled_at", "reverses",
 )  # fmt: skip
 
 

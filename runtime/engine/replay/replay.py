@@ -161,12 +161,9 @@ def _variables(run: Run, graph: Graph, recorded: RecordedEvent, event: e.StepSuc
     values: dict[str, Json] = {"output": event.output}
     spoken = run.spoken.get(recorded.step or "")
     leaf: LeafNode = graph.leaf(recorded.step or "", None if spoken is None else spoken.tool or None)
-    ended = [
-        wait for wait in run.waits.values() if wait.step_key == recorded.step and wait.status is WaitState.COMPLETED
-    ]
-    ended = [
-        wait for wait in ended if wait.kind not in (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED)
-    ]
+    own = [wait for wait in run.waits.values() if wait.step_key == recorded.step and not wait.left]
+    passed = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED, WaitKind.HOLD)
+    ended = [wait for wait in own if wait.kind not in passed and wait.status is WaitState.COMPLETED]
     if ended:
         result = ended[-1].result or {}
         values["signal"] = {"payload": event.output, "by": result.get("by"), "kind": str(ended[-1].kind)}

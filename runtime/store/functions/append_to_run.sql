@@ -37,8 +37,8 @@ BEGIN
     WHERE (t.line ->> 'type' IN (
         -- What people and the outside say.
         'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
-        'wait.completed', 'wait.canceled', 'wait.postponed',
-        'grant.revoked', 'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
+        'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered', 'grant.revoked',
+        'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
         -- of the run.
         'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',

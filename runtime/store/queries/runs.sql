@@ -38,3 +38,11 @@ VALUES ($1, $2, $3, $4, $5, $6, $7);
 
 -- name: begun
 UPDATE runs SET root_run_id = run_id, gate = gate + 1 WHERE run_id = $1;
+
+-- name: beside
+-- Runs whose ids begin like that of a part of one of them: its first six bytes are those of its run.
+SELECT run_id FROM runs WHERE tenant_id = $1 AND run_id >= $2 AND run_id <= $3 ORDER BY run_id LIMIT 1000;
+
+-- name: reversals
+SELECT run_id, status FROM runs
+WHERE tenant_id = $1 AND trigger_type = 'reversal' AND starts_with(trigger_ref, $2) ORDER BY created_at;

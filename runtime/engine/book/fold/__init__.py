@@ -17,7 +17,7 @@ from evidence.commitments import blind
 from runtime.engine.book import contributors
 from runtime.engine.book.barrier import Crossing, begin, checkpoint_of, cross
 from runtime.engine.book.channels import first_entries
-from runtime.engine.book.fold import of_agents, of_grants, of_steps, of_waits
+from runtime.engine.book.fold import of_agents, of_grants, of_holds, of_steps, of_waits
 from runtime.engine.book.plan import Recorded
 from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.model import events as e
@@ -129,7 +129,7 @@ def _reopened(run: Run, recorded: RecordedEvent, event: e.RunReopened) -> None:
     for wait in [wait for wait in run.waits.values() if wait.step_key in run.anew]:
         run.waits[wait.wait_id] = replace(wait, left=True)
     run.retried_by = contributors.reopened(run.state, recorded.actor.kind, recorded.actor.id)
-    run.adders = {}  # whoever goes on with the run asks for all of it
+    run.adders, run.tried_by = {}, {}  # whoever goes on with the run asks for all of it
 
 
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:
@@ -203,6 +203,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.StepResumed: of_steps.step_resumed,
     e.StepSetBack: of_steps.step_set_back,
     e.StepCanceled: of_steps.step_canceled,
+    e.StepHeld: of_holds.step_held,
+    e.HoldAnswered: of_holds.answered,
     e.LeaseExpired: of_steps.lease_expired,
     e.WaitOpened: of_waits.wait_opened,
     e.WaitPostponed: of_waits.wait_postponed,

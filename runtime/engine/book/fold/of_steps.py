@@ -18,7 +18,7 @@ from runtime.engine.book.fold.of_waits import answer, end_wait
 from runtime.engine.book.recorded import RecordedEvent, parts
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import Came
-from runtime.engine.model.errors import DENIED
+from runtime.engine.model.errors import DENIED, RELEASED
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
 from runtime.engine.model.run import Run
@@ -75,20 +75,34 @@ def step_succeeded(run: Run, recorded: RecordedEvent, event: e.StepSucceeded) ->
 
 
 def step_failed(run: Run, recorded: RecordedEvent, event: e.StepFailed) -> None:
-    run.refused += event.code == DENIED
-    # If the run's key is lost, the event has no detail. The public part of the error is known all the same.
-    lost = "What happened cannot be told: the key of this run is lost."
-    error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
+    error = error_of(event)
+    if event.released:  # it was told when the step was held
+        error = {**error, RELEASED: True}
     step = _move(run, recorded, StepEvent.FAIL, last_error=error, superstep=run.superstep, eligible_in=None)
     run.state.parked.pop(step.key, None)
-    contributors.failed(run.state, step.key, event.shaped or ())
-    for move in run.answers.values():
-        unused = move.status == ApprovalStatus.APPROVED and not move.consumed
-        if unused and run.approvals[move.approval_id].step_key == step.key:
-            _failed_again(run, recorded, str(move.approval_id), error)
+    if not event.released:
+        note_failure(run, recorded, event, error)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
         of_agents.failed(run, step.key, error)
+
+
+def error_of(event: e.StepFailed | e.StepHeld) -> JsonObject:
+    # If the run's key is lost, the event has no detail. The public part of the error is known all the same.
+    lost = "What happened cannot be recorded: the key of this run is lost."
+    error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
+    return {name: value for name, value in error.items() if name != RELEASED}
+
+
+def note_failure(run: Run, recorded: RecordedEvent, event: e.StepFailed | e.StepHeld, error: JsonObject) -> None:
+    """Note what a failure means besides the step's status: a denial, its words, approvals that nothing has used."""
+    key = recorded.step or ""
+    run.refused += event.code == DENIED
+    contributors.failed(run.state, key, event.shaped or ())
+    for move in run.answers.values():
+        unused = move.status == ApprovalStatus.APPROVED and not move.consumed
+        if unused and run.approvals[move.approval_id].step_key == key:
+            _failed_again(run, recorded, str(move.approval_id), error)
 
 
 def step_parked(run: Run, recorded: RecordedEvent, event: e.StepParked) -> None:
@@ -99,7 +113,7 @@ def step_parked(run: Run, recorded: RecordedEvent, event: e.StepParked) -> None:
         due = None if event.due is None else timedelta(seconds=event.due)
         opened = (event.wait, step.step_id, step.key, event.kind, WaitState.WAITING, event.token or "")
         run.waits[event.wait] = WaitRow(*opened, due, event.context or {}, event.correlation)
-    _park(run, recorded, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
+    park(run, recorded, StepEvent.PARK if event.kind is WaitKind.APPROVAL else StepEvent.WAIT, last_error=event.detail)
 
 
 def step_retry(run: Run, recorded: RecordedEvent, event: e.StepRetryScheduled) -> None:
@@ -109,12 +123,12 @@ def step_retry(run: Run, recorded: RecordedEvent, event: e.StepRetryScheduled) -
     opened = (event.wait, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(event.wait))
     run.waits[event.wait] = WaitRow(*opened, due, context)
     changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
-    _park(run, recorded, StepEvent.RETRY_LATER, **changes)
+    park(run, recorded, StepEvent.RETRY_LATER, **changes)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
 
 
-def _park(run: Run, recorded: RecordedEvent, event: StepEvent, **changes: Any) -> None:
+def park(run: Run, recorded: RecordedEvent, event: StepEvent, **changes: Any) -> None:
     parked = _move(run, recorded, event, lease_owner=None, **changes)
     run.state.parked[parked.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
 
@@ -192,6 +206,7 @@ def intended(run: Run, recorded: RecordedEvent, event: e.ActionIntended) -> None
             replaces=event.replaces,
             shaped=None if event.shaped is None else tuple(event.shaped),
             approved_version=event.approved_version,
+            reverses=event.reverses,
             version=None if event.approved_version is None else _version(event.proposed),
         )
         run.steps[step.key] = replace(step, idempotency_key=event.key)
@@ -266,7 +281,7 @@ def _failed_again(run: Run, recorded: RecordedEvent, approval: Json, error: Json
     asked = run.approvals.get(UUID(approval)) if isinstance(approval, str) else None
     if asked is None or not asked.key:
         return
-    now: JsonObject = {"approval": approval, "at": recorded.at.isoformat(), "again": run.reopened}
+    now: JsonObject = {"approval": approval, "at": recorded.at.isoformat(), "again": run.begun_anew}
     now |= {"code": error.get("code"), "message": error.get("message")}
     others = [one for one in run.failures.get(asked.key, []) if one["approval"] != approval]
     run.failures[asked.key] = [*others, now][-FAILURES_KEPT:]

@@ -54,9 +54,11 @@ from runtime.engine.model.events.of_runs import (
 from runtime.engine.model.events.of_steps import (
     AgentAnswered,
     AgentBegan,
+    HoldAnswered,
     LeaseExpired,
     StepCanceled,
     StepFailed,
+    StepHeld,
     StepParked,
     StepResumed,
     StepRetryScheduled,
@@ -74,7 +76,7 @@ Event: TypeAlias = (
     RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
     | RunPaused | RunResumed | RunReopened | RunSealed
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
-    | StepCanceled | LeaseExpired
+    | StepCanceled | StepHeld | HoldAnswered | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled
     | AgentBegan | AgentAnswered
     | DecisionMade | PreflightFailed

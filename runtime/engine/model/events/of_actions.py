@@ -51,7 +51,7 @@ class ActionIntended(Struct, frozen=True):
     equal calls. ``shaped`` are the marks of those who shaped a shared effect, for the steps that reuse its result.
     ``approved_version`` is the target's version that people saw; the one that is acted on stands in ``proposed``, or
     for a retry that has read another one, in ``read``. ``grant`` is the one that it uses in place of an approval, and
-    ``covers`` the blinded digest of what that covers.
+    ``covers`` the blinded digest of what that covers. ``reverses`` is the receipt that this one undoes.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -78,6 +78,7 @@ class ActionIntended(Struct, frozen=True):
     read: Private[JsonObject | None] = None
     grant: UUID | None = None
     covers: str | None = None
+    reverses: str | None = None
 
 
 class ActionUnneeded(Struct, frozen=True):

@@ -39,7 +39,8 @@ class StepSucceeded(Struct, frozen=True):
 class StepFailed(Struct, frozen=True):
     """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are its public part.
 
-    ``shaped`` are the marks of those who wrote its words outside.
+    ``shaped`` are the marks of those who wrote its words outside. ``released``: it was held before, and people have let
+    the run go on without it.
     """
 
     TYPE: ClassVar = EventType.STEP_FAILED
@@ -48,6 +49,38 @@ class StepFailed(Struct, frozen=True):
     usage: JsonObject | None = None
     detail: Private[JsonObject | None] = None
     shaped: Private[list[str] | None] = None
+    released: bool = False
+
+
+class StepHeld(Struct, frozen=True):
+    """The step failed for good and is kept open: members of ``group`` say what becomes of it. All else goes on.
+
+    The other fields are those of ``StepFailed``.
+    """
+
+    TYPE: ClassVar = EventType.STEP_HELD
+    wait: UUID
+    group: str
+    kind: str | None = field(default=None, name="class")
+    code: str | None = None
+    usage: JsonObject | None = None
+    detail: Private[JsonObject | None] = None
+    shaped: Private[list[str] | None] = None
+
+
+class HoldAnswered(Struct, frozen=True):
+    """A person has said what becomes of a step that is held, or that waits for its retry (``kind``).
+
+    ``choice`` is ``again``, ``without`` or ``cancel`` (``life.holding.Answer``), ``channel`` the face of the answer.
+    """
+
+    TYPE: ClassVar = EventType.HOLD_ANSWERED
+    wait: UUID
+    kind: WaitKind
+    choice: str
+    channel: str
+    reason_given: bool = False
+    reason: Private[str] = ""
 
 
 class StepParked(Struct, frozen=True):

@@ -1,0 +1,101 @@
+"""Holds: people say what becomes of a held step. It is tried again, left out, or ends with its run. Pure.
+
+Whoever tries a step again asks for it from then on, so their own vote carries nothing of it (promise 12). Nothing is
+asked anew as long as an approval of the same action binds, is fresh, and was used by an attempt that certainly had no
+effect. What is in doubt is looked into, and never tried again here (promise 2). A retry that waits for its time can be
+tried now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from core.errors import ConsistencyError
+from core.identity import Role
+from evidence.chain import Actor
+from runtime.engine.book import contributors
+from runtime.engine.book.fold import of_holds
+from runtime.engine.life.closing import HOLD
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import HoldAnswered
+from runtime.engine.model.graph import LeafNode
+from runtime.engine.model.keys import StepKey
+from runtime.engine.model.rows import StepRow, WaitRow
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import WaitKind
+
+# Who shaped a step in one of these parts may say that the run goes on without it all the same.
+_MAY_RELEASE = (Role.RETRIER,)
+# The group that tries a step now whose retry waits for its time, besides the one that would hold it.
+OPERATORS = "operators"
+
+
+class Answer(StrEnum):
+    """The answers to a hold."""
+
+    AGAIN = of_holds.AGAIN
+    WITHOUT = of_holds.WITHOUT
+    CANCEL = of_holds.CANCEL
+
+
+def groups_for(transition: Transition, step: StepRow, wait: WaitRow) -> frozenset[str]:
+    """The groups of the directory whose members may say what becomes of the step."""
+    if wait.kind is WaitKind.HOLD:
+        return frozenset({str((wait.context or {})["group"])})
+    leaf = transition.graph.leaves.get(StepKey.of(step.key).node)
+    holds = leaf.hold if isinstance(leaf, LeafNode) else ""
+    return frozenset({OPERATORS, holds} - {""})
+
+
+def shaped_by(transition: Transition, step: StepRow) -> frozenset[str]:
+    """The ids of the people who shaped what the step would do, or whom it is about: they do not decide to leave it out.
+
+    Whoever only tried it again is not among them.
+    """
+    view, run = transition.view, transition.run
+    marks = contributors.marks_of(run.state, transition.graph, step.key)
+    found = [*contributors.contributors_of(run, marks)]
+    for asked in run.approvals.values():
+        found += contributors.stated_contributors(asked) if asked.step_key == step.key else ()
+    people = [view.directory.people(one.principal) for one in found if one.role not in _MAY_RELEASE]
+    return frozenset(person for each in people for person in each)
+
+
+def refusal(transition: Transition, step: StepRow, wait: WaitRow, answer: Answer) -> ConsistencyError | None:
+    """The reason why this answer is not possible now, with the remedy; None if it is."""
+    if transition.view.run.canceling is not None:
+        return ConsistencyError("The run is being canceled; nothing else becomes of its steps.")
+    if wait.kind is not WaitKind.HOLD and answer is not Answer.AGAIN:
+        words = f"The step {step.key} is not held: it is tried again by itself."
+        return ConsistencyError(words, remedy="Try it now, let it go on, or cancel the run.")
+    if answer is Answer.AGAIN and of_holds.doubtful(transition.run, step.key):
+        words = f"Nobody knows whether the action of {step.key} happened, so it may not be done again."
+        held = "Look outside; then go on without it, or cancel the run."
+        return ConsistencyError(words, remedy=held if wait.kind is WaitKind.HOLD else "It is looked into by itself.")
+    return None
+
+
+def answer(
+    transition: Transition, step: StepRow, wait: WaitRow, said: Answer, actor: Actor, reason: str, channel: str
+) -> None:
+    """Tell what a person said, and do it. ``ConsistencyError`` says why that is not possible now.
+
+    A crash before the append leaves the step as it was; after it, the step stands in line or the run is canceled.
+    """
+    if (problem := refusal(transition, step, wait, said)) is not None:
+        raise problem
+    told = HoldAnswered(wait.wait_id, wait.kind, str(said), channel, bool(reason), reason)
+    transition.tell(told, step=step.key, actor=actor)
+    if wait.kind is WaitKind.HOLD:
+        key = str(wait.wait_id)
+        transition.order(HOLD, f"{key}:{said}", {"wait": key}, one_at_a_time=key)
+    if said is Answer.CANCEL:
+        transition.cancel(actor, reason)
+    else:
+        transition.resume(transition.run.steps[step.key], wait)
+
+
+def steps_named(run: Run, step: str) -> Iterable[str]:
+    """The keys of the steps that wait under this name: the key itself, or any whose id that is."""
+    return [key for key in run.steps if key == step] or [key for key in run.steps if StepKey.of(key).own == step]

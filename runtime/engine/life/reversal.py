@@ -1,0 +1,52 @@
+"""Reversals: a run of our own that undoes one effect is refused if its record was changed since. Pure.
+
+What the effect had written is compared with what is read of the target before each question and before each intent, so
+nobody's later change is overwritten unseen. A target that shows nothing before a write cannot be compared: that is
+refused, too. The receipt of the reversal names the receipt that it reverses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.readback import quoted, same_json
+from core.canonical import JsonObject
+from runtime.engine.life.proposal import Proposal
+from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.run import RunView
+
+# The trigger of such a run. Its input names the receipt and what that had written (``wrote``).
+REVERSAL = "reversal"
+
+
+def reversed_by(view: RunView) -> str | None:
+    """The receipt that this run reverses; None if it is no reversal."""
+    asked = _asked(view)
+    return None if asked is None else str(asked["receipt"])
+
+
+def _asked(view: RunView) -> dict[str, Any] | None:
+    trigger: Any = view.constants.get("trigger")
+    return trigger if view.trigger_type == REVERSAL and isinstance(trigger, dict) else None
+
+
+def refusal(p: Proposal) -> StepError | None:
+    """The error if the record is not as the effect had left it, or cannot be compared; None if it is."""
+    asked = _asked(p.transition.view)
+    if asked is None:
+        return None
+    before, wrote = p.known.before, asked["wrote"]
+    if before is None or not wrote:
+        words = "What the record holds cannot be compared with what was written, so it is not undone."
+        return StepError(ErrorClass.CONSISTENCY, "not_comparable", words)
+    other = [name for name, value in wrote.items() if not same_json(value, before.values.get(name))]
+    if not other:
+        return None
+    said = ", ".join(_change(name, wrote, before.values) for name in sorted(other))
+    words = f"The record was changed since, so it is not undone: {said}."
+    return StepError(ErrorClass.CONSISTENCY, "changed_since", words)
+
+
+def _change(name: str, wrote: JsonObject, now: JsonObject) -> str:
+    found = quoted(now[name]) if name in now else "not readable"
+    return f"{name} was left as {quoted(wrote[name])} and is {found}"
