@@ -186,7 +186,10 @@ class Interactions:
         who = principal(Kind.PERSON, person.id)
         said = (self._tenant, asked.approval_id, who, asked.choice, reason, VoteChannel.SLACK)
         shown = None if isinstance(asked, Click) else asked.digest
-        request = VoteRequest(*said, nonce=asked.nonce, digest=shown, answer_to=to, place=place)
+        identity: JsonObject = {"team": asked.clicker.team, "user": asked.clicker.user}
+        identity |= {} if place is None else {"channel": place.channel, "message": place.ts}
+        known: JsonObject = {"slack": identity}
+        request = VoteRequest(*said, nonce=asked.nonce, digest=shown, answer_to=to, place=place, identity=known)
         answer = await self._faces.voting.vote(request)
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)

@@ -151,7 +151,8 @@ async def _vote(approval_id: UUID, choice: str, reason: str, as_person: str | No
 
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
-        request = VoteRequest(tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
+        said = (tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
+        request = VoteRequest(*said, identity={"named": person, "by": "option" if as_person else "settings"})
         answer = await faces.voting.vote(request)
     print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.counted:

@@ -21,6 +21,7 @@ from app.http.approvals import REFUSED
 from approvals.content import CardContent, CardState
 from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, VoteChannel, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
+from core.canonical import JsonObject
 from core.identity import Directory
 from runtime.requests.directory import as_people
 from runtime.requests.views import drawn
@@ -131,7 +132,8 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         field, words = wrong or ("choice", "Choose an answer")
         return await _drawn(faces, shown, found, 422, problem=words, field=field, **typed)
     who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest)
+    session: JsonObject = {"session": viewer.named}
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, identity=session)
     answer = await faces.voting.vote(vote)
     faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:

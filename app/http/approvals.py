@@ -128,9 +128,8 @@ async def one(approval_id: UUID, who: Reader, faces: FacesDep) -> dict[str, Any]
 )
 async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) -> Any:
     """Votes as the token's subject. Groups, quorum and separation of duties are evaluated now."""
-    request = VoteRequest(
-        who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP, digest=body.digest
-    )
+    said = (who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP)
+    request = VoteRequest(*said, digest=body.digest, identity={"token": who.credential})
     answer = await faces.voting.vote(request)
     faces.metrics.vote(VoteChannel.HTTP, answer.code)
     status = 200 if answer.counted else REFUSED[RefusalCode(answer.code)]

@@ -69,7 +69,8 @@ class VoteRequest(Struct, frozen=True):
     """One person's answer, as a face received it. ``nonce`` and ``digest`` must match if they are given.
 
     ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
-    was clicked, which must be the question's own; None if the face shows the question itself.
+    was clicked, which must be the question's own; None if the face shows the question itself. ``identity`` is how the
+    face knows the person; the vote's line shows it.
     """
 
     tenant_id: str
@@ -82,6 +83,7 @@ class VoteRequest(Struct, frozen=True):
     digest: str | None = None
     answer_to: AnswerTo | None = None
     place: MessageRef | None = None
+    identity: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ async def _judge(
     if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
         actor = actor_of(request.person_id, entry)
         return stored, entry, _ask_anew(transition, request, stored, actor, wait_of(transition, step))
-    status = count(transition, stored, judged)
+    status = count(transition, stored, judged, request.identity or {"named": request.person_id})
     answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
     then = following(view, stored.approval.step_key, definitions, judged.effect, judged.vote.voter)
     return stored, entry, _decided(transition, stored, request.answer_to, answer, then)
@@ -285,7 +287,7 @@ def wait_of(transition: Transition, step: StepRow) -> WaitRow:
     return wait
 
 
-def count(transition: Transition, stored: StoredApproval, counted: Counted) -> str:
+def count(transition: Transition, stored: StoredApproval, counted: Counted, identity: JsonObject | None = None) -> str:
     """Make the moves that the vote causes; return the approval's status afterwards."""
     approval, vote = stored.approval, counted.vote
     person = Actor("person", vote.voter)
@@ -302,6 +304,8 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted) -> s
         committed=committed,
         reason=vote.reason,
         groups=sorted(vote.groups),
+        directory=stored.directory_digest,
+        identity=identity,
     )
     transition.tell(voted, step=approval.step_key, actor=person)
     if counted.effect is None:
@@ -323,7 +327,8 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted) -> s
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
     receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
     if receipt is not None:
-        doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
+        why = doubt.Found(f"a person gave it up: {vote.reason}", doubt.PEOPLE, approval.id)
+        doubt.given_up(transition, receipt, why)
     kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
     error = StepError(kind, code, vote.reason, {"by": vote.voter, **(SENT if doubtful else {})})
     waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())
