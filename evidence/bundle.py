@@ -37,11 +37,15 @@ class ContradictionError(ConsistencyError):
 
 
 class DocumentText(Struct, frozen=True):
-    """The exact text of a workflow or policy. Events refer to it by name, version and the SHA-256 of its UTF-8."""
+    """The exact text of a workflow or policy. Events refer to it by name, version and the SHA-256 of its UTF-8.
+
+    ``plain`` is the document of a policy as JSON, for verifiers that read no YAML.
+    """
 
     name: str
     version: str | int
     text: str
+    plain: Json = None
 
     @property
     def digest(self) -> str:
@@ -110,11 +114,22 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
     canceled: CancelRecord | None = None
 
 
+class JudgedBy(Struct, frozen=True):
+    """What a history is judged by: the ``definition`` with the steps, ``people`` by the digest of their directory.
+
+    ``tenant`` are lines of the tenant on which the run rests, each with its place.
+    """
+
+    definition: JsonObject
+    people: Mapping[str, JsonObject]
+    tenant: Sequence[tuple[int, JsonObject]] = ()
+
+
 class BundleContent(Struct, frozen=True):
     """The input of a bundle. ``appends`` is the run's whole chain, ``head`` its head according to the database.
 
     An append is a list of lines. ``receipts`` are results of ``Receipt.to_evidence``. ``producer`` is the version of
-    Counterseal.
+    Counterseal. ``judged_by`` is what the third format judges the history by; without it, the bundle is of the second.
     """
 
     run: RunRecord
@@ -126,6 +141,12 @@ class BundleContent(Struct, frozen=True):
     receipts: tuple[JsonObject, ...] = ()
     disclosures: tuple[str, ...] = ()
     producer: str = ""
+    judged_by: JudgedBy | None = None
+
+    @property
+    def format(self) -> int:
+        """The number of the bundle's format."""
+        return 2 if self.judged_by is None else 3
 
 
 class Bundle(Struct, frozen=True):
@@ -169,7 +190,7 @@ def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
     statement = {
         "_type": layout.STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": sha256_hex(files[name])}} for name in sorted(files)],
-        "predicateType": layout.PREDICATE_TYPE,
+        "predicateType": layout.predicate_type(content.format),
         "predicate": _predicate(content, report),
     }
     return Unsigned(f"evidence-{content.run.run_id}-{report.count}.zip", files, canonical_bytes(statement))
@@ -217,6 +238,7 @@ def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: Pub
         (layout.DISCLOSURES, "".join(f"{line}\n" for line in sorted(set(content.disclosures))).encode()),
         (layout.text_file("workflow", workflow.name, workflow.version), workflow.text.encode()),
         *((layout.text_file("policy", policy.name, policy.version), policy.text.encode()) for policy in policies),
+        *_judged_by(content),
         *((layout.record_file("approvals", one.approval_id), _pretty(_approval(one))) for one in content.approvals),
         *((layout.record_file("receipts", str(receipt["receipt"])), _pretty(receipt)) for receipt in content.receipts),
     ]
@@ -230,6 +252,20 @@ def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: Pub
     if len({name.casefold() for name in files}) < len(files):
         raise InputError("two names differ only by case, which not every file system can hold", where="bundle")
     return files
+
+
+def _judged_by(content: BundleContent) -> list[tuple[str, bytes]]:
+    judged = content.judged_by
+    if judged is None:
+        return []
+    lines = [canonical_bytes({"seq": seq, "line": line}) + b"\n" for seq, line in judged.tenant]
+    plain = [(layout.canonical_file("policy", one.name, one.version), one.plain) for one in content.policies]
+    return [
+        (layout.DEFINITION, canonical_bytes(judged.definition) + b"\n"),
+        (layout.TENANT, b"".join(lines)),
+        *((name, _pretty(each)) for name, each in plain if each is not None),
+        *((layout.people_file(digest), _pretty(each)) for digest, each in sorted(judged.people.items())),
+    ]
 
 
 def _run_head(content: BundleContent, report: ChainReport) -> JsonObject:

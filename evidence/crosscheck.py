@@ -15,6 +15,7 @@ from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
 from evidence.history import History
+from evidence.judged import Judged
 from evidence.receipts import ReceiptStatus
 from evidence.rollup import MADE_OF, Rollup
 
@@ -24,8 +25,9 @@ _SHOWN = 3
 class Crosscheck:
     """Observes a chain while it is verified, then compares. A check returns its finding or raises InputError."""
 
-    def __init__(self, container: Files) -> None:
+    def __init__(self, container: Files, number: int) -> None:
         self._container = container
+        self.judged = Judged(container) if number >= layout.JUDGED_SINCE else None
         self.history = History()
         self._rollup = Rollup()
         self._run: JsonObject = {}
@@ -45,6 +47,8 @@ class Crosscheck:
         """Record one verified event."""
         self.history.observe(event)
         self._rollup.observe(event)
+        if self.judged is not None:
+            self.judged.observe(event)
         self._commitments(event["data"].get("committed"), "chain")
         if event["type"] == EventType.DECISION_MADE or origins.counts(event["type"], event["step"]):
             self._told[event["seq"]] = (event["type"], event["step"], event["data"].get("values"))
@@ -72,6 +76,7 @@ class Crosscheck:
             ("checkpoints", self._checkpoints),
             ("costs", lambda: self._derived(layout.COSTS, self._rollup.costs(), "models' costs")),
             ("disclosures", self._disclosure_row),
+            *(self.judged.rows() if self.judged is not None else ()),
         )
 
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
@@ -100,6 +105,8 @@ class Crosscheck:
         for name in ("inputs", "outputs"):
             self._commitments(run.get(name), "files")
         claims = {name: self._run.get(name) for name in ("tenant", "run", "status", "workflow")}
+        if self.history.tenant not in (None, claims["tenant"]):
+            raise InputError(f"the run was opened in the tenant {self.history.tenant!r}", where=layout.RUN_FILE)
         _compare(layout.RUN_FILE, run, claims)
         wanted = {"v": 2, "count": report.count, "final": report.final}
         _compare(layout.RUN_HEAD, self._head, {**wanted, "tenant": claims["tenant"], "run": claims["run"]})
@@ -159,6 +166,9 @@ class Crosscheck:
             if sha256_hex(self._container.read(file)) != digest:
                 raise InputError("is not the text whose digest the events name", where=file)
             expected.add(file)
+            plain = layout.canonical_file(kind, name, version)
+            if kind == "policy" and self.judged is not None and plain in self._container.sizes:
+                expected.add(plain)
         self._exactly(expected, ("workflow/", "policy/"))
         return f"the workflow and {len(self.history.policies)} policies are the texts that the events name"
 

@@ -56,6 +56,11 @@ class Row(Struct, frozen=True):
     detail: str
 
 
+# Keyed by whether the whole bundle is of an earlier format.
+_OLDER = {
+    True: "its format is the second, which has nothing to judge the history by: only what is above was checked",
+    False: "the run began under an earlier release, whose lines tell less: it is judged as far as they do",
+}
 _REST = Row("everything else", Status.NOT_PROVEN, "not checked, because of the failure above")
 
 
@@ -141,10 +146,10 @@ class _Run(Struct):
 
     def contents(self, statement: bytes) -> Verification:
         """Check everything against the statement. ``InputError`` if ``statement`` is no statement."""
-        subjects, predicate = _read_statement(statement)
-        self._check("integrity", lambda: self._integrity(subjects))
+        subjects, predicate, number = _read_statement(statement)
+        self._check("integrity", lambda: self._integrity(subjects, number))
         self._check("checksums", lambda: self._sums(subjects))
-        cross = Crosscheck(self.container)
+        cross = Crosscheck(self.container, number)
         report = self._chain(cross)
         if report is None:
             return Verification((*self.rows, _REST))
@@ -152,6 +157,8 @@ class _Run(Struct):
         self._check("statement", lambda: cross.predicate(predicate, report))
         for name, check in cross.checks(report):
             self._check(name, check)
+        if cross.judged is None or cross.judged.begun_before:
+            self._add("judged", _OLDER[cross.judged is None], Status.WARNING)
         self._altered(cross.history.altered())
         self._late(cross.history.late_answers())
         if back := report.clock_steps_back:
@@ -185,7 +192,7 @@ class _Run(Struct):
             self._add("signature", detail, Status.WARNING)
         return statement
 
-    def _integrity(self, subjects: dict[str, str]) -> str:
+    def _integrity(self, subjects: dict[str, str], number: int) -> str:
         present = self.container.sizes.keys() - {layout.ENVELOPE}
         missing, extra = sorted(subjects.keys() - present), sorted(present - subjects.keys())
         if missing or extra:
@@ -193,8 +200,7 @@ class _Run(Struct):
         changed = [name for name in sorted(present) if self._hash(name) != subjects[name]]
         if changed:
             raise InputError(f"changed since signing: {_some(changed)}")
-        absent = sorted(layout.ALWAYS - {layout.ENVELOPE} - subjects.keys())
-        unknown = sorted(name for name in subjects.keys() - layout.ALWAYS if not layout.OTHERS.fullmatch(name))
+        absent, unknown = layout.misfits({*subjects, layout.ENVELOPE}, number)
         if absent or unknown:
             raise InputError(f"not what a bundle holds: lacks {_some(absent)}, has {_some(unknown)}")
         return f"all {len(subjects)} files are as signed; none is missing or extra"
@@ -244,12 +250,13 @@ class _Run(Struct):
             self._add("completeness", detail, Status.FAILED if self.require_final else Status.WARNING)
 
 
-def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject]:
+def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
+    """The SHA-256 of each file, the predicate, and the number of the format."""
     statement = bounded_json.parse_object(payload, bytes_max=FILE_BYTES_MAX, where="statement")
     if canonical_bytes(statement) != payload:
         raise InputError("is not canonical JSON", where="statement")
     match [statement.get(name) for name in ("_type", "predicateType", "subject", "predicate")]:
-        case [layout.STATEMENT_TYPE, layout.PREDICATE_TYPE, [*listed], dict(predicate)]:
+        case [layout.STATEMENT_TYPE, str(kind), [*listed], dict(predicate)] if kind in layout.FORMATS:
             subjects: dict[str, str] = {}
         case _:
             raise InputError("is not an evidence bundle's in-toto statement", where="statement")
@@ -259,7 +266,7 @@ def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject]:
                 subjects[name] = digest
             case _:
                 raise InputError("lists a file twice or without its SHA-256", where="statement")
-    return subjects, predicate
+    return subjects, predicate, layout.FORMATS[kind]
 
 
 def _some(names: list[str]) -> str:

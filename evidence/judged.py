@@ -1,0 +1,168 @@
+"""Reads what a bundle of format 3 is judged by, and has its history judged while its chain is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import orjson
+
+from core import bounded_json
+from core.canonical import JsonObject, canonical_bytes
+from core.errors import InputError
+from evidence import layout
+from evidence.chain import LINE_BYTES_MAX
+from evidence.commitments import open_disclosure
+from evidence.container import FILE_BYTES_MAX, Files
+from evidence.events import TENANT_EVENTS
+from evidence.events import EventType as E
+from evidence.judging.case import Case, Definition, Extract, Question
+from evidence.judging.judge import KNOWN, Judgement
+
+# Lines that name the directory by which people were found.
+_BY_PEOPLE = (E.APPROVAL_REQUESTED, E.APPROVAL_VOTED, E.ACTION_INTENDED, E.APPROVAL_CONSUMED, E.APPROVAL_SUPERSEDED)
+
+
+class Judged:
+    """The judgement of one bundle. Whatever cannot be read becomes a fault of the row ``material``."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._judgement: Judgement | None = None
+        self._problems: list[str] = []
+        self._directories: set[str] = set()
+        self._policies: dict[str, tuple[str, str]] = {}
+        self._newer: list[str] = []
+        self._case = Case(self._question)
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Judge one verified event."""
+        kind, data = event["type"], event["data"]
+        if kind not in KNOWN:
+            self._newer.append(f"event {event['seq']}: {kind} is newer than this verifier")
+        if self._judgement is None:
+            self._read(data)
+            self._judgement = Judgement(self._case)
+            self._judgement.standing.named(self._run())
+        if kind == E.DECISION_MADE:
+            self._read_policies(data["policies"])
+        if kind in _BY_PEOPLE and isinstance(data.get("directory"), str):
+            self._read_people(data["directory"])
+        try:
+            self._judgement.observe(event)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self._problems.append(f"event {event['seq']}: cannot be judged: {error!r}")
+
+    def rows(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """The rows of the judgement, for the verifier's table."""
+        yield "what it is judged by", self._material
+        if self._judgement is None:
+            return
+        for name, faults, words in self._judgement.rows():
+            yield name, partial(_or_faults, faults, words)
+
+    @property
+    def begun_before(self) -> bool:
+        """True if the run began under an earlier release, whose lines tell less."""
+        return self._judgement is not None and not self._judgement.whole
+
+    def _material(self) -> str:
+        extra = sorted(
+            name for name in self._files.sizes
+            if name.startswith("directory/") and name not in {layout.people_file(each) for each in self._directories}
+        )  # fmt: skip
+        self._problems += [f"{name} is of a directory that no event names" for name in extra]
+        _or_faults([*self._newer, *self._problems], "")
+        return (
+            f"the declarations that run.opened names, {len(self._case.policies)} policies, "
+            f"{len(self._case.extracts)} directories, {len(self._case.tenant or ())} lines of the tenant"
+        )
+
+    def _object(self, name: str) -> JsonObject:
+        return bounded_json.parse_object(self._files.read(name), bytes_max=FILE_BYTES_MAX, where=name)
+
+    def _run(self) -> str:
+        try:
+            return str(self._object(layout.RUN_HEAD).get("run"))
+        except InputError:
+            return ""  # the row of the chain says so
+
+    def _read(self, opened: JsonObject) -> None:
+        workflow = opened["workflow"]
+        digest = workflow.get("digest") if isinstance(workflow, dict) else None
+        try:
+            self._case.definition = Definition.read(self._object(layout.DEFINITION), opened.get("definition"), digest)
+        except InputError as error:
+            self._problems.append(f"{layout.DEFINITION}: {error.message}")
+        try:
+            self._case.tenant = [*self._tenant()]
+        except InputError as error:
+            self._problems.append(f"{layout.TENANT}: {error.message}")
+
+    def _tenant(self) -> Iterator[dict[str, Any]]:
+        before = -1
+        for line in self._files.lines(layout.TENANT, 2 * LINE_BYTES_MAX):
+            told = bounded_json.parse_object(line, bytes_max=2 * LINE_BYTES_MAX, where=layout.TENANT)
+            match told:
+                case {"seq": int(seq), "line": {"type": str(kind), "data": dict(), "actor": dict(), "ts": str()}}:
+                    if seq <= before or kind not in TENANT_EVENTS or canonical_bytes(told) != line:
+                        raise InputError("is out of order, or is no line of a tenant")
+                    before = seq
+                    yield orjson.loads(line)["line"]
+                case _:
+                    raise InputError("holds what is no line of a tenant")
+
+    def _read_policies(self, named: object) -> None:
+        for policy in named if isinstance(named, list) else ():
+            match policy:
+                case {"name": str(name), "version": int() | str() as version, "digest": str(digest)}:
+                    if digest in self._policies:
+                        continue
+                    self._policies[digest] = (name, str(version))
+                    plain = layout.canonical_file("policy", name, version)
+                    if plain not in self._files.sizes:
+                        continue  # a text that is no document: whatever it judges is denied
+                    try:
+                        found = self._object(plain)
+                    except InputError as error:
+                        self._problems.append(f"the policy {name}: {error.message}")
+                        continue
+                    self._case.policies = {**self._case.policies, digest: found}
+
+    def _read_people(self, digest: str) -> None:
+        if digest in self._directories:
+            return
+        self._directories.add(digest)
+        name = layout.people_file(digest)
+        if name not in self._files.sizes:
+            return  # an older release kept no text of it; the row of the people says so
+        try:
+            self._case.extracts = {**self._case.extracts, digest: Extract.read(self._object(name))}
+        except InputError as error:
+            self._problems.append(f"{name}: {error.message}")
+
+    def _question(self, approval: str) -> Question | None:
+        """What was asked, as its file opens it; the row ``approvals`` compares that with the chain."""
+        name = layout.record_file("approvals", approval)
+        if name not in self._files.sizes:
+            return None
+        try:
+            told = self._object(name)
+            asked, card = (_value(told.get(f"{each}_disclosure")) for each in ("asked", "card"))
+            return None if asked is None else Question.read(asked, card)
+        except InputError as error:
+            self._problems.append(f"{name}: {error.message}")
+            return None
+
+
+def _value(line: object) -> JsonObject | None:
+    value = open_disclosure(line).value if isinstance(line, str) else None
+    return value if isinstance(value, dict) else None
+
+
+def _or_faults(faults: list[str], words: str) -> str:
+    if faults:
+        more = f" (and {len(faults) - 5} more)" if len(faults) > 5 else ""
+        raise InputError("; ".join(faults[:5]) + more)
+    return words
