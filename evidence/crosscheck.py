@@ -15,7 +15,7 @@ from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
 from evidence.history import History
-from evidence.judged import Judged
+from evidence.judged import Compiler, Judged
 from evidence.receipts import ReceiptStatus
 from evidence.rollup import MADE_OF, Rollup
 
@@ -25,9 +25,9 @@ _SHOWN = 3
 class Crosscheck:
     """Observes a chain while it is verified, then compares. A check returns its finding or raises InputError."""
 
-    def __init__(self, container: Files, number: int) -> None:
+    def __init__(self, container: Files, number: int, compiler: Compiler | None = None) -> None:
         self._container = container
-        self.judged = Judged(container) if number >= layout.JUDGED_SINCE else None
+        self.judged = Judged(container, compiler) if number >= layout.JUDGED_SINCE else None
         self.history = History()
         self._rollup = Rollup()
         self._run: JsonObject = {}

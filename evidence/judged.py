@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from core import bounded_json
-from core.canonical import JsonObject, canonical_bytes
+from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
 from evidence import layout
 from evidence.chain import LINE_BYTES_MAX
@@ -20,15 +20,28 @@ from evidence.events import EventType as E
 from evidence.judging.case import Case, Definition, Extract, Question
 from evidence.judging.judge import KNOWN, Judgement
 
+TEXTS = "texts"
 # Lines that name the directory by which people were found.
 _BY_PEOPLE = (E.APPROVAL_REQUESTED, E.APPROVAL_VOTED, E.ACTION_INTENDED, E.APPROVAL_CONSUMED, E.APPROVAL_SUPERSEDED)
 
 
-class Judged:
-    """The judgement of one bundle. Whatever cannot be read becomes a fault of the row ``material``."""
+class Compiler(Protocol):
+    """Reads the texts of a bundle as the runtime does, for a verifier that may load what that takes."""
 
-    def __init__(self, files: Files) -> None:
+    def steps(self, text: str, definition: JsonObject) -> JsonObject:
+        """The steps of a workflow's text, by the declarations of ``definition.json``. ``InputError`` if it has none."""
+
+    def document(self, text: str) -> Json:
+        """A text as JSON. ``InputError`` if it is none."""
+
+
+class Judged:
+    """The judgement of one bundle. Whatever cannot be read becomes a fault of the row ``what it is judged by``."""
+
+    def __init__(self, files: Files, compiler: Compiler | None = None) -> None:
         self._files = files
+        self._compiler = compiler
+        self._workflow: JsonObject = {}
         self._judgement: Judgement | None = None
         self._problems: list[str] = []
         self._directories: set[str] = set()
@@ -59,6 +72,8 @@ class Judged:
         yield "what it is judged by", self._material
         if self._judgement is None:
             return
+        if self._compiler is not None:
+            yield TEXTS, partial(self._compiled, self._compiler)
         for name, faults, words in self._judgement.rows():
             yield name, partial(_or_faults, faults, words)
 
@@ -79,6 +94,28 @@ class Judged:
             f"{len(self._case.extracts)} directories, {len(self._case.tenant or ())} lines of the tenant"
         )
 
+    def _compiled(self, compiler: Compiler) -> str:
+        """Compare the steps and the rules that the history was judged by with the texts that the events name."""
+        name, version = str(self._workflow.get("name")), str(self._workflow.get("version"))
+        file = layout.text_file("workflow", name, version)
+        told = self._object(layout.DEFINITION)
+        editions = told.get("editions")
+        first = editions[0] if isinstance(editions, list) and editions else None
+        if canonical_bytes(compiler.steps(self._text(file), told)) != canonical_bytes(first):
+            raise InputError("has other steps than the workflow's text", where=layout.DEFINITION)
+        for digest, (policy, number) in self._policies.items():
+            text = self._text(layout.text_file("policy", policy, number))
+            if digest in self._case.policies:
+                if canonical_bytes(compiler.document(text)) != canonical_bytes(self._case.policies[digest]):
+                    raise InputError("is not its text", where=layout.canonical_file("policy", policy, number))
+        return f"the steps and the rules of {len(self._case.policies)} policies are those of the texts"
+
+    def _text(self, file: str) -> str:
+        try:
+            return self._files.read(file).decode()
+        except UnicodeDecodeError:
+            raise InputError("is not UTF-8", where=file) from None
+
     def _object(self, name: str) -> JsonObject:
         return bounded_json.parse_object(self._files.read(name), bytes_max=FILE_BYTES_MAX, where=name)
 
@@ -90,6 +127,7 @@ class Judged:
 
     def _read(self, opened: JsonObject) -> None:
         workflow = opened["workflow"]
+        self._workflow = workflow if isinstance(workflow, dict) else {}
         digest = workflow.get("digest") if isinstance(workflow, dict) else None
         try:
             self._case.definition = Definition.read(self._object(layout.DEFINITION), opened.get("definition"), digest)

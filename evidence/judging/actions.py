@@ -10,7 +10,7 @@ from msgspec import Struct
 from evidence.events import EventType as E
 from evidence.judging.case import Case, Judge, Step, parted
 from evidence.judging.people import GATE, IN_DOUBT, Asked, People
-from evidence.judging.terms import OPERATORS, misjudged, of_doubt, other_gate, rules_of, weaker
+from evidence.judging.terms import OPERATORS, misjudged, of_doubt, other_gate, outcomes_of, rules_of, weaker
 
 _DOUBTS = {"applied": "happened", "not_applied": "again", "failed": "fail"}
 _BY = ("probe", "again", "people", "none")
@@ -178,11 +178,23 @@ class Actions(Judge):
             wanted["operation"] = decision.operation
             told = card.get("rules")
             shown = [str(one.get("id")) for one in told if isinstance(one, dict)] if isinstance(told, list) else []
-            if strange := [one for one in shown if one not in decision.rules]:
-                self.fault(event, f"the card names the rule {strange[0]!r}, which the decision does not")
+            self._shown_rules(event, shown, decision)
         for name, value in wanted.items():
             if name in card and card[name] != value:
                 self.fault(event, f"the card shows another {name} than what was judged")
+
+    def _shown_rules(self, event: dict[str, Any], shown: list[str], decision: _Decided) -> None:
+        """The card names the rules that ask people, and no others."""
+        if strange := [one for one in shown if one not in decision.rules]:
+            self.fault(event, f"the card names the rule {strange[0]!r}, which the decision does not")
+            return
+        rules = rules_of(self.case, decision.policies) or {}
+        for name in decision.rules:
+            mays = outcomes_of(rules[name]) if name in rules else frozenset()
+            if (name in shown and mays and decision.outcome not in mays) or (
+                name not in shown and mays == {decision.outcome}
+            ):
+                self.fault(event, f"the card names other rules than those that ask: {name!r}")
 
     # -- effects -----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,10 @@ class Inner(Judge):
             data = event["data"]
             tools = frozenset(map(str, data["tools"] or ()))
             self._agents[str(key)] = _Agent(str(data["model"]), tools, event["seq"])
+            steps = self.steps.steps
+            step = None if steps is None else steps.get(parted(str(key))[1])
+            if step is not None and (data["model"] != step.model or tools != {*(step.tools or ())}):
+                self.fault(event, f"{key} has another model, or other tools, in the workflow")
         elif kind == E.AGENT_ANSWERED:
             self._answered(event, str(key))
         elif kind == E.STEP_STARTED and isinstance(key, str) and "/" in key:

@@ -50,7 +50,8 @@ def test_the_rows_have_one_order_and_a_row_for_what_there_is(workshop: Any, back
         story.events[2 * at] = replace(story.events[2 * at], at=story.events[0].at - timedelta(seconds=at))
     rows = told(workshop, story).rows
     by_name = {row.check: row for row in rows}
-    more = ["late answers"] * bool(known) + ["clock"] * bool(back)
+    more = ["judged"] + ["late answers"] * bool(known) + ["clock"] * bool(back)
+    assert by_name["judged"].status is Status.WARNING, "these bundles are of the second format"
     assert [row.check for row in rows] == [*BEFORE, *CHECKS, *more, *UNPROVEN]
     if back:
         assert by_name["clock"] == Row("clock", Status.WARNING, f"{back} events are dated before the event above them")
