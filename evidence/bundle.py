@@ -8,7 +8,6 @@ idempotent. A verifier need not trust the container: the signed statement lists 
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -20,11 +19,11 @@ from core.errors import ConsistencyError, InputError
 from evidence import layout
 from evidence.chain import ChainHead, ChainReport, verify_lines
 from evidence.commitments import open_disclosure
+from evidence.packing import pack
 from evidence.rollup import Rollup
 from evidence.signing import PublicKey, Signer, seal_envelope
 from evidence.verify import verify_unsigned
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 _RUN_NAMES = {"tenant_id": "tenant", "workspace_id": "workspace", "run_id": "run", "trigger_type": "trigger"}
 
 
@@ -200,12 +199,7 @@ def seal(unsigned: Unsigned, signer: Signer) -> Bundle:
     """Sign the statement and pack the zip, without any check."""
     envelope = seal_envelope(layout.PAYLOAD_TYPE, unsigned.statement, signer)
     files, buffer = {**unsigned.files, layout.ENVELOPE: envelope}, io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.create_system = 3  # Unix
-            entry.external_attr = 0o100644 << 16  # a plain file
-            archive.writestr(entry, files[name])
+    pack(((name, len(files[name]), (files[name],)) for name in sorted(files)), buffer)
     data = buffer.getvalue()
     return Bundle(data, sha256_hex(data), unsigned.name)
 

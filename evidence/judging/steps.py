@@ -139,10 +139,11 @@ class Steps(Judge):
             if life is None or life.state not in _OVER:
                 return False
         within = {name for name in steps if name != node and node in _around(steps, name)}
+        # What an agent has begun may outlive it: its call is in doubt until somebody finds out.
         return all(
             life.state in _OVER
             for key, life in self.lives.items()
-            if parted(key)[1] in within and key.startswith(prefix)
+            if "/" not in key and parted(key)[1] in within and key.startswith(prefix)
         )
 
     def _may_succeed(self, event: dict[str, Any], key: str, life: _Life) -> None:
