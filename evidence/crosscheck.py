@@ -9,13 +9,14 @@ from typing import Any
 from core import bounded_json
 from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
 from core.errors import InputError
-from evidence import layout, origins
+from evidence import layout, members, origins
 from evidence.chain import ChainHead, ChainReport
 from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
 from evidence.history import History
 from evidence.judged import Compiler, Judged
+from evidence.members import check_members
 from evidence.receipts import ReceiptStatus
 from evidence.rollup import MADE_OF, Rollup
 
@@ -105,6 +106,10 @@ class Crosscheck:
         for name in ("inputs", "outputs"):
             self._commitments(run.get(name), "files")
         claims = {name: self._run.get(name) for name in ("tenant", "run", "status", "workflow")}
+        self._known(layout.RUN_FILE, run, members.RUN)
+        self._known(layout.RUN_HEAD, self._head, members.HEAD)
+        if self.judged is None and self.history.tenant is not None:
+            raise InputError("its lines are of a release that writes the third format, and this is the second")
         if self.history.tenant not in (None, claims["tenant"]):
             raise InputError(f"the run was opened in the tenant {self.history.tenant!r}", where=layout.RUN_FILE)
         _compare(layout.RUN_FILE, run, claims)
@@ -142,8 +147,9 @@ class Crosscheck:
 
     def _check_canceled(self, stated: Json) -> None:
         """Check who canceled the run and why, if the bundle says so."""
-        if stated is None:
+        if stated is None and (self.judged is None or self.history.canceled is None):
             return
+        self._known(layout.RUN_FILE, stated, members.CANCELED)
         by, reason = self.history.canceled or (None, None)
         if by is None or not isinstance(stated, dict) or stated.get("by") != by:
             raise InputError("canceled: it names another actor than the events", where=layout.RUN_FILE)
@@ -171,6 +177,11 @@ class Crosscheck:
                 expected.add(plain)
         self._exactly(expected, ("workflow/", "policy/"))
         return f"the workflow and {len(self.history.policies)} policies are the texts that the events name"
+
+    def _known(self, where: str, found: object, known: frozenset[str]) -> None:
+        """Since the third format, files have no members but these."""
+        if self.judged is not None:
+            check_members(where, found, known)
 
     def _exactly(self, expected: set[str], folders: tuple[str, ...]) -> None:
         present = {name for name in self._container.sizes if name.startswith(folders)}
@@ -210,9 +221,12 @@ class Crosscheck:
         for key, known in history.items():
             file = layout.record_file("approvals", key)
             found = self._object(file)
+            self._known(file, found, members.APPROVAL)
             wanted = {"approval": key, "action": known.action, "status": known.status, "card_commitment": known.card}
             _compare(file, found, wanted)
             votes = _votes(file, found.get("votes"), known.votes)
+            for vote in votes:
+                self._known(file, vote, members.VOTE)
             withheld += _opened(file, found, "card", known.card)
             _opened(file, found, "asked", known.asked)
             for vote, reason in zip(votes, known.reasons, strict=True):

@@ -78,6 +78,11 @@ class Judged:
             yield name, partial(_or_faults, faults, words)
 
     @property
+    def unshown(self) -> int:
+        """The number of directories by which votes were counted, and of which the bundle has no extract."""
+        return 0 if self._judgement is None else len(self._judgement.people.unproven)
+
+    @property
     def begun_before(self) -> bool:
         """True if the run began under an earlier release, whose lines tell less."""
         return self._judgement is not None and not self._judgement.whole

@@ -26,11 +26,12 @@ from msgspec.structs import replace
 from core import bounded_json
 from core.canonical import JsonObject, canonical_bytes
 from core.errors import InputError
-from evidence import layout
+from evidence import layout, members
 from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
 from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
 from evidence.judged import TEXTS, Compiler
+from evidence.members import check_members
 from evidence.pins import Pins, load_key
 from evidence.signing import PublicKey, open_envelope
 
@@ -200,6 +201,9 @@ class _Run(Struct):
             self._check(name, check)
         if cross.judged is None or cross.judged.begun_before:
             self._add("judged", _OLDER[cross.judged is None], Status.WARNING)
+        if cross.judged is not None and cross.judged.unshown:
+            detail = f"who was in which group is not shown for {cross.judged.unshown} directories: see `directory show`"
+            self._add("membership", detail, Status.WARNING)
         self._altered(cross.history.altered())
         self._late(cross.history.late_answers())
         if back := report.clock_steps_back:
@@ -303,8 +307,12 @@ def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
     statement = bounded_json.parse_object(payload, bytes_max=FILE_BYTES_MAX, where="statement")
     if canonical_bytes(statement) != payload:
         raise InputError("is not canonical JSON", where="statement")
+    number = layout.FORMATS.get(str(statement.get("predicateType")), 0)
+    if number >= layout.JUDGED_SINCE:
+        check_members("statement", statement, members.STATEMENT)
+        check_members("statement", statement.get("predicate"), members.PREDICATE)
     match [statement.get(name) for name in ("_type", "predicateType", "subject", "predicate")]:
-        case [layout.STATEMENT_TYPE, str(kind), [*listed], dict(predicate)] if kind in layout.FORMATS:
+        case [layout.STATEMENT_TYPE, str(), [*listed], dict(predicate)] if number:
             subjects: dict[str, str] = {}
         case _:
             raise InputError("is not an evidence bundle's in-toto statement", where="statement")
@@ -314,7 +322,7 @@ def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
                 subjects[name] = digest
             case _:
                 raise InputError("lists a file twice or without its SHA-256", where="statement")
-    return subjects, predicate, layout.FORMATS[kind]
+    return subjects, predicate, number
 
 
 def _some(names: list[str]) -> str:

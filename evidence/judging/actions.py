@@ -10,7 +10,16 @@ from msgspec import Struct
 from evidence.events import EventType as E
 from evidence.judging.case import Case, Judge, Step, parted
 from evidence.judging.people import GATE, IN_DOUBT, Asked, People
-from evidence.judging.terms import OPERATORS, misjudged, of_doubt, other_gate, outcomes_of, rules_of, weaker
+from evidence.judging.terms import (
+    OPERATORS,
+    always_fire,
+    misjudged,
+    of_doubt,
+    other_gate,
+    outcomes_of,
+    rules_of,
+    weaker,
+)
 
 _DOUBTS = {"applied": "happened", "not_applied": "again", "failed": "fail"}
 _BY = ("probe", "again", "people", "none")
@@ -114,7 +123,10 @@ class Actions(Judge):
             return  # also by caps, by an account that is off, by no rule at all
         if strange := [rule for rule in made.rules if rule not in rules]:
             self.fault(event, f"no policy has a rule {strange[0]!r}")
-        elif (why := misjudged(made.outcome, [rules[rule] for rule in made.rules])) is not None:
+        for names in always_fire(self.case, made.policies, made.operation):
+            if not {*names} & {*made.rules}:
+                self.fault(event, f"the rule {names[0]} has no condition, and the decision leaves it out")
+        if not strange and (why := misjudged(made.outcome, [rules[rule] for rule in made.rules])) is not None:
             self.fault(event, why)
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -270,6 +282,8 @@ class Actions(Judge):
             self.fault(event, "no question about this action ended the doubt")
             return
         wanted = _DOUBTS.get(resolution) if asked.kind == IN_DOUBT else "approved"
+        if asked.kind == IN_DOUBT and resolution != "failed" and not asked.used:
+            self.fault(event, "the answer that ended the doubt was not used up")
         # What people ordered to do again counts as failed, if policy denies it now or the run was canceled.
         ordered = resolution == "failed" and asked.status in ("again", "approved")
         if asked.status != wanted and not ordered:

@@ -58,9 +58,7 @@ class Judgement:
         yield self.actions.name, self.actions.faults, "every effect follows its newest decision and its attempts"
         yield self.steps.name, self.steps.faults, f"{len(self.steps.lives)} steps in the order of the workflow"
         yield self.inner.name, self.inner.faults, f"{self.inner.calls} calls, each made by its model"
-        yield self.standing.name, self.standing.faults, f"{self.standing.compared} intents compared with the tenant"
+        yield self.standing.name, self.standing.faults, self.standing.words
 
     def _people(self) -> str:
-        unproven = len(self.people.unproven)
-        note = f"; who was in which group is not shown for {unproven} directories" if unproven else ""
-        return f"{self.people.votes} votes on {len(self.people.asked)} questions meet their terms{note}"
+        return f"{self.people.votes} votes on {len(self.people.asked)} questions meet their terms"

@@ -63,6 +63,7 @@ class People(Judge):
         self.votes = 0
         self.unproven: set[str] = set()
         self._canceled = False
+        self._requester = ""
         self._does = {
             E.APPROVAL_REQUESTED: self._requested,
             E.APPROVAL_VOTED: self._voted,
@@ -102,6 +103,9 @@ class People(Judge):
             if self.whole:
                 self.fault(event, "its terms are withheld, so nothing shows that its answers meet them")
             return
+        self._requester = self._requester or question.requester
+        if question.requester != self._requester:
+            self.fault(event, f"its requester is {question.requester!r}, and that of another {self._requester!r}")
         if question.kind != kind or str(question.terms.tier) != data.get("tier"):
             self.fault(event, "its kind or its tier is not that of what was put")
         if not question.terms.approvers:
@@ -214,6 +218,8 @@ class People(Judge):
         assert asked is not None
         if asked.kind == ACTION or asked.status not in ("approved", "happened", "again"):
             self.fault(event, f"an answer is used that was {asked.status}")
+        if asked.used:
+            self.fault(event, "the answer was used before")
         self._still(event, asked)
 
     def _intended(self, event: dict[str, Any], asked: Asked | None) -> None:

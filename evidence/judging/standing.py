@@ -7,8 +7,11 @@ from typing import Any
 
 from evidence.events import STOPPING
 from evidence.events import EventType as E
-from evidence.judging.case import Case, Judge
+from evidence.judging.case import Case, Judge, seconds_between
 
+_BY_PEOPLE = (E.APPROVAL_VOTED, E.ACTION_INTENDED, E.APPROVAL_CONSUMED)
+# What is published while somebody votes is judged by the one before or by the one after.
+CROSSED_SECONDS = 60
 _OF_POLICIES = (E.POLICY_ACTIVATED, E.POLICY_RETIRED)
 
 
@@ -25,6 +28,7 @@ class Standing(Judge):
         self._paused: int | None = None
         self._last = 0
         self._decisions: dict[str, list[Any]] = {}
+        self._published = [line for line in self.case.tenant or () if line["type"] == E.DIRECTORY_PUBLISHED]
         self._lines = sorted(self._of_tenant(), key=lambda line: line["data"]["stop"])
 
     def _of_tenant(self) -> Iterator[dict[str, Any]]:
@@ -43,8 +47,25 @@ class Standing(Judge):
             self._paused = None
         elif kind == E.DECISION_MADE:
             self._decisions[data["decision"]] = data["policies"]
-        elif kind == E.ACTION_INTENDED and type(data.get("stop")) is int:
+        if kind in _BY_PEOPLE and isinstance(data.get("directory"), str):
+            self._people(event, data["directory"])
+        if kind == E.ACTION_INTENDED and type(data.get("stop")) is int:
             self._intended(event, data["stop"])
+
+    def _people(self, event: dict[str, Any], digest: str) -> None:
+        """Compare the directory with the one that was published last. A publication may cross a vote by seconds."""
+        if digest not in {line["data"].get("digest") for line in self._published}:
+            return  # no line of it is here: the row of the people says that membership is not shown
+        before = [one for one in self._published if one["ts"] <= event["ts"]]
+        crossed = [one for one in self._published if abs(seconds_between(one["ts"], event["ts"])) < CROSSED_SECONDS]
+        newest = {one["data"]["digest"] for one in [*before[-1:], *crossed, *before[-1 - len(crossed) : -1]]}
+        if digest not in newest:
+            self.fault(event, "another directory was in use at that time")
+
+    @property
+    def words(self) -> str:
+        """What was compared with what."""
+        return f"{self.compared} intents compared with {len(self._lines)} lines of the tenant"
 
     def named(self, run: str) -> None:
         """Say which run this is: pauses name it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from core.canonical import JsonObject
@@ -42,6 +43,28 @@ def misjudged(outcome: str, fired: Iterable[JsonObject]) -> str | None:
             return f"the rule {rule.get('id')} comes to {', '.join(sorted(mays))}, and it is {outcome}"
         reached |= outcome in mays
     return None if reached else f"no rule that it names comes to {outcome}"
+
+
+def always_fire(case: Case, policies: Iterable[str], operation: str) -> Iterator[tuple[str, str]]:
+    """The rules that hold for each such action, because they have no condition: by id, and by id and policy."""
+    for digest in policies:
+        policy = case.policies.get(digest, {})
+        rules = policy.get("rules")
+        for rule in rules if isinstance(rules, list) else ():
+            if isinstance(rule, dict) and rule.get("when") is None and _matches(case, rule.get("match"), operation):
+                yield str(rule.get("id")), f"{policy.get('policy')}/{rule.get('id')}"
+
+
+def _matches(case: Case, match: object, operation: str) -> bool:
+    if not isinstance(match, dict) or not match:
+        return False
+    declared = case.definition.declared(operation) if case.definition is not None else None
+    connector = (declared or {}).get("connector") or operation.partition(".")[0]
+    if match.get("connector") not in (None, connector):
+        return False
+    glob = match.get("operation")
+    pattern = None if glob is None else ".*".join(map(re.escape, str(glob).split("*")))
+    return pattern is None or re.fullmatch(pattern, operation, re.DOTALL) is not None
 
 
 def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:

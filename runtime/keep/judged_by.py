@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Iterator
 
 import orjson
 
@@ -11,6 +10,7 @@ from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.identity import Directory
 from evidence.bundle import JudgedBy
+from evidence.chain import timestamp
 from evidence.events import EventType
 from runtime.definition.canonical import definition_of
 from runtime.definition.people import load_directory
@@ -73,11 +73,16 @@ def _relied_on(
     }  # fmt: skip
     connectors = {operation.connector for workflow in editions for operation in workflow.operations.values()}
     held = {"tenant", f"workflow:{editions[0].name}", f"run:{book.run_id}", *(f"connector:{one}" for one in connectors)}
-    last = max(one.at for one in book.events)
-    for seq, line in lines:
-        told: Mapping[str, Any] = orjson.loads(line)
+    first, last = timestamp(book.events[0].at), timestamp(max(one.at for one in book.events))
+    found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
+    people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]
+    # Of the directories, the one that was in use when the run began, and all that came after it.
+    since = max((seq for seq, told in people if str(told["ts"]) <= first), default=0)
+    for seq, told in found:
         kind, data = told["type"], told["data"]
+        assert isinstance(data, dict), "the data of a line is an object"
         about = data.get("name") in policies if kind in _OF_POLICIES else data.get("paused") in held
-        about = about or (kind == EventType.DIRECTORY_PUBLISHED and data.get("digest") in directories)
-        if about and told["ts"] <= last.strftime("%Y-%m-%dT%H:%M:%S.%fZ"):
-            yield seq, dict[str, Json](told)
+        if kind == EventType.DIRECTORY_PUBLISHED:
+            about = seq >= since or data.get("digest") in directories
+        if about and str(told["ts"]) <= last:
+            yield seq, told

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.compiling import Texts
 from core.canonical import JsonObject
 from evidence.bundle import build_bundle
 from evidence.files import FileBlobStore
@@ -223,6 +225,23 @@ def resent(f: Forged) -> None:
     f.put(place + 2, "action.succeeded", "mail", receipt=first["receipt"])
 
 
+def old_people(f: Forged) -> None:
+    """The directory by which they voted had been replaced by another an hour before."""
+    f.line("directory.published", 1, name="d", version=1, digest=f.event(ASKED)["data"]["directory"])
+    f.line("directory.published", 2, name="d", version=2, digest="newer")
+    f.later(f.at(VOTED), timedelta(hours=1))
+
+
+def other_steps(f: Forged) -> None:
+    for edition in f.definition["editions"]:
+        edition["raise"]["needs"] = []
+
+
+def other_rules(f: Forged) -> None:
+    (name,) = [name for name in f.files if name.startswith("policy/") and name.endswith(".json")]
+    f.files[name] = f.files[name].replace(b'"two_person": true', b'"two_person": false')
+
+
 GATED, LET, RULES = "authority of people", "actions", "order of steps"
 INNER, HELD, TEXTS = "agents and runs within", "pauses and policies in force", "what it is judged by"
 
@@ -287,6 +306,21 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a decision that no policy made": (actor("decision.made", 0, "person:ana"), LET, "is no policy"),
     "a decision that its rules do not give": (data("decision.made", 1, "raise", outcome="allow"), LET, "comes to"),
     "a decision by a rule that does not exist": (data("decision.made", 0, rules=["mercy"]), LET, "has a rule"),
+    "a decision that leaves out a rule": (
+        data("decision.made", 1, "raise", rules=["probe"], outcome="allow"), LET, "the decision leaves it out",
+    ),
+    "a question in another's name": (
+        lambda f: asked(f, WRITE).update(requester="cara"), GATED, "its requester is 'cara'"
+    ),
+    "an answer about a doubt that was not used up": (
+        drop("approval.consumed", step="mail"), LET, "was not used up"
+    ),
+    "an answer used twice": (
+        lambda f: f.events.insert(f.at("approval.consumed"), f.event("approval.consumed")), GATED, "was used before"
+    ),
+    "a vote by a directory of before": (
+        all_of(old_people, people), HELD, "another directory was in use"
+    ),
     "a decision in spite of errors": (data("decision.made", 0, errors=["raising"]), LET, "could not be evaluated"),
     "a decision used twice": (
         lambda f: f.event(INTENDED, step="more")["data"].update(
@@ -392,6 +426,11 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "an agent that nothing began": (drop("agent.began"), INNER, "its agent has not"),
     "a wait that ends for nobody": (data("wait.completed", wait="w"), RULES, "nobody waited for"),
     "a run of another tenant": (data("run.opened", tenant="other"), "run", "opened in the tenant 'other'"),
+    "steps that the workflow's text does not have": (other_steps, "texts", "other steps than the workflow's text"),
+    "rules that the policy's text does not have": (other_rules, "texts", "is not its text"),
+    "a member that no file has": (lambda f: f.run.update(also_approved_by="the board"), "run", "which no bundle has"),
+    "a claim that no statement has": (lambda f: f.claims.update(redaction_note="full"), "signature", "no bundle has"),
+    "a bundle of the format that nothing judges": (lambda f: setattr(f, "format", 2), "run", "this is the second"),
     "an event of a later release": (
         lambda f: f.put(5, "run.excused", None), "chain", "newer than this verifier"
     ),
@@ -407,7 +446,7 @@ async def test_every_false_history_is_found_and_the_true_one_is_not(whole: Any, 
         forged = Forged(bundle)
         forge(forged)
         path.write_bytes(forged.sealed(signer))
-        return {row.check: row.detail for row in verify_bundle(path, public_key=key).failed}
+        return {row.check: row.detail for row in verify_bundle(path, public_key=key, compiler=Texts()).failed}
 
     assert failed(lambda f: None) == {}, "taken apart and put together again, it is as true as before"
     assert failed(people) == {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from core.canonical import canonical_bytes, digest
+from core.canonical import canonical_bytes, digest, sha256_hex
 from evidence import layout
 from evidence.bundle import Unsigned, seal
 from evidence.chain import ChainHead, timestamp
@@ -43,6 +43,7 @@ class Forged:
         self.cards = {each["approval"]: each["card"] for each in told.values()}
         self.people: dict[str, Any] = {}
         self.tenant: list[dict[str, Any]] = []
+        self.format, self.claims = 3, dict[str, Any]()
 
     def at(self, kind: str, number: int = 0, step: str | None = None) -> int:
         """The place of an event; ``number`` counts those of its type and step."""
@@ -118,14 +119,18 @@ class Forged:
         return seal(self._stated(files, history, head, final), signer).bytes
 
     def _stated(self, files: dict[str, bytes], history: History, head: ChainHead, final: bool) -> Unsigned:
-        from core.canonical import sha256_hex
-
+        if self.format == 2:
+            lacks = ("directory/", layout.DEFINITION, layout.TENANT)
+            plain = [name for name in files if name.startswith("policy/") and name.endswith(".json")]
+            files = {name: each for name, each in files.items() if not name.startswith(lacks) and name not in plain}
         envelope = json.loads(self.files[layout.ENVELOPE])
         statement = json.loads(base64.b64decode(envelope["payload"]))
         files[layout.SUMS] = "".join(f"{sha256_hex(files[name])}  {name}\n" for name in sorted(files)).encode()
         statement["subject"] = [{"name": n, "digest": {"sha256": sha256_hex(files[n])}} for n in sorted(files)]
         claims = {"count": head.count, "last_seq": head.count - 1, "head": head.hash, "final": final}
         statement["predicate"] |= {**claims, "status": history.run_status, "policies": [*history.policies.values()]}
+        statement["predicate"] |= self.claims
+        statement["predicateType"] = layout.predicate_type(self.format)
         return Unsigned("forged.zip", files, canonical_bytes(statement))
 
     def _fold(self, into: Any) -> Any:
