@@ -72,10 +72,20 @@ class Judged:
         yield "what it is judged by", self._material
         if self._judgement is None:
             return
-        if self._compiler is not None:
+        if self._compiler is not None and self.compiled:
             yield TEXTS, partial(self._compiled, self._compiler)
         for name, faults, words in self._judgement.rows():
             yield name, partial(_or_faults, faults, words)
+
+    @property
+    def withheld(self) -> int:
+        """The number of declarations that are withheld, so that the texts cannot be compiled."""
+        return 0 if self._case.definition is None else self._case.definition.withheld
+
+    @property
+    def compiled(self) -> bool:
+        """True if the texts were compiled."""
+        return self._compiler is not None and not self.withheld
 
     @property
     def unshown(self) -> int:
@@ -94,8 +104,10 @@ class Judged:
         )  # fmt: skip
         self._problems += [f"{name} is of a directory that no event names" for name in extra]
         _or_faults([*self._newer, *self._problems], "")
+        added = 0 if self._case.definition is None else len(self._case.definition.added)
+        note = f" and {added} of extensions, which nothing binds" if added else ""
         return (
-            f"the declarations that run.opened names, {len(self._case.policies)} policies, "
+            f"the declarations that run.opened names{note}, {len(self._case.policies)} policies, "
             f"{len(self._case.extracts)} directories, {len(self._case.tenant or ())} lines of the tenant"
         )
 

@@ -70,7 +70,8 @@ _OLDER = {
 _UNJUDGED = (
     (
         TEXTS, Status.NOT_PROVEN,
-        "not compiled: that steps and rules are those of the texts is checked by `counterseal evidence verify`",
+        ("not compiled: that steps and rules are those of the texts is checked by `counterseal evidence verify`, "
+        "unless declarations are withheld"),
     ),
     ("rules", Status.NOT_PROVEN, "rules not evaluated: the facts that they read are withheld"),
 )  # fmt: skip
@@ -201,6 +202,11 @@ class _Run(Struct):
             self._check(name, check)
         if cross.judged is None or cross.judged.begun_before:
             self._add("judged", _OLDER[cross.judged is None], Status.WARNING)
+        if cross.judged is not None and cross.judged.withheld:
+            detail = (
+                f"{cross.judged.withheld} are withheld, because they have fixed inputs: what they say of effects is"
+            )
+            self._add("declarations", f"{detail} not bound to the definition that run.opened names", Status.WARNING)
         if cross.judged is not None and cross.judged.unshown:
             detail = f"who was in which group is not shown for {cross.judged.unshown} directories: see `directory show`"
             self._add("membership", detail, Status.WARNING)
@@ -210,7 +216,7 @@ class _Run(Struct):
             self._add("clock", f"{back} events are dated before the event above them", Status.WARNING)
         self.rows += [Row(check, Status.NOT_PROVEN, detail) for check, detail in _NOT_PROVEN]
         if cross.judged is not None:
-            self.rows += [Row(*each) for each in _UNJUDGED if each[0] != TEXTS or self.compiler is None]
+            self.rows += [Row(*each) for each in _UNJUDGED if each[0] != TEXTS or not cross.judged.compiled]
         return Verification(tuple(self.rows), self.trusted)
 
     def _add(self, check: str, detail: str, status: Status = Status.OK) -> None:

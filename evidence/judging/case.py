@@ -41,6 +41,10 @@ class Step(Struct, frozen=True):
 COMPOSITES = frozenset({"if", "foreach", "while"})
 
 
+# The members of a declaration that are judged, and the one that stands for the rest if that is withheld: its digest.
+JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
+
+
 class Definition(Struct, frozen=True):
     """What a run runs: the declarations of its operations, and its steps at first and after each extension.
 
@@ -58,12 +62,20 @@ class Definition(Struct, frozen=True):
             found = convert(told, cls)
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
-        parts: Json = {name: digest(declared) for name, declared in found.operations.items()}
+        parts: Json = {
+            name: declared[WITHHELD] if WITHHELD in declared else digest(declared)
+            for name, declared in found.operations.items()
+        }
         if digest([text, parts]) != named:
             raise InputError("has other declarations than the definition that run.opened names")
         if not found.editions:
             raise InputError("has no steps")
         return found
+
+    @property
+    def withheld(self) -> int:
+        """The number of declarations of which the bundle has the digest and what they say of effects."""
+        return sum(WITHHELD in declared for declared in (*self.operations.values(), *self.added.values()))
 
     def effect(self, operation: str) -> bool | None:
         """True if the operation changes something outside; None if it is none of the declared ones."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from connectors.operation import Operation
 from core.canonical import Json, JsonObject
+from evidence.judging.case import JUDGED, WITHHELD
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.graph import (
     ChildNode,
@@ -27,10 +29,19 @@ def definition_of(editions: Sequence[Workflow]) -> JsonObject:
     ``run.opened.definition`` names the first text and the first declarations. An extension declares more of them.
     """
     first = editions[0]
-    more = {name: told for one in editions[1:] for name, told in one.frozen_operations.items()}
-    added: JsonObject = {name: told for name, told in more.items() if name not in first.operations}
+    more = {name: operation for one in editions[1:] for name, operation in one.operations.items()}
+    added: JsonObject = {name: _declared(one) for name, one in sorted(more.items()) if name not in first.operations}
+    shown: JsonObject = {name: _declared(one) for name, one in sorted(first.operations.items())}
     steps: list[Json] = [steps_of(one.graph) for one in editions]
-    return {"operations": first.frozen_operations, "added": added, "editions": steps}
+    return {"operations": shown, "added": added, "editions": steps}
+
+
+def _declared(operation: Operation) -> JsonObject:
+    """A declaration as evidence shows it. Fixed inputs may be secret: of one that has any, there is only the digest."""
+    told: JsonObject = operation.model_dump(mode="json")
+    if not operation.params:
+        return told
+    return {name: told[name] for name in ("name", *JUDGED) if name in told} | {WITHHELD: operation.digest}
 
 
 def steps_of(graph: Graph) -> JsonObject:
