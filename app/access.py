@@ -17,6 +17,8 @@ from runtime.store import audit, tenants, tokens
 from runtime.store.tokens import Ending
 
 PREFIX = "cst_"
+# So many digits of a hash name a token, or a session, in the audit.
+TOKEN_DIGITS = 12
 _TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")
 _HASH_PREFIX = re.compile(r"[0-9a-f]{8,64}\Z")
 LIFETIME_DEFAULT = timedelta(days=90)
@@ -46,11 +48,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller, in the one tenant of the token. ``subject`` is the id of a person or service account there."""
+    """The caller, in the one tenant of the token. ``subject`` is the id of a person or service account there.
+
+    ``credential`` is the beginning of the hash by which the audit names the token; "" for a session of the console.
+    """
 
     tenant: str
     subject: str
     roles: frozenset[str]
+    credential: str = ""
 
     @property
     def person(self) -> str:
@@ -79,7 +85,8 @@ async def principal_of(database: Database, token: str) -> Principal:
         async with database.connection() as connection:
             row = await tokens.owner(connection, token_hash(token))
         if row is not None and row["ended"] is None:
-            return Principal(row["tenant_id"], row["subject"], frozenset(row["roles"]))
+            named = (row["tenant_id"], row["subject"], frozenset(row["roles"]))
+            return Principal(*named, token_hash(token)[:TOKEN_DIGITS])
         # Telling why is safe: only the holder of the token can send it.
         why = _ENDED[row["ended"]] if row is not None else why
     remedy = "Create one with `counterseal token create`."
@@ -118,7 +125,7 @@ async def create_token(
         holder = _holder(await tenants.directory(connection, tenant), subject, roles)
         given = (token_hash(token), holder.id, names, lifetime or LIFETIME_DEFAULT)
         expires = await tokens.create(connection, tenant, *given)
-        data: JsonObject = {"token": token_hash(token)[:12], "subject": holder.id, "roles": [*names]}
+        data: JsonObject = {"token": token_hash(token)[:TOKEN_DIGITS], "subject": holder.id, "roles": [*names]}
         data["expires"] = timestamp(expires)
         await audit.record(connection, tenant, EventType.TOKEN_CREATED, actor, data)
     return NewToken(token, holder.id, expires)
@@ -155,6 +162,6 @@ async def revoke_token(database: Database, tenant: str, named: str, actor: Actor
         count = await tokens.revoke(connection, tenant, prefix)
         if not count:
             raise NotFoundError("There is no such token that is still valid.")
-        data: JsonObject = {"token": prefix[:12], "count": count}
+        data: JsonObject = {"token": prefix[:TOKEN_DIGITS], "count": count}
         await audit.record(connection, tenant, EventType.TOKEN_REVOKED, actor, data)
     return count

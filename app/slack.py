@@ -222,7 +222,12 @@ class Interactions:
         if isinstance(asked, Submission) and asked.grant is not None:
             view, _ = await self._faces.voting.look(self._tenant, asked.approval_id)
             grant = Grant(*asked.grant, agent=view.of_agent)
-        request = VoteRequest(*said, nonce=asked.nonce, digest=shown, answer_to=to, place=place, grant=grant)
+        identity: JsonObject = {"team": asked.clicker.team, "user": asked.clicker.user}
+        identity |= {} if place is None else {"channel": place.channel, "message": place.ts}
+        known: JsonObject = {"slack": identity}
+        request = VoteRequest(
+            *said, nonce=asked.nonce, digest=shown, answer_to=to, place=place, grant=grant, identity=known
+        )
         answer = await self._faces.voting.vote(request)
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)

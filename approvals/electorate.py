@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from approvals.content import PARTS
 from approvals.model import Approval, Choice, GroupProgress, Vote, VoteChannel
-from approvals.tally import excluded, plan_met, plans_of, valid_votes
+from approvals.tally import excluded, plan_met, valid_votes
 from core.identity import Contributor, Directory, Entry, Kind, Role, Standing, principal
+from core.quorum import plans_of
 from core.terms import GroupQuorum, GroupSource, Terms, holds
 
 # The accounts in each Slack group, by the group's key; without the groups that could not be looked up.

@@ -12,8 +12,10 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from approvals.model import Approval, Choice, GroupProgress, Vote, VoteChannel
+from core import quorum
 from core.errors import nearest
 from core.identity import Contributor, Directory, Role
+from core.quorum import plans_of
 from core.terms import GroupQuorum, GroupSource, Terms
 
 # The members of each group of the directory, by the group's name.
@@ -42,26 +44,6 @@ def current_votes(votes: Iterable[Vote]) -> tuple[Vote, ...]:
 def plans(approval: Approval) -> tuple[tuple[GroupQuorum, ...], ...]:
     """The plans of which one must be met: the groups of the terms and, once it is in force, of the escalation."""
     return plans_of(approval.terms, escalated=approval.escalated)
-
-
-def plans_of(terms: Terms, *, escalated: bool) -> tuple[tuple[GroupQuorum, ...], ...]:
-    """The plans of given terms, without a question. A plan is a set of groups that must all reach their quorum."""
-    plans = [_merged(terms.approvers)]
-    escalation = terms.escalate
-    if escalated and escalation is not None:
-        covered = escalation.covers or frozenset(group.key for group in terms.approvers)
-        kept = [group for group in terms.approvers if group.key not in covered]
-        plans.append(_merged([*kept, escalation.to]))
-    return tuple(plan for plan in plans if plan)
-
-
-def _merged(groups: Sequence[GroupQuorum]) -> tuple[GroupQuorum, ...]:
-    """The groups without duplicates: of a group that is named twice the larger quorum stays."""
-    merged: dict[str, GroupQuorum] = {}
-    for group in groups:
-        known = merged.get(group.key)
-        merged[group.key] = group if known is None or group.of > known.of else known
-    return tuple(merged.values())
 
 
 def eligible_keys(approval: Approval) -> frozenset[str]:
@@ -97,31 +79,7 @@ def carried(
 
 def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
     """True if these votes meet the plan."""
-    if not terms.two_person:
-        return all(sum(group.key in vote.groups for vote in votes) >= group.of for group in plan)
-    keys = {group.key for group in plan}
-    people = [vote for vote in votes if vote.groups & keys]
-    return len(people) >= 2 and _seated(plan, people)
-
-
-def _seated(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> bool:
-    """True if each seat can have a different person: bipartite matching by augmenting paths (Kuhn)."""
-    seats = [group.key for group in plan for _ in range(group.of)]
-    if len(seats) > len(votes):
-        return False
-    holder: dict[int, int] = {}
-
-    def place(seat: int, tried: set[int]) -> bool:
-        for person, vote in enumerate(votes):
-            if seats[seat] not in vote.groups or person in tried:
-                continue
-            tried.add(person)
-            if person not in holder or place(holder[person], tried):
-                holder[person] = seat
-                return True
-        return False
-
-    return all(place(seat, set()) for seat in range(len(seats)))
+    return quorum.plan_met(terms, plan, [vote.groups for vote in votes])
 
 
 def excluded(terms: Terms, contributors: Iterable[Contributor]) -> Mapping[str, Role]:

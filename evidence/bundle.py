@@ -8,7 +8,6 @@ idempotent. A verifier need not trust the container: the signed statement lists 
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -20,11 +19,11 @@ from core.errors import ConsistencyError, InputError
 from evidence import layout
 from evidence.chain import ChainHead, ChainReport, verify_lines
 from evidence.commitments import open_disclosure
+from evidence.packing import pack
 from evidence.rollup import Rollup
 from evidence.signing import PublicKey, Signer, seal_envelope
 from evidence.verify import verify_unsigned
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 _RUN_NAMES = {"tenant_id": "tenant", "workspace_id": "workspace", "run_id": "run", "trigger_type": "trigger"}
 
 
@@ -37,11 +36,15 @@ class ContradictionError(ConsistencyError):
 
 
 class DocumentText(Struct, frozen=True):
-    """The exact text of a workflow or policy. Events refer to it by name, version and the SHA-256 of its UTF-8."""
+    """The exact text of a workflow or policy. Events refer to it by name, version and the SHA-256 of its UTF-8.
+
+    ``plain`` is the document of a policy as JSON, for verifiers that read no YAML.
+    """
 
     name: str
     version: str | int
     text: str
+    plain: Json = None
 
     @property
     def digest(self) -> str:
@@ -110,11 +113,22 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
     canceled: CancelRecord | None = None
 
 
+class JudgedBy(Struct, frozen=True):
+    """What a history is judged by: the ``definition`` with the steps, ``people`` by the digest of their directory.
+
+    ``tenant`` are lines of the tenant on which the run rests, each with its place.
+    """
+
+    definition: JsonObject
+    people: Mapping[str, JsonObject]
+    tenant: Sequence[tuple[int, JsonObject]] = ()
+
+
 class BundleContent(Struct, frozen=True):
     """The input of a bundle. ``appends`` is the run's whole chain, ``head`` its head according to the database.
 
     An append is a list of lines. ``receipts`` are results of ``Receipt.to_evidence``. ``producer`` is the version of
-    Counterseal.
+    Counterseal. ``judged_by`` is what the third format judges the history by; without it, the bundle is of the second.
     """
 
     run: RunRecord
@@ -126,6 +140,12 @@ class BundleContent(Struct, frozen=True):
     receipts: tuple[JsonObject, ...] = ()
     disclosures: tuple[str, ...] = ()
     producer: str = ""
+    judged_by: JudgedBy | None = None
+
+    @property
+    def format(self) -> int:
+        """The number of the bundle's format."""
+        return 2 if self.judged_by is None else 3
 
 
 class Bundle(Struct, frozen=True):
@@ -169,7 +189,7 @@ def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
     statement = {
         "_type": layout.STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": sha256_hex(files[name])}} for name in sorted(files)],
-        "predicateType": layout.PREDICATE_TYPE,
+        "predicateType": layout.predicate_type(content.format),
         "predicate": _predicate(content, report),
     }
     return Unsigned(f"evidence-{content.run.run_id}-{report.count}.zip", files, canonical_bytes(statement))
@@ -179,12 +199,7 @@ def seal(unsigned: Unsigned, signer: Signer) -> Bundle:
     """Sign the statement and pack the zip, without any check."""
     envelope = seal_envelope(layout.PAYLOAD_TYPE, unsigned.statement, signer)
     files, buffer = {**unsigned.files, layout.ENVELOPE: envelope}, io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.create_system = 3  # Unix
-            entry.external_attr = 0o100644 << 16  # a plain file
-            archive.writestr(entry, files[name])
+    pack(((name, len(files[name]), (files[name],)) for name in sorted(files)), buffer)
     data = buffer.getvalue()
     return Bundle(data, sha256_hex(data), unsigned.name)
 
@@ -217,6 +232,7 @@ def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: Pub
         (layout.DISCLOSURES, "".join(f"{line}\n" for line in sorted(set(content.disclosures))).encode()),
         (layout.text_file("workflow", workflow.name, workflow.version), workflow.text.encode()),
         *((layout.text_file("policy", policy.name, policy.version), policy.text.encode()) for policy in policies),
+        *_judged_by(content),
         *((layout.record_file("approvals", one.approval_id), _pretty(_approval(one))) for one in content.approvals),
         *((layout.record_file("receipts", str(receipt["receipt"])), _pretty(receipt)) for receipt in content.receipts),
     ]
@@ -230,6 +246,20 @@ def _files(content: BundleContent, report: ChainReport, rollup: Rollup, key: Pub
     if len({name.casefold() for name in files}) < len(files):
         raise InputError("two names differ only by case, which not every file system can hold", where="bundle")
     return files
+
+
+def _judged_by(content: BundleContent) -> list[tuple[str, bytes]]:
+    judged = content.judged_by
+    if judged is None:
+        return []
+    lines = [canonical_bytes({"seq": seq, "line": line}) + b"\n" for seq, line in judged.tenant]
+    plain = [(layout.canonical_file("policy", one.name, one.version), one.plain) for one in content.policies]
+    return [
+        (layout.DEFINITION, canonical_bytes(judged.definition) + b"\n"),
+        (layout.TENANT, b"".join(lines)),
+        *((name, _pretty(each)) for name, each in plain if each is not None),
+        *((layout.people_file(digest), _pretty(each)) for digest, each in sorted(judged.people.items())),
+    ]
 
 
 def _run_head(content: BundleContent, report: ChainReport) -> JsonObject:

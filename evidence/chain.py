@@ -254,7 +254,7 @@ def _check_types(event: dict[str, Any]) -> None:
     if type(event["data"]) is not dict or not (step is None or type(step) is str):
         raise _Fault("its data or step is malformed")
     if type(event["type"]) is not str or event["type"] not in _TYPES:
-        raise _Fault(f"its type {event['type']!r} is unknown")
+        raise _Fault(f"its type {event['type']!r} is unknown: it is newer than this verifier, or none of ours")
 
 
 _ACTOR_KEYS = frozenset({"kind", "id"})

@@ -17,6 +17,7 @@ import orjson
 
 from core.errors import InputError
 from evidence import layout
+from evidence.packing import check_exact
 
 FILES_MAX = 100_000
 EVENTS_BYTES_MAX = 4 * 1024**3
@@ -106,6 +107,14 @@ class Container(Files):
             if isinstance(error, InputError):
                 raise
             raise InputError(f"cannot be read: {error}", where="container") from None
+
+    def check_exact(self) -> None:
+        """Check that a zip is the one that its files make, byte for byte. ``InputError`` says where it differs."""
+        if self._zip is not None:
+            try:
+                check_exact(self._root, ((name, self.sizes[name], self.chunks(name)) for name in sorted(self.sizes)))
+            except _UNREADABLE as error:
+                raise InputError(f"cannot be read: {error}", where="container") from None
 
     def close(self) -> None:
         """Release the file."""

@@ -114,6 +114,14 @@ RUN_EVENTS: frozenset[EventType] = frozenset(EventType) - _TENANT_ONLY
 TENANT_EVENTS: frozenset[EventType] = frozenset({*_TENANT_ONLY, EventType.APPROVAL_VOTE_REFUSED, EventType.ACTION_LATE})
 
 
+# Facts on which every intent rests. Their ``stop`` is the tenant's stop number before them: they hold for each intent
+# whose ``stop`` is greater.
+STOPPING: frozenset[EventType] = frozenset({
+    EventType.PAUSE_SET, EventType.PAUSE_LIFTED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED,
+    EventType.DIRECTORY_PUBLISHED,
+})  # fmt: skip
+
+
 def _every(area: str, *names: str) -> dict[EventType, frozenset[str]]:
     return dict.fromkeys((kind for kind in EventType if kind.startswith(area)), frozenset(names))
 

@@ -96,6 +96,7 @@ class History(Struct):
     """
 
     workflow: object = None
+    tenant: object = None
     run_status: object = None
     run: dict[str, object] = field(default_factory=dict)
     canceled: tuple[str, str | None] | None = None
@@ -120,7 +121,7 @@ class History(Struct):
                 self.irregular.append(f"event {event['seq']}: its {name} is not an id")
                 return
         if kind is EventType.RUN_OPENED:
-            self.workflow = data["workflow"]
+            self.workflow, self.tenant = data["workflow"], data.get("tenant")
             self.run = {"opened_at": event["ts"], "closed_at": None}
             self.run |= {name: data[name] for name in ("trigger", "workspace") if name in data}
             if type(data.get("committed")) is list:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from importlib.resources import files
 from string import Template
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE = "https://counterseal.dev/evidence-bundle/v2"
+# The second format has nothing that its history could be judged by. Its bundles still verify.
+FORMATS = {f"https://counterseal.dev/evidence-bundle/v{number}": number for number in (2, 3)}
 
 ENVELOPE = "bundle.intoto.dsse.json"
 SUMS = "SHA256SUMS"
@@ -21,11 +23,20 @@ COSTS = "costs.json"
 CHECKPOINTS = "checkpoints.json"
 DISCLOSURES = "disclosures.txt"
 PUBLIC_KEY = "public-key.pem"
+# Since the third format: what a history is judged by.
+DEFINITION = "definition.json"
+TENANT = "tenant.jsonl"
 
 ALWAYS = frozenset(
     {ENVELOPE, SUMS, EVENTS, README, RUN_FILE, RUN_HEAD, DECISIONS, COSTS, CHECKPOINTS, DISCLOSURES, PUBLIC_KEY}
 )
-OTHERS = re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json")
+# The first format whose history is judged.
+JUDGED_SINCE = 3
+JUDGED_BY = frozenset({DEFINITION, TENANT})
+OTHERS = re.compile(
+    r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts|policy|directory)/[^/]+\.json|definition\.json|tenant\.jsonl"
+)
+_OF_THIRD = re.compile(r"(?:policy|directory)/[^/]+\.json|definition\.json|tenant\.jsonl")
 # A file name, in at most one folder.
 NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
 
@@ -33,6 +44,30 @@ NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-
 def text_file(kind: str, name: str, version: str | int) -> str:
     """The file of a document's text; ``kind`` is ``workflow`` or ``policy``."""
     return f"{kind}/{name}-{version}.yaml"
+
+
+def misfits(names: Set[str], number: int) -> tuple[list[str], list[str]]:
+    """The files that a bundle of this format lacks, and those that none has."""
+    always = ALWAYS | JUDGED_BY if number >= JUDGED_SINCE else ALWAYS
+    others = [name for name in names - always if not OTHERS.fullmatch(name)]
+    if number < JUDGED_SINCE:
+        others += [name for name in names if _OF_THIRD.fullmatch(name)]
+    return sorted(always - names), sorted(others)
+
+
+def canonical_file(kind: str, name: str, version: str | int) -> str:
+    """The file of a document as JSON, beside its text."""
+    return f"{kind}/{name}-{version}.json"
+
+
+def people_file(digest: str) -> str:
+    """The file of the extract of a directory."""
+    return f"directory/{digest}.json"
+
+
+def predicate_type(number: int) -> str:
+    """The predicate type of a format."""
+    return next(name for name, each in FORMATS.items() if each == number)
 
 
 def record_file(kind: str, record_id: str) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct, ValidationError, convert
 from core.canonical import Json, JsonObject, digest
 from core.errors import InputError
 from core.origins.conversation import TOOL, Heard, Listener, calls_of, digest_of, listener_of
-from core.origins.expressions import Origins, distinct
+from core.origins.ingredients import Origins, distinct
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import MODEL, PERSON, VERSION
 from core.origins.repeats import Path

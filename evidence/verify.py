@@ -1,9 +1,11 @@
 """The offline verifier: one row for each thing that a bundle proves or does not. Needs no database and no network.
 
-    python -m evidence.verify BUNDLE [--key PEM] [--allow-unfinished] [--json]
+    python -m evidence.verify BUNDLE [--key PEM]... [--fingerprint SHA256]... [--run ID] [--tenant NAME] [--sha256 HEX]
+        [--after EARLIER] [--allow-unfinished] [--json]
 
-BUNDLE is the zip file, or the directory into which it was extracted. Exit codes: 0 all checks passed, 1 at least one
-failed, 2 there is nothing to verify or the key is unusable.
+BUNDLE is the zip file, or the directory into which it was extracted. Exit codes: 0 all checks passed, and the key that
+signed is trusted; 1 at least one check failed; 2 there is nothing to verify or the key is unusable; 6 nothing failed,
+but nobody has said that the key is to be trusted.
 """
 
 from __future__ import annotations
@@ -19,17 +21,21 @@ from hashlib import sha256
 from pathlib import Path
 
 from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from core import bounded_json
 from core.canonical import JsonObject, canonical_bytes
 from core.errors import InputError
-from evidence import layout
+from evidence import layout, members
 from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
 from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
+from evidence.judged import TEXTS, Compiler
+from evidence.members import check_members
+from evidence.pins import Pins, load_key
 from evidence.signing import PublicKey, open_envelope
 
-_KEY_BYTES_MAX = 64 * 1024
+FAILED, UNUSABLE, UNKNOWN_KEY = 1, 2, 6
 _WIDTH = 100
 _NOT_PROVEN = (
     ("recorded in full", "tamper evident after recording; nothing shows that everything was recorded"),
@@ -56,13 +62,27 @@ class Row(Struct, frozen=True):
     detail: str
 
 
+# Keyed by whether the whole bundle is of an earlier format.
+_OLDER = {
+    True: "its format is the second, which has nothing to judge the history by: only what is above was checked",
+    False: "the run began under an earlier release, whose lines tell less: it is judged as far as they do",
+}
+_UNJUDGED = (
+    (
+        TEXTS, Status.NOT_PROVEN,
+        ("not compiled: that steps and rules are those of the texts is checked by `counterseal evidence verify`, "
+        "unless declarations are withheld"),
+    ),
+    ("rules", Status.NOT_PROVEN, "rules not evaluated: the facts that they read are withheld"),
+)  # fmt: skip
 _REST = Row("everything else", Status.NOT_PROVEN, "not checked, because of the failure above")
 
 
 class Verification(Struct, frozen=True):
-    """All rows, in the order of checking."""
+    """All rows, in the order of checking. ``trusted`` says that a key that the reader trusts has signed."""
 
     rows: tuple[Row, ...]
+    trusted: bool = False
 
     @property
     def failed(self) -> tuple[Row, ...]:
@@ -74,9 +94,14 @@ class Verification(Struct, frozen=True):
         """True if no check failed. Read the other rows before relying on it."""
         return not self.failed
 
+    @property
+    def exit_code(self) -> int:
+        """0 only if nothing failed and the key is trusted."""
+        return FAILED if not self.ok else 0 if self.trusted else UNKNOWN_KEY
+
     def to_json(self) -> JsonObject:
         """The table as JSON."""
-        return {"ok": self.ok, "rows": [to_builtins(row) for row in self.rows]}
+        return {"ok": self.ok, "trusted": self.trusted, "rows": [to_builtins(row) for row in self.rows]}
 
     def to_text(self) -> str:
         """The table as text. Escapes control characters, which a terminal would interpret."""
@@ -89,16 +114,29 @@ class Verification(Struct, frozen=True):
             lines += textwrap.wrap(detail, _WIDTH, initial_indent=first, subsequent_indent=indent) or [first.rstrip()]
         counts = {status: sum(row.status is status for row in self.rows) for status in Status}
         summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-        return "\n".join([*lines, "", f"{'no check failed' if self.ok else 'VERIFICATION FAILED'}: {summary}"])
+        result = "no check failed" if self.ok else "VERIFICATION FAILED"
+        if self.ok and not self.trusted:
+            result = "intact, but NOBODY HAS SAID THAT ITS KEY IS TO BE TRUSTED"
+        return "\n".join([*lines, "", f"{result}: {summary}"])
 
 
-def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: bool = True) -> Verification:
-    """Check a bundle against a key that you trust or, without one, against the key inside the bundle.
+def verify_bundle(
+    path: Path,
+    *,
+    public_key: Path | None = None,
+    require_final: bool = True,
+    pins: Pins | None = None,
+    compiler: Compiler | None = None,
+) -> Verification:
+    """Check a bundle against the keys that you trust or, without one, against the key inside the bundle.
 
     With ``require_final`` the bundle of a run that has not closed fails. Any fault of the bundle becomes a row.
+    ``public_key`` is one more trusted key. ``compiler`` reads its texts, if the caller may load what that takes.
     ``InputError`` only if there is no bundle at ``path``, or ``public_key`` is no usable key.
     """
-    pinned = None if public_key is None else _load_key(public_key)
+    known = pins or Pins()
+    if public_key is not None:
+        known = replace(known, keys=(*known.keys, load_key(public_key)))
     if not path.exists():
         raise InputError("does not exist", where=str(path))
     try:
@@ -106,58 +144,80 @@ def verify_bundle(path: Path, *, public_key: Path | None = None, require_final: 
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)), _REST))
     with closing(container):
-        return _Run(container, pinned, require_final).verify()
+        return _Run(container, known, require_final, compiler).verify(path)
 
 
 def verify_unsigned(files: Mapping[str, bytes], statement: bytes) -> Verification:
     """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed."""
     try:
-        return _Run(HeldFiles(files), None, require_final=True).contents(statement)
+        return _Run(HeldFiles(files), Pins(), require_final=True).contents(statement)
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)),))
 
 
-def _load_key(path: Path) -> PublicKey:
-    try:
-        with path.open("rb") as file:
-            return PublicKey.from_pem(file.read(_KEY_BYTES_MAX), where=str(path))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-
-
 class _Run(Struct):
     container: Files
-    pinned: PublicKey | None
+    pins: Pins
     require_final: bool
+    compiler: Compiler | None = None
     rows: list[Row] = field(default_factory=list)
+    trusted: bool = False
 
-    def verify(self) -> Verification:
-        self._add("container", f"{len(self.container.sizes)} plain files")
+    def verify(self, path: Path) -> Verification:
+        self._check("container", self._exact)
+        self._pinned("file", lambda: self.pins.check_file(path))
         try:
             return self.contents(self._signature())
         except InputError as error:
             self._add("signature", str(error), Status.FAILED)
             return Verification((*self.rows, _REST))
 
+    def _exact(self) -> str:
+        if isinstance(self.container, Container):
+            self.container.check_exact()
+        return f"{len(self.container.sizes)} plain files"
+
+    def _pinned(self, name: str, check: Callable[[], str | None]) -> None:
+        """Add a row about what the reader has pinned, if that is something."""
+        try:
+            if (words := check()) is not None:
+                self._add(name, words)
+        except InputError as error:
+            self._add(name, str(error), Status.FAILED)
+
     def contents(self, statement: bytes) -> Verification:
         """Check everything against the statement. ``InputError`` if ``statement`` is no statement."""
-        subjects, predicate = _read_statement(statement)
-        self._check("integrity", lambda: self._integrity(subjects))
+        subjects, predicate, number = _read_statement(statement)
+        self._check("integrity", lambda: self._integrity(subjects, number))
         self._check("checksums", lambda: self._sums(subjects))
-        cross = Crosscheck(self.container)
+        cross = Crosscheck(self.container, number, self.compiler)
         report = self._chain(cross)
         if report is None:
             return Verification((*self.rows, _REST))
         self._complete(report, cross.history.after_the_end)
         self._check("statement", lambda: cross.predicate(predicate, report))
+        self._pinned("question", lambda: self.pins.check_named(predicate))
+        self._pinned("edition", lambda: self.pins.check_after(self.container))
         for name, check in cross.checks(report):
             self._check(name, check)
+        if cross.judged is None or cross.judged.begun_before:
+            self._add("judged", _OLDER[cross.judged is None], Status.WARNING)
+        if cross.judged is not None and cross.judged.withheld:
+            detail = (
+                f"{cross.judged.withheld} are withheld, because they have fixed inputs: what they say of effects is"
+            )
+            self._add("declarations", f"{detail} not bound to the definition that run.opened names", Status.WARNING)
+        if cross.judged is not None and cross.judged.unshown:
+            detail = f"who was in which group is not shown for {cross.judged.unshown} directories: see `directory show`"
+            self._add("membership", detail, Status.WARNING)
         self._altered(cross.history.altered())
         self._late(cross.history.late_answers())
         if back := report.clock_steps_back:
             self._add("clock", f"{back} events are dated before the event above them", Status.WARNING)
         self.rows += [Row(check, Status.NOT_PROVEN, detail) for check, detail in _NOT_PROVEN]
-        return Verification(tuple(self.rows))
+        if cross.judged is not None:
+            self.rows += [Row(*each) for each in _UNJUDGED if each[0] != TEXTS or not cross.judged.compiled]
+        return Verification(tuple(self.rows), self.trusted)
 
     def _add(self, check: str, detail: str, status: Status = Status.OK) -> None:
         self.rows.append(Row(check, status, detail))
@@ -170,22 +230,27 @@ class _Run(Struct):
 
     def _signature(self) -> bytes:
         inside = PublicKey.from_pem(self.container.read(layout.PUBLIC_KEY), where=layout.PUBLIC_KEY)
-        key = self.pinned or inside
+        trusted = self.pins.trusted(inside)
+        # Of several keys that are trusted, none of which is inside, the first one is as good as any to fail by.
+        key = self.pins.keys[0] if self.pins.exclusive and self.pins.keys and not trusted else inside
         envelope = self.container.read(layout.ENVELOPE)
         statement = open_envelope(envelope, layout.PAYLOAD_TYPE, key)
         if inside.key_id != key.key_id:
             raise InputError("is not the key that signed", where=layout.PUBLIC_KEY)
-        if self.pinned:
+        if self.pins.exclusive and not trusted:
+            raise InputError(f"it is signed by the key {key.key_id}, which is none of those that you trust")
+        self.trusted = trusted
+        if trusted:
             self._add("signature", f"by your key {key.key_id} ({key.algorithm})")
         else:
             detail = (
                 f"trust on first use: the key came inside the bundle; compare its fingerprint {key.key_id} "
-                "with one that you got on another way, or pin it with --key"
+                "with one that you got on another way, and name it with --fingerprint, or the key with --key"
             )
             self._add("signature", detail, Status.WARNING)
         return statement
 
-    def _integrity(self, subjects: dict[str, str]) -> str:
+    def _integrity(self, subjects: dict[str, str], number: int) -> str:
         present = self.container.sizes.keys() - {layout.ENVELOPE}
         missing, extra = sorted(subjects.keys() - present), sorted(present - subjects.keys())
         if missing or extra:
@@ -193,8 +258,7 @@ class _Run(Struct):
         changed = [name for name in sorted(present) if self._hash(name) != subjects[name]]
         if changed:
             raise InputError(f"changed since signing: {_some(changed)}")
-        absent = sorted(layout.ALWAYS - {layout.ENVELOPE} - subjects.keys())
-        unknown = sorted(name for name in subjects.keys() - layout.ALWAYS if not layout.OTHERS.fullmatch(name))
+        absent, unknown = layout.misfits({*subjects, layout.ENVELOPE}, number)
         if absent or unknown:
             raise InputError(f"not what a bundle holds: lacks {_some(absent)}, has {_some(unknown)}")
         return f"all {len(subjects)} files are as signed; none is missing or extra"
@@ -244,12 +308,17 @@ class _Run(Struct):
             self._add("completeness", detail, Status.FAILED if self.require_final else Status.WARNING)
 
 
-def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject]:
+def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
+    """The SHA-256 of each file, the predicate, and the number of the format."""
     statement = bounded_json.parse_object(payload, bytes_max=FILE_BYTES_MAX, where="statement")
     if canonical_bytes(statement) != payload:
         raise InputError("is not canonical JSON", where="statement")
+    number = layout.FORMATS.get(str(statement.get("predicateType")), 0)
+    if number >= layout.JUDGED_SINCE:
+        check_members("statement", statement, members.STATEMENT)
+        check_members("statement", statement.get("predicate"), members.PREDICATE)
     match [statement.get(name) for name in ("_type", "predicateType", "subject", "predicate")]:
-        case [layout.STATEMENT_TYPE, layout.PREDICATE_TYPE, [*listed], dict(predicate)]:
+        case [layout.STATEMENT_TYPE, str(), [*listed], dict(predicate)] if number:
             subjects: dict[str, str] = {}
         case _:
             raise InputError("is not an evidence bundle's in-toto statement", where="statement")
@@ -259,7 +328,7 @@ def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject]:
                 subjects[name] = digest
             case _:
                 raise InputError("lists a file twice or without its SHA-256", where="statement")
-    return subjects, predicate
+    return subjects, predicate, number
 
 
 def _some(names: list[str]) -> str:
@@ -270,18 +339,26 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="evidence.verify", description="Check an evidence bundle, offline.")
     parser.add_argument("bundle", type=Path, help="the zip file, or the directory it was extracted into")
-    parser.add_argument("--key", type=Path, help="PEM public key that you trust")
+    parser.add_argument("--key", type=Path, action="append", default=[], help="PEM public key that you trust")
+    fingerprint = "SHA-256 of a key that you trust, in its DER form"
+    parser.add_argument("--fingerprint", action="append", default=[], help=fingerprint)
+    parser.add_argument("--run", help="the run that it must be of")
+    parser.add_argument("--tenant", help="the tenant that it must be of")
+    parser.add_argument("--sha256", help="the SHA-256 that the file must have")
+    parser.add_argument("--after", type=Path, help="an earlier edition, with whose events it must begin")
     unfinished = "accept the bundle of a run that has not closed"
     parser.add_argument("--allow-unfinished", action="store_true", help=unfinished)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     try:
-        result = verify_bundle(options.bundle, public_key=options.key, require_final=not options.allow_unfinished)
+        pinned = {name: getattr(options, name) for name in ("run", "tenant", "sha256", "after")}
+        pins = Pins.of(options.key, options.fingerprint, **pinned)
+        result = verify_bundle(options.bundle, require_final=not options.allow_unfinished, pins=pins)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        return UNUSABLE
     sys.stdout.write(f"{json.dumps(result.to_json(), indent=2) if options.json else result.to_text()}\n")
-    return 0 if result.ok else 1
+    return result.exit_code
 
 
 if __name__ == "__main__":

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
 from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
-evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, verify.")
+evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify.")
+
+# The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
+_TRUSTED = "trusted-keys"
 
 
 @evidence.command("get")
@@ -82,17 +86,52 @@ def public_key(
         typer.echo(str(output))
 
 
+@evidence.command("trust")
+def trust(
+    keys: Annotated[list[Path] | None, typer.Argument(help="PEM public keys; this installation's own without.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Trust keys from now on, without `--key`. Compare the fingerprints with those that you got on another way."""
+    from app.settings import load_settings
+    from evidence.pins import load_key
+    from evidence.signing import FileSigner
+
+    settings = load_settings()
+    found = [load_key(path) for path in keys or ()] or [FileSigner.load(settings.signing_key_path).public_key]
+    folder = settings.home / _TRUSTED
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
+    for one in found:
+        # Named by its fingerprint, so trusting it twice is once; a crash leaves no part of a key.
+        _write(folder / f"{one.key_id}.pem", one.pem)
+    told = {"trusted": [one.key_id for one in found], "folder": str(folder)}
+    print_one(told, "\n".join(f"trusted from now on: {one.key_id}" for one in found), as_json=as_json)
+
+
 @evidence.command("verify")
 def verify(
     path: Annotated[Path, typer.Argument(help="The zip file, or the directory it was extracted into.")],
-    key: Annotated[Path | None, typer.Option(help="PEM public key that you trust.")] = None,
+    key: Annotated[list[Path] | None, typer.Option(help="PEM public key that you trust; may be repeated.")] = None,
+    fingerprint: Annotated[list[str] | None, typer.Option(help="SHA-256 of a key (DER) that you trust.")] = None,
+    run: Annotated[str | None, typer.Option(help="The run that it must be of.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="The tenant that it must be of.")] = None,
+    sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file must have.")] = None,
+    after: Annotated[Path | None, typer.Option(help="An earlier edition, with whose events it must begin.")] = None,
     allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a bundle, offline: no database and no network. Exit 1 if a check failed."""
+    """Check a bundle, offline: no database and no network. Exit 1 if a check failed, 6 if its key is not trusted."""
+    from app.compiling import Texts
+    from app.settings import load_settings
+    from evidence.pins import Pins
     from evidence.verify import verify_bundle
 
-    result = verify_bundle(path, public_key=key, require_final=not allow_unfinished)
+    kept = [] if key or fingerprint else sorted((load_settings().home / _TRUSTED).glob("*.pem"))
+    pins = Pins.of([*(key or kept)], fingerprint or (), run=run, tenant=tenant, sha256=sha256, after=after)
+    pins = replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
+    result = verify_bundle(path, require_final=not allow_unfinished, pins=pins, compiler=Texts())
     print_one(result.to_json(), result.to_text(), as_json=as_json)
-    if not result.ok:
-        raise typer.Exit(Exit.FAILED)
+    if result.exit_code:
+        raise typer.Exit(Exit(result.exit_code))

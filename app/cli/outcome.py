@@ -35,12 +35,14 @@ class Exit(IntEnum):
     CONFLICT = 4
     UNAVAILABLE = 5
     KEPT = 6
+    # Evidence is intact, and nobody has said that its key is to be trusted.
+    UNKNOWN_KEY = 6
 
 
 DOCUMENTED = """
 Exit codes: 0 done · 1 failed, or a verification failed · 2 wrong usage or input · 3 a setting is missing or wrong ·
 4 not found, not allowed, or moved on meanwhile · 5 something outside cannot be reached ·
-6 recorded, and nobody waits for it now.
+6 recorded, and nobody waits for it now; or evidence is intact, and its key is not trusted.
 """
 
 CODES: Mapping[str, Exit] = {

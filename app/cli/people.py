@@ -164,7 +164,9 @@ async def _vote(
 
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
-        request = VoteRequest(tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI, grant=grant)
+        said = (tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
+        identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
+        request = VoteRequest(*said, grant=grant, identity=identity)
         answer = await faces.voting.vote(request)
     print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.counted:

@@ -21,6 +21,7 @@ from app.http.approvals import REFUSED
 from approvals.content import CardContent, CardState
 from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, VoteChannel, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
+from core.canonical import JsonObject
 from core.identity import Directory
 from core.terms import Grant
 from runtime.requests.directory import as_people
@@ -134,7 +135,8 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         return await _drawn(faces, shown, found, 422, problem=words, field=field, **typed)
     who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
     grant = _granted(fields, agent=found.view.of_agent) if choice is Choice.APPROVE and found.view.grants else None
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant)
+    session: JsonObject = {"session": viewer.named}
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant, identity=session)
     answer = await faces.voting.vote(vote)
     faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from app.access import Principal, Role, principal_of, token_hash
+from app.access import TOKEN_DIGITS, Principal, Role, principal_of, token_hash
 from core.canonical import JsonObject, sha256_hex
 from core.db import Database
 from core.errors import AuthenticationError, InputError
@@ -41,6 +41,11 @@ class Viewer:
     def csrf(self) -> str:
         """The token that each form carries."""
         return hmac.new(self.secret.encode(), b"counterseal console form", hashlib.sha256).hexdigest()
+
+    @property
+    def named(self) -> str:
+        """The session as the audit names it: the beginning of its hash."""
+        return sha256_hex(self.secret.encode())[:TOKEN_DIGITS]
 
     @property
     def actor(self) -> Actor:
@@ -142,6 +147,7 @@ async def _open(
         names = sorted(roles)
         given = (sha256_hex(secret.encode()), entry.id, names, SessionKind.LOGIN, LIFETIME, token)
         await sessions.create(connection, tenant, *given)
-        data: JsonObject = {"subject": entry.id, "roles": [*names], "by": by}
-        await audit.record(connection, tenant, EventType.SESSION_OPENED, Actor("person", entry.id), data)
-    return Viewer(Principal(tenant, entry.id, roles), entry.name, secret)
+        viewer = Viewer(Principal(tenant, entry.id, roles), entry.name, secret)
+        data: JsonObject = {"subject": entry.id, "roles": [*names], "by": by, "session": viewer.named}
+        await audit.record(connection, tenant, EventType.SESSION_OPENED, viewer.actor, data)
+    return viewer

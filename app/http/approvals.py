@@ -146,7 +146,7 @@ async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) 
     """Votes as the token's subject. Groups, quorum and separation of duties are evaluated now."""
     named = (who.tenant, approval_id, who.person, body.choice, body.reason, VoteChannel.HTTP)
     grant = None if body.grant is None else body.grant.asked
-    request = VoteRequest(*named, digest=body.digest, grant=grant)
+    request = VoteRequest(*named, digest=body.digest, grant=grant, identity={"token": who.credential})
     answer = await faces.voting.vote(request)
     faces.metrics.vote(VoteChannel.HTTP, answer.code)
     status = 200 if answer.counted else REFUSED[RefusalCode(answer.code)]

@@ -14,7 +14,7 @@ from connectors.marks import kept_of, kind_at, records_of
 from connectors.operation import Operation
 from connectors.proposal import build_action
 from core.canonical import Json, JsonObject
-from core.origins.expressions import Origins
+from core.origins.ingredients import Origins
 from core.origins.matching import Matcher
 from core.origins.repeats import Path, Performed
 from policy.evaluate import Decision, build_facts, evaluate

@@ -8,13 +8,10 @@ ingredient: the input of a condition, function or loop counts like the value its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
 
+from core.origins.ingredients import Origins, distinct
 from core.origins.matching import UNKNOWN, WORKFLOW
 from core.templates import Path, Template
-
-Origins: TypeAlias = list[list[str]]
-"""One list for each ingredient, which holds the alternatives for it."""
 
 
 def of_template(template: Template, known: Callable[[str], Sequence[Sequence[str]]]) -> list[tuple[Path, Origins]]:
@@ -39,11 +36,6 @@ def under(origins: Iterable[tuple[Path, Origins]], path: Path) -> Origins:
         if place[: len(path)] == path or path[: len(place)] == place
         for inner in found
     )
-
-
-def distinct(origins: Iterable[Sequence[str]]) -> Origins:
-    """Each ingredient once, in order."""
-    return [list(one) for one in dict.fromkeys(tuple(sorted(set(inner))) for inner in origins)]
 
 
 def _alternatives(known: Sequence[Sequence[str]]) -> Origins:

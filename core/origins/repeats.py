@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from core.canonical import Json, JsonObject, canonical_bytes
-from core.origins.expressions import Origins
+from core.origins.ingredients import Origins
 from core.origins.leaves import Leaf, Scalar
 from core.origins.matching import MODEL, REQUESTER, SPENT, UNKNOWN
 

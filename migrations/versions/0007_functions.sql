@@ -547,9 +547,14 @@ BEGIN
       AND told ->> 'ts' = to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) IS NOT TRUE THEN
     RAISE EXCEPTION 'this line does not belong here' USING ERRCODE = 'insufficient_privilege';
   END IF;
-  SELECT stream_id, audit_count, audit_head INTO its FROM tenants WHERE tenant_id = _tenant FOR UPDATE;
+  SELECT stream_id, audit_count, audit_head, stop_number INTO its FROM tenants WHERE tenant_id = _tenant FOR UPDATE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'there is no such tenant' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  -- Such a line holds for every intent of a greater number. So an intent that ignored it can be told by its own line.
+  IF told ->> 'type' ~ '^(pause\.|policy\.(activated|retired)$|directory\.published$)'
+      AND (told #>> '{data,stop}') IS DISTINCT FROM its.stop_number::text THEN
+    RAISE EXCEPTION 'the line names another stop number' USING ERRCODE = 'insufficient_privilege';
   END IF;
   head := encode(sha256(CASE its.audit_count WHEN 0 THEN sha256(convert_to('tenant:' || _tenant, 'UTF8'))
     ELSE decode(its.audit_head, 'hex') END || sha256(_line)), 'hex');

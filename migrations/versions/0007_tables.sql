@@ -151,3 +151,7 @@ DROP FUNCTION order_message;
 DROP FUNCTION read_run;
 DROP FUNCTION read_question;
 GRANT CREATE ON SCHEMA public TO counterseal_appender, counterseal_finder;
+
+-- Each bundle holds the lines on which its run rests; the index has no others.
+CREATE INDEX ix_audit_events_standing ON audit_events (tenant_id, seq) WHERE type IN ('pause.set', 'pause.lifted',
+  'policy.published', 'policy.activated', 'policy.retired', 'directory.published');

@@ -8,11 +8,13 @@ from uuid import UUID
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals.model import ApprovalKind
 from core.canonical import Json, JsonObject
 from core.db import Connection
-from core.errors import ConsistencyError, CountersealError, InputError, NotFoundError, TransportError
+from core.documents import load_document
+from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError, TransportError
 from evidence import bundle
 from evidence.blobs import BlobStore
 from evidence.bundle import ContradictionError, build_bundle
@@ -31,6 +33,7 @@ from runtime.engine.model.rows import ApprovalRow
 from runtime.engine.model.run import Run
 from runtime.engine.replay.past import Past
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
+from runtime.keep.judged_by import judged_by
 from runtime.requests.views import folded
 from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
@@ -49,6 +52,7 @@ class Material(Struct, frozen=True):
     past: Past
     workflow: bundle.DocumentText
     policies: tuple[bundle.DocumentText, ...]
+    judged_by: bundle.JudgedBy
 
 
 class Bundling(Struct, frozen=True):
@@ -87,7 +91,9 @@ class Bundling(Struct, frozen=True):
             stored = await documents.workflow(connection, *version)
             assert stored is not None, "versions are never deleted"
             workflow = bundle.DocumentText(workflow.name, workflow.version, self.definitions.evident(stored))
-        return Material(book, past, workflow, policies)
+        plain = tuple(replace(policy, plain=_plain(policy)) for policy in policies)
+        editions = await self.definitions.editions(connection, book)
+        return Material(book, past, workflow, plain, await judged_by(connection, book, editions))
 
     async def _make(self, message: Message, material: Material) -> Result:
         try:
@@ -103,6 +109,14 @@ class Bundling(Struct, frozen=True):
             return Undeliverable(str(error))
         facts = (material.book, made, stored, self.signer.public_key.key_id)
         return Delivered(lambda connection: bundles.remember(connection, *facts))
+
+
+def _plain(policy: bundle.DocumentText) -> Json:
+    """The policy as JSON; None if it is no document, so that all it judged was denied."""
+    try:
+        return load_document(policy.text, policy.name).value
+    except DefinitionError:
+        return None
 
 
 def _refused(message: Message, problem: Exception) -> Undeliverable:
@@ -150,6 +164,7 @@ def content_of(material: Material, producer: str) -> bundle.BundleContent:
         approvals=tuple(_approval(past, question, key) for _, question in sorted(run.approvals.items())),
         receipts=tuple(receipt.to_evidence(key) for _, receipt in sorted(run.receipts.items())),
         producer=producer,
+        judged_by=material.judged_by,
     )
 
 

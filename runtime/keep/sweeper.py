@@ -328,7 +328,7 @@ def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: U
     said = f"{UNDELIVERED} It was not done." if unseen else "Nobody decided in time, so it was not done."
     error = StepError(ErrorClass.TIMEOUT, "expired", said)
     if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
-        doubt.given_up(transition, receipt, "nobody said what became of it in time")
+        doubt.given_up(transition, receipt, doubt.Found("nobody said what became of it in time", doubt.NOBODY))
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)
     waits.end_badly(transition, step, wait, WaitTimedOut, error.to_json())
 

@@ -135,8 +135,11 @@ async def _tell_run(
             return
         transition = Transition(view, NO_GRAPH)
         given = {"reason": reason} if reason else {}
-        event, verb = (RunPaused, "paused") if paused else (RunResumed, "resumed")
+        verb = "paused" if paused else "resumed"
         committed = commit_fields(view.run.run_key, path_of(verb, str(view.version)), given)
-        transition.tell(event(bool(reason), committed or None, reason if committed else ""), actor=actor)
+        facts = (bool(reason), committed or None, reason if committed else "")
+        # An intent of this number is refused by the pause, unless that was lifted before its line could be told.
+        held = view.stop if key in view.paused else None
+        transition.tell(RunPaused(*facts, held) if paused else RunResumed(*facts), actor=actor)
         if not await faces.append(connection, transition.commit()):
             raise ConsistencyError("The run has just moved on.", remedy="It is stopped; the same again tells its book.")

@@ -215,6 +215,8 @@ def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for:
         adder=request.adder,
         requester=view.run.requester,
         started_by=request.started_by,
+        tenant=request.tenant_id,
+        parent=request.parent,
     )
 
 

@@ -71,7 +71,7 @@ class VoteRequest(Struct, frozen=True):
 
     ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
     was clicked, which must be the question's own; None if the face shows the question itself. ``grant`` is what they
-    allow in advance.
+    allow in advance. ``identity`` is how the face knows the person; the vote's line shows it.
     """
 
     tenant_id: str
@@ -85,6 +85,7 @@ class VoteRequest(Struct, frozen=True):
     answer_to: AnswerTo | None = None
     place: MessageRef | None = None
     grant: Grant | None = None
+    identity: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,8 @@ async def _judge(
     if gate and not ask.gate_still_asks(transition, step, stored.approval.action_digest):
         actor = actor_of(request.person_id, entry)
         return stored, entry, _ask_anew(transition, request, stored, actor, wait_of(transition, step))
-    status = count(transition, stored, judged, request.grant)
+    identity = request.identity or {"named": request.person_id}
+    status = count(transition, stored, judged, request.grant, identity)
     answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
     then = following(view, stored.approval.step_key, definitions, judged.effect, judged.vote.voter)
     return stored, entry, _decided(transition, stored, request.answer_to, answer, then)
@@ -294,7 +296,13 @@ def wait_of(transition: Transition, step: StepRow) -> WaitRow:
     return wait
 
 
-def count(transition: Transition, stored: StoredApproval, counted: Counted, grant: Grant | None = None) -> str:
+def count(
+    transition: Transition,
+    stored: StoredApproval,
+    counted: Counted,
+    grant: Grant | None = None,
+    identity: JsonObject | None = None,
+) -> str:
     """Make the moves that the vote causes; return the approval's status afterwards."""
     approval, vote = stored.approval, counted.vote
     person = Actor("person", vote.voter)
@@ -312,6 +320,8 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted, gran
         reason=vote.reason,
         groups=sorted(vote.groups),
         grant=None if grant is None else grant.to_json(),
+        directory=stored.directory_digest,
+        identity=identity,
     )
     transition.tell(voted, step=approval.step_key, actor=person)
     if counted.effect is None:
@@ -333,7 +343,8 @@ def count(transition: Transition, stored: StoredApproval, counted: Counted, gran
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
     receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
     if receipt is not None:
-        doubt.given_up(transition, receipt, f"a person gave it up: {vote.reason}")
+        why = doubt.Found(f"a person gave it up: {vote.reason}", doubt.PEOPLE, approval.id)
+        doubt.given_up(transition, receipt, why)
     kind, code = (ErrorClass.CONSISTENCY, "given_up") if doubtful else (ErrorClass.AUTHORIZATION, REJECTED)
     error = StepError(kind, code, vote.reason, {"by": vote.voter, **(SENT if doubtful else {})})
     waits.end_badly(transition, step, wait, WaitCompleted, error.to_json())

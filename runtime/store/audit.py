@@ -6,6 +6,7 @@ from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import Actor, ChainHead, Event, EventType, append
+from evidence.events import STOPPING
 from runtime.store.statements import statements
 
 _SQL = statements("audit")
@@ -31,5 +32,6 @@ async def line(connection: Connection, tenant: str, kind: EventType, actor: Acto
         raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant create`.")
     stream, count = f"tenant:{tenant}", row["audit_count"]
     head = ChainHead(stream, count, row["audit_head"]) if count else ChainHead.of(stream)
-    (made,), _ = append(head, [Event(kind, actor, row["now"], data)])
+    told: JsonObject = {**data, "stop": row["stop_number"]} if kind in STOPPING else data
+    (made,), _ = append(head, [Event(kind, actor, row["now"], told)])
     return made

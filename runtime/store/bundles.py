@@ -16,6 +16,8 @@ from runtime.store.statements import statements
 _SQL = statements("bundles")
 _SOURCE = _SQL["source"]
 _POLICIES = _SQL["policies"]
+_STANDING = _SQL["standing"]
+_DIRECTORIES = _SQL["directories"]
 _REMEMBER = _SQL["remember"]
 _NEWEST = _SQL["newest"]
 _FAILURES = _SQL["failures"]
@@ -31,6 +33,18 @@ async def texts(
     found = await connection.fetch(_POLICIES, row["tenant_id"], [*policies])
     workflow = DocumentText(row["workflow"], row["workflow_version"], source)
     return workflow, tuple(DocumentText(each["name"], each["version"], each["source"]) for each in found)
+
+
+async def standing(connection: Connection, tenant: str) -> list[tuple[int, bytes]]:
+    """The tenant's lines about pauses, policies and directories, each with its place, in order."""
+    rows = await connection.fetch(_STANDING, tenant)
+    return [(row["seq"], bytes(row["line"])) for row in rows]
+
+
+async def directories(connection: Connection, tenant: str, digests: Iterable[str]) -> dict[str, str]:
+    """The texts of the directories with these digests, as far as they were kept."""
+    rows = await connection.fetch(_DIRECTORIES, tenant, [*digests])
+    return {row["digest"]: row["source"] for row in rows}
 
 
 async def remember(connection: Connection, book: Book, bundle: Bundle, stored: StoredBlob, key_id: str) -> None:

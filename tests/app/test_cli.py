@@ -50,7 +50,10 @@ def test_the_main_job_from_the_command_line(
     assert "succeeded" in command("run", "show", run_id)
     assert [run["run_id"] for run in command.json("run", "list", "--status", "succeeded")] == [run_id]
     bundle = command.json("evidence", "get", run_id, "-o", str(tmp_path))["path"]
-    assert command.json("evidence", "verify", bundle)["ok"] is True
+    unknown = command.json("evidence", "verify", bundle, exit_code=Exit.UNKNOWN_KEY)
+    assert (unknown["ok"], unknown["trusted"]) == (True, False)
+    command("evidence", "trust")
+    assert command.json("evidence", "verify", bundle, "--run", run_id)["trusted"] is True
     key = tmp_path / "public.pem"
     command("evidence", "key", "-o", str(key))
     assert command("evidence", "key") == key.read_text()

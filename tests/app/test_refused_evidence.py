@@ -88,6 +88,7 @@ def test_the_doctor_and_the_run_say_that_it_is_not_signed(
         work_off(outside_world)
         command.json("doctor")
         bundle = command.json("evidence", "get", run_id, "-o", str(tmp_path))["path"]
+        command("evidence", "trust")
         assert command.json("evidence", "verify", bundle)["ok"] is True
         command("evidence", "again", run_id, exit_code=Exit.CONFLICT)
 

@@ -15,13 +15,13 @@ from approvals.tally import (
     current_votes,
     plan_met,
     plans,
-    plans_of,
     quorum_met,
     shortfalls,
     stuck_requesters,
     valid_votes,
 )
 from core.identity import Contributor, Role, Standing
+from core.quorum import plans_of
 from core.terms import Escalation, GroupQuorum, GroupSource, Terms, Tier
 
 NOW = datetime(2026, 8, 1, 12, 3, 4, 567_890, tzinfo=UTC)

@@ -48,6 +48,7 @@ async def test_a_worker_killed_around_the_patch_leaves_one_change(stack: Any, ef
 
     await stack.until(lambda: stack.books.bundles(run=run.id))
     await stack.run("evidence", "get", str(run.id), "-o", str(bundle))
+    await stack.run("evidence", "trust")
     await stack.run("evidence", "verify", str(bundle))
     assert serving.returncode is None
     assert keeping.returncode is None

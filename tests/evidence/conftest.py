@@ -22,6 +22,7 @@ from evidence import layout
 from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, assemble, seal
 from evidence.chain import Actor, ChainHead, Event, EventType, append, timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
+from evidence.packing import pack
 from evidence.receipts import Receipt, ReceiptStatus
 from evidence.signing import FileSigner, Signer, seal_envelope
 
@@ -166,9 +167,8 @@ def unzip(data: bytes) -> dict[str, bytes]:
 
 
 def write_zip(path: Path, files: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
+    with path.open("wb") as into:
+        pack(((name, len(files[name]), (files[name],)) for name in sorted(files)), into)
     return path
 
 

@@ -50,7 +50,8 @@ def test_the_rows_have_one_order_and_a_row_for_what_there_is(workshop: Any, back
         story.events[2 * at] = replace(story.events[2 * at], at=story.events[0].at - timedelta(seconds=at))
     rows = told(workshop, story).rows
     by_name = {row.check: row for row in rows}
-    more = ["late answers"] * bool(known) + ["clock"] * bool(back)
+    more = ["judged"] + ["late answers"] * bool(known) + ["clock"] * bool(back)
+    assert by_name["judged"].status is Status.WARNING, "these bundles are of the second format"
     assert [row.check for row in rows] == [*BEFORE, *CHECKS, *more, *UNPROVEN]
     if back:
         assert by_name["clock"] == Row("clock", Status.WARNING, f"{back} events are dated before the event above them")
@@ -166,10 +167,12 @@ def test_a_table_is_ok_if_none_of_its_rows_failed_wherever_that_is() -> None:
         assert (found.ok, found.failed) == (False, (placed[at],))
         assert found.to_json() == {
             "ok": False,
+            "trusted": False,
             "rows": [{"check": row.check, "status": row.status.value, "detail": row.detail} for row in placed],
         }
     assert Verification(()).ok
-    text = Verification((Row("a", Status.OK, ""), Row("long", Status.WARNING, "x\ty\n\x1b[0m z"))).to_text()
+    rows = [Row("a", Status.OK, ""), Row("long", Status.WARNING, "x\ty\n\x1b[0m z")]
+    text = Verification(tuple(rows), trusted=True).to_text()
     assert text.splitlines() == [
         "a     ok", "long  warning     x\\ty\\n\\x1b[0m z", "", "no check failed: 1 ok, 1 warning"
     ]  # fmt: skip
@@ -187,15 +190,24 @@ def test_the_command_line_says_by_its_code_and_on_which_output_what_it_found(
     nowhere, key = str(workshop.directory / "nowhere"), str(workshop.key)
     flags = ["--json"] * as_json
     for arguments, code in (
-        ([good], 0), ([good, "--key", key], 0), ([good, "--key", nowhere], 2), ([good, "--key", good], 2),
-        ([nowhere], 2), ([str(unfinished)], 1), ([str(unfinished), "--allow-unfinished"], 0),
+        ([good], 6), ([good, "--key", key], 0), ([good, "--key", key, "--run", "b"], 1),
+        ([good, "--key", nowhere], 2), ([good, "--key", good], 2),
+        ([nowhere], 2), ([str(unfinished)], 1), ([str(unfinished), "--allow-unfinished"], 6),
         ([str(unfinished), "--key", key], 1),
     ):  # fmt: skip
         assert main([*arguments, *flags]) == code, arguments
         told = capsys.readouterr()
         assert (bool(told.out), bool(told.err)) == (code != 2, code == 2)
         if code != 2:
-            assert (json.loads(told.out)["ok"] if as_json else "no check failed" in told.out) is (code == 0)
+            ok, trusted = (code != 1, code == 0)
+            words = {0: "no check failed", 1: "VERIFICATION FAILED", 6: "intact, but NOBODY HAS SAID"}[code]
+            if as_json:
+                assert (json.loads(told.out)["ok"], json.loads(told.out)["trusted"] or not ok) == (
+                    ok,
+                    trusted or not ok,
+                )
+            else:
+                assert words in told.out
 
 
 def test_a_file_is_listed_once_and_with_its_digest_as_it_is_written(workshop: Any) -> None:

@@ -10,6 +10,7 @@ from core.errors import InputError
 from evidence import layout
 from evidence.chain import ChainHead, Event, EventType, append
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor
+from evidence.judging.judge import KNOWN
 from evidence.receipts import LateAnswer, ReceiptStatus, contradiction
 from tests.support.evidence_chain import AT, opened
 from tests.support.golden import matches_golden
@@ -31,6 +32,11 @@ def test_the_vocabulary_is_that_of_the_golden_file() -> None:
         for algorithm in ("ed25519", "ecdsa-p256-sha256")
     }
     matches_golden("events", found)
+
+
+def test_every_event_of_a_run_is_known_to_the_judges() -> None:
+    """Whoever adds a type says what it means for what may go out, and adds it there."""
+    assert {*map(str, RUN_EVENTS)} == KNOWN
 
 
 @pytest.mark.parametrize("kind", sorted(REQUIRED_DATA))

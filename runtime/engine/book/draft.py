@@ -233,6 +233,8 @@ class Draft:
         view = self.view
         at = view.now + view.error if event.TYPE in _OUTCOMES and not view.behind else view.at
         at = self.not_before(at, step)
+        if event.TYPE is EventType.RUN_CLOSED:  # an outcome above it has the latest time at which it can have been
+            at = max([at, *(one.at for one in self._recorded), *filter(None, [view.last_at])])
         recorded = RecordedEvent(event, actor, at, step)
         fold(self.run, recorded, self.graph, crossing)
         self._recorded.append(recorded)

@@ -226,6 +226,8 @@ def from_parts(kind: EventType, facts: Mapping[str, Any], values: Mapping[str, A
         source = values if item.private else facts
         if item.line_name in source:
             read[item.line_name] = source[item.line_name]
+        elif not item.private and item.line_name in values:  # it was private when this line was written
+            read[item.line_name] = values[item.line_name]
     try:
         return convert(read, cls)
     except ValidationError as error:

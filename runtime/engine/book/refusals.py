@@ -17,12 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, ApprovalStatus
-from approvals.tally import plans_of
 from connectors.likeness import likeness, plain
 from connectors.operation import Operation
 from core.action import Action
 from core.canonical import JsonObject, digest
 from core.identity import Directory, Entry, Kind, Role, Standing
+from core.quorum import plans_of
 from core.terms import REJECTION_SECONDS, Terms
 from runtime.engine.book import contributors
 from runtime.engine.model.errors import REJECTED, ErrorClass, StepError

@@ -97,6 +97,8 @@ def put(transition: Transition, step: StepRow, question: Question, nonce: str, e
             askers=heed.askers if heed is not None else None,
             refusals=[one.to_json() for one in heed.refused] or None if heed is not None else None,
             failed=heed.failed or None if heed is not None else None,
+            directory=view.directory.digest or None,
+            secret=bool(question.card.sensitive),
         ),
         step=step.key,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.model import ApprovalKind, Choice
@@ -52,10 +53,20 @@ PROBE_AFTER = timedelta(seconds=5)
 PROBES_MAX = 12
 # In a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
 _LOOKS, _OPEN = "looks", "open"
+# By whom a doubt is ended: the target was asked, it takes the same call twice for one, nobody was, people.
+PROBE, AGAIN, NOBODY, PEOPLE = "probe", "again", "none", "people"
 # The evidence on a card about an action of which nothing more can be found out.
 _NO_PROBE = "This operation cannot be asked what became of it."
 _OTHER_FORM = "An earlier release sent it in a form that is not sent any more, so it cannot be sent again as it was."
 _NO_ANSWER = "It was sent as often as its retries allow, and no attempt was answered."
+
+
+class Found(Struct, frozen=True):
+    """What ends a doubt: ``how`` in words, and by whom: ``probe``, ``again``, ``none``, or people, by ``approval``."""
+
+    how: str
+    by: str
+    approval: UUID | None = None
 
 
 def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
@@ -84,7 +95,7 @@ def applied(
     operation: Operation,
     receipt: ReceiptRow,
     done: Done,
-    how: str,
+    found: Found,
     nonce: Nonce,
     shaped: list[str] | None = None,
 ) -> None:
@@ -93,13 +104,13 @@ def applied(
     ``shaped`` are the marks of those who wrote that. If the target holds something else than was asked for, the step
     fails: it was done, but altered.
     """
-    output, facts = done.output, (receipt.receipt_id, Resolution.APPLIED, how, done.output)
+    output, facts = done.output, (receipt.receipt_id, Resolution.APPLIED, found.how, done.output)
     if done.altered:
         error = error_of(operation, call_of(operation, receipt), done).to_json()
-        tell_of(transition, receipt, ActionDoubtResolved(*facts, error, [*done.altered]))
+        tell_of(transition, receipt, ActionDoubtResolved(*facts, error, [*done.altered], found.by, found.approval))
         transition.fail(step, error)
         return
-    tell_of(transition, receipt, ActionDoubtResolved(*facts))
+    tell_of(transition, receipt, ActionDoubtResolved(*facts, by=found.by, approval=found.approval))
     if operation.kind is Kind.DURABLE:
         # Only its beginning had happened; its end is still to come.
         park_outside(transition, step, operation, nonce)
@@ -127,9 +138,10 @@ def ask_people(
     transition.alarm(name, f"doubt:{transition.view.workflow}:{operation.name}", question)
 
 
-def given_up(transition: Transition, receipt: ReceiptRow, how: str) -> None:
-    """End the doubt as a failure. ``how`` says why, such as that people said so or did not answer in time."""
-    tell_of(transition, receipt, ActionDoubtResolved(receipt.receipt_id, Resolution.FAILED, how))
+def given_up(transition: Transition, receipt: ReceiptRow, found: Found) -> None:
+    """End the doubt as a failure, for instance because people said so or did not answer in time."""
+    told = (receipt.receipt_id, Resolution.FAILED, found.how)
+    tell_of(transition, receipt, ActionDoubtResolved(*told, by=found.by, approval=found.approval))
 
 
 def look_later(
@@ -183,9 +195,8 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
     answered = given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest
     if answered and given is not None and given.choice is Choice.HAPPENED:
         _consume(p)
-        applied(
-            transition, p.step, p.operation, receipt, Done({}), f"a person said it happened: {given.reason}", p.nonce
-        )
+        found = Found(f"a person said it happened: {given.reason}", PEOPLE, given.approval_id)
+        applied(transition, p.step, p.operation, receipt, Done({}), found, p.nonce)
         return Over()
     canceling, elsewhere = transition.view.run.canceling is not None, moved(transition, p.operation, receipt)
     if elsewhere and not canceling:
@@ -194,7 +205,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         _ask_or_wait(p, receipt, elsewhere)
         return Over()
     if answered and given is not None:
-        return _again(p, receipt, f"a person said to do it again: {given.reason}")
+        return _again(p, receipt, Found(f"a person said to do it again: {given.reason}", PEOPLE, given.approval_id))
     if canceling and (elsewhere or rule is not InDoubtRule.PROBE):
         # A run that is being canceled sends nothing and asks nobody: the evidence says that the action is in doubt.
         transition.cancel_step(p.step)
@@ -208,13 +219,13 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:
         # It was asked for before a repeat that a person had ordered, or that the target dedupes.
-        return _again(p, receipt, "people approved that it is done again")
+        return _again(p, receipt, Found("people approved that it is done again", PEOPLE, given.approval_id))
     if rule is InDoubtRule.IDEMPOTENT and unsendable(p.operation.handler, call_of(p.operation, receipt).input):
         # It would be refused before it leaves, which says nothing about the call that is in doubt.
         _ask_or_wait(p, receipt, _OTHER_FORM)
         return Over()
     if rule is InDoubtRule.IDEMPOTENT and not is_for_people(p.step):
-        return _again(p, receipt, "sent again: the target dedupes by its key")
+        return _again(p, receipt, Found("sent again: the target dedupes by its key", AGAIN))
     _ask_or_wait(p, receipt, _NO_ANSWER if rule is InDoubtRule.IDEMPOTENT else _NO_PROBE)
     return Over()
 
@@ -225,11 +236,12 @@ def inquired(p: Proposal, receipt: ReceiptRow, probe: Probe) -> Next:
         case ProbeVerdict.APPLIED:
             void(p)
             done = probe.done or Done({})
-            read, how = read_by(p.transition, p.step, p.operation, done), f"probe: applied. {probe.evidence}"
-            applied(p.transition, p.step, p.operation, receipt, done, how, p.nonce, read)
+            read = read_by(p.transition, p.step, p.operation, done)
+            found = Found(f"probe: applied. {probe.evidence}", PROBE)
+            applied(p.transition, p.step, p.operation, receipt, done, found, p.nonce, read)
             return Over()
         case ProbeVerdict.NOT_APPLIED:
-            return _again(p, receipt, f"probe: not applied. {probe.evidence}", absent=True)
+            return _again(p, receipt, Found(f"probe: not applied. {probe.evidence}", PROBE), absent=True)
         case ProbeVerdict.CANNOT_TELL:
             error = unknown(probe.evidence)
             seconds = probe.retry_after_seconds
@@ -244,16 +256,16 @@ def _ask_or_wait(p: Proposal, receipt: ReceiptRow, evidence: str) -> None:
         ask_people(p.transition, p.step, p.operation, receipt, evidence, p.nonce)
 
 
-def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) -> Next:
+def _again(p: Proposal, receipt: ReceiptRow, found: Found, *, absent: bool = False) -> Next:
     """Intend the same action once more, if policy lets it out now. ``absent``: the target says that it is not there.
 
     A run that is being canceled sends nothing more. A target that dedupes may get the same call at any time. For any
     other, the step waits until the first call can no longer arrive.
     """
-    transition = p.transition
+    transition, how = p.transition, found.how
     if transition.view.run.canceling is not None:
         _consume(p)
-        given_up(transition, receipt, f"{how}; the run is being canceled")
+        given_up(transition, receipt, replace(found, how=f"{how}; the run is being canceled"))
         transition.cancel_step(p.step)
         return Over()
     if stopped(transition, p.step, p.operation, p.nonce):
@@ -265,7 +277,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     if absent and p.step.attempt >= p.operation.retry.attempts:
         void(p)
         how = f"{how} ({p.step.attempt} attempts were made)"
-        given_up(transition, receipt, how)
+        given_up(transition, receipt, replace(found, how=how))
         transition.fail(p.step, StepError(ErrorClass.TRANSPORT, "not_applied", how).to_json())
         return Over()
     call, place = call_of(p.operation, receipt), (transition.run.state, transition.graph, p.step.key)
@@ -274,10 +286,10 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
     bound, terms, given = receipt.action_digest, decision.approval, p.known.given
     decision_id = record_decision(transition, p.step, decision, action, bound)
     if decision.outcome is Ruling.DENY:
-        return _denied(p, receipt, how, decision, absent=absent)
+        return _denied(p, receipt, found, decision, absent=absent)
     if decision.outcome is Ruling.ALLOW or _covers(transition, receipt, terms):
         void(p)
-        return _intend_again(p, receipt, how, decision_id)
+        return _intend_again(p, receipt, found, decision_id)
     asked = given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound
     if given is None or not asked or terms is None or not refusals.fits(given.terms, terms):
         void(p)
@@ -287,7 +299,7 @@ def _again(p: Proposal, receipt: ReceiptRow, how: str, *, absent: bool = False) 
         return ask_approval(p, action, decision, again_bound(receipt), f"It was sent before, and is in doubt. {how}")
     # From now on this approval lets the action out, and its people are asked if the action is in doubt.
     authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
-    return _intend_again(p, receipt, how, decision_id, authority)
+    return _intend_again(p, receipt, found, decision_id, authority)
 
 
 def _consume(p: Proposal) -> None:
@@ -304,15 +316,15 @@ def _covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) ->
     return asked and still_approved(transition.run, transition.view.directory, receipt) is not None
 
 
-def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, absent: bool) -> Next:
+def _denied(p: Proposal, receipt: ReceiptRow, found: Found, decision: Decision, *, absent: bool) -> Next:
     """Fail the step, because policy denies the repeat. The first attempt stays on record: not done, or in doubt.
 
     A crash before this commit leaves the doubt; the next lease judges anew.
     """
     void(p)
-    words = f"{how}; not sent again, because policy denies it now"
+    words = f"{found.how}; not sent again, because policy denies it now"
     if absent:
-        given_up(p.transition, receipt, words)
+        given_up(p.transition, receipt, replace(found, how=words))
     else:
         tell_of(p.transition, receipt, ActionHeld(receipt.receipt_id, words))
     p.transition.fail(p.step, {**denied(decision).to_json(), **({} if absent else SENT)})
@@ -320,11 +332,12 @@ def _denied(p: Proposal, receipt: ReceiptRow, how: str, decision: Decision, *, a
 
 
 def _intend_again(
-    p: Proposal, receipt: ReceiptRow, how: str, decision: UUID, authority: JsonObject | None = None
+    p: Proposal, receipt: ReceiptRow, found: Found, decision: UUID, authority: JsonObject | None = None
 ) -> Next:
     """Record the intent to send it again. A crash after its commit leaves doubt again, for the next lease."""
-    p.transition.tell(ActionDoubtResolved(receipt.receipt_id, Resolution.NOT_APPLIED, how), step=p.step.key)
-    retried = intend_again(p.transition, receipt, decision, how, authority)
+    told = (receipt.receipt_id, Resolution.NOT_APPLIED, found.how)
+    p.transition.tell(ActionDoubtResolved(*told, by=found.by, approval=found.approval), step=p.step.key)
+    retried = intend_again(p.transition, receipt, decision, found.how, authority)
     if p.operation.kind is Kind.DURABLE:
         expect_end(p.transition, p.step, p.operation, p.nonce)
     return Perform(p.step, p.operation, call_of(p.operation, receipt), retried)

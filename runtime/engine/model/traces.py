@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field, to_builtins
 
 from core.canonical import JsonObject
-from core.origins.expressions import Origins
+from core.origins.ingredients import Origins
 from policy.facts import ORIGIN
 
 KEPT = "origins"

@@ -18,7 +18,8 @@ from connectors.proposal import writes_of
 from core.action import Action
 from core.canonical import Json, JsonObject
 from core.origins.conversation import Heard, calls_of
-from core.origins.expressions import Origins, distinct, under
+from core.origins.expressions import under
+from core.origins.ingredients import Origins, distinct
 from core.origins.kinds import ArgumentKind
 from core.origins.leaves import pointed
 from core.origins.matching import MODEL, PERSON, REQUESTER, UNKNOWN, VERSION, WORKFLOW

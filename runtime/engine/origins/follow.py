@@ -18,7 +18,8 @@ from connectors.marks import records_of
 from connectors.operation import Operation
 from core.canonical import Json
 from core.identity import Directory, Kind, Standing, principal
-from core.origins.expressions import Origins, distinct, of_template, under
+from core.origins.expressions import of_template, under
+from core.origins.ingredients import Origins, distinct
 from core.origins.leaves import pointed
 from core.origins.matching import MODEL, PERSON, REQUESTER, UNKNOWN, WORKFLOW
 from core.templates import Path, Template

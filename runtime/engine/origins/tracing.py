@@ -8,7 +8,8 @@ from connectors.operation import Operation
 from core.action import Action
 from core.canonical import Json, JsonObject, digest
 from core.errors import CountersealError
-from core.origins.expressions import Origins, distinct, under
+from core.origins.expressions import under
+from core.origins.ingredients import Origins, distinct
 from core.origins.leaves import pointed
 from core.origins.matching import UNKNOWN, VERSION, WORKFLOW
 from core.templates import Template

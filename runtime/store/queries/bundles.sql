@@ -6,6 +6,15 @@ SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3
 -- name: policies
 SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY name, version;
 
+-- name: standing
+-- The lines of a tenant on which intents rest. The index ix_audit_events_standing has no others.
+SELECT seq, line FROM audit_events
+WHERE tenant_id = $1 AND type IN ('pause.set', 'pause.lifted', 'policy.published', 'policy.activated', 'policy.retired',
+  'directory.published') ORDER BY seq;
+
+-- name: directories
+SELECT digest, source FROM directories WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY digest;
+
 -- name: remember
 INSERT INTO bundles (run_id, tenant_id, lines, name, uri, version_id, sha256, bytes, key_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (run_id, lines) DO NOTHING;

@@ -50,8 +50,9 @@ class ActionIntended(Struct, frozen=True):
     of the people by whom the approval's votes were counted again. ``same`` is the digest of the call, if a rule counts
     equal calls. ``shaped`` are the marks of those who shaped a shared effect, for the steps that reuse its result.
     ``approved_version`` is the target's version that people saw; the one that is acted on stands in ``proposed``, or
-    for a retry that has read another one, in ``read``. ``grant`` is the one that it uses in place of an approval, and
-    ``covers`` the blinded digest of what that covers. ``reverses`` is the receipt that this one undoes.
+    for a retry that has read another one, in ``read``. ``stop`` is the tenant's number under which no pause held it
+    back: each change of pauses, policies or people moves it. ``grant`` is the one that it uses in place of an approval,
+    and ``covers`` the blinded digest of what that covers. ``reverses`` is the receipt that this one undoes.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -79,6 +80,7 @@ class ActionIntended(Struct, frozen=True):
     grant: UUID | None = None
     covers: str | None = None
     reverses: str | None = None
+    stop: int | None = None
 
 
 class ActionUnneeded(Struct, frozen=True):
@@ -145,6 +147,8 @@ class ActionHeld(Struct, frozen=True):
 class ActionDoubtResolved(Struct, frozen=True):
     """The doubt is over; ``how`` says by what. ``not_applied`` is followed by a new intent.
 
+    ``by`` says who ended it: the target was asked (``probe``), it takes the same call twice for one (``again``),
+    ``people`` said so, by ``approval``, or nobody did in time (``none``).
     ``altered`` and ``unusable`` are those of ``ActionSucceeded``.
     """
 
@@ -155,6 +159,8 @@ class ActionDoubtResolved(Struct, frozen=True):
     output: Private[Json] = None
     unusable: Private[JsonObject | None] = None
     altered: list[Json] | None = None
+    by: str | None = None
+    approval: UUID | None = None
 
 
 class ActionRecalled(Struct, frozen=True):

@@ -18,7 +18,8 @@ class ApprovalRequested(Struct, frozen=True):
     ``contributors`` are those who shaped what is asked, with the people that they were then; None for the run's
     requester alone. ``key`` names what a rejection would bind, and ``askers`` are all who have asked for it, the latest
     first; ``refusals`` are those that were read of the tenant's table and bind, ``failed`` the earlier failures of the
-    same call.
+    same call. ``directory`` is the digest of the people of whom the contributors were found. ``secret`` says that the
+    card has secret values, so that its evidence withholds it.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_REQUESTED
@@ -40,6 +41,8 @@ class ApprovalRequested(Struct, frozen=True):
     askers: Private[list[str] | None] = None
     refusals: Private[list[JsonObject] | None] = None
     failed: Private[list[JsonObject] | None] = None
+    directory: str | None = None
+    secret: bool = False
 
 
 class PreflightFailed(Struct, frozen=True):
@@ -58,7 +61,12 @@ class PreflightFailed(Struct, frozen=True):
 
 
 class ApprovalVoted(Struct, frozen=True):
-    """A person has voted; the event's actor is that person. ``grant`` is what they allow in advance."""
+    """A person has voted; the event's actor is that person.
+
+    ``groups`` are those that they count for, by the ``directory`` with this digest or by Slack. ``identity`` says how
+    the face knew them: the Slack account and the message that was clicked, the token, the console's session. Books of
+    before keep the groups among their values. ``grant`` is what they allow in advance.
+    """
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
     approval: UUID
@@ -68,8 +76,10 @@ class ApprovalVoted(Struct, frozen=True):
     separation_waived: bool = False
     committed: list[Json] | None = None
     reason: Private[str] = ""
-    groups: Private[list[str] | None] = None
     grant: JsonObject | None = None
+    groups: list[str] | None = None
+    directory: str | None = None
+    identity: JsonObject | None = None
 
 
 class ApprovalVoteRefused(Struct, frozen=True):

@@ -22,7 +22,8 @@ class RunOpened(Struct, frozen=True):
     says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the
     step that has started this run, or a run above it. ``requester`` is the id of the person whom ``requested_by`` stood
     for by the directory of that moment; None if it stood for nobody. ``started_by`` is the account that was
-    authenticated when it, or the run that has started it, was started over HTTP.
+    authenticated when it, or the run that has started it, was started over HTTP. ``tenant`` is the run's, so that no
+    book can be moved to another; a book without it is of an earlier release. ``parent`` is the run that has started it.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -42,6 +43,8 @@ class RunOpened(Struct, frozen=True):
     adder: Private[str | None] = None
     requester: Private[str | None] = None
     started_by: Private[str | None] = None
+    tenant: str | None = None
+    parent: UUID | None = None
 
 
 class RunStarted(Struct, frozen=True):
@@ -101,12 +104,16 @@ class RunCanceled(Struct, frozen=True):
 
 
 class RunPaused(Struct, frozen=True):
-    """A person has paused the run: nothing more of it is intended until it is resumed (promise 11)."""
+    """A person has paused the run: nothing more of it is intended until it is resumed (promise 11).
+
+    ``stop`` is the tenant's stop number under which the pause was in force. An intent under the same one ignored it.
+    """
 
     TYPE: ClassVar = EventType.RUN_PAUSED
     reason_given: bool
     committed: list[Json] | None = None
     reason: Private[str] = ""
+    stop: int | None = None
 
 
 class RunResumed(Struct, frozen=True):

@@ -1,0 +1,14 @@
+"""Origins of a value: one list for each ingredient, which holds the alternatives for it. No expression is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+Origins: TypeAlias = list[list[str]]
+"""One list for each ingredient, which holds the alternatives for it."""
+
+
+def distinct(origins: Iterable[Sequence[str]]) -> Origins:
+    """Each ingredient once, in order."""
+    return [list(one) for one in dict.fromkeys(tuple(sorted(set(inner))) for inner in origins)]

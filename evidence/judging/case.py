@@ -1,0 +1,186 @@
+"""What a bundle tells its judges besides the events: the definition, the questions, the people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from msgspec import Struct, ValidationError, convert, field
+
+from core.canonical import Json, JsonObject, digest
+from core.errors import InputError
+from core.identity import Contributor, readings
+from core.terms import Terms
+
+# The time for which people may answer if the terms of their question name none.
+EXPIRES_SECONDS = 7 * 24 * 3600
+# The database refuses a line that is this far ahead of its clock, and lines bound the time from below or from above.
+CLOCK_SECONDS = 10.0
+
+
+class Step(Struct, frozen=True):
+    """One step as it was compiled. ``within`` is the step that holds it, ``branch`` the part of that (``then``, ...).
+
+    ``tools`` are the sources of an agent's tools, each with the operation of its calls; ``terms`` those of a gate;
+    ``workflow`` is the one that it starts.
+    """
+
+    operation: str
+    needs: tuple[str, ...] = ()
+    within: str | None = None
+    branch: str | None = None
+    loops: bool = False
+    branches: tuple[str, ...] = ()
+    terms: JsonObject | None = None
+    tools: Mapping[str, str] | None = None
+    workflow: str | None = None
+    model: str | None = None
+
+
+COMPOSITES = frozenset({"if", "foreach", "while"})
+
+
+# The members of a declaration that are judged, and the one that stands for the rest if that is withheld: its digest.
+JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
+
+
+class Definition(Struct, frozen=True):
+    """What a run runs: the declarations of its operations, and its steps at first and after each extension.
+
+    ``added`` are the declarations that extensions brought.
+    """
+
+    operations: Mapping[str, JsonObject]
+    editions: Sequence[Mapping[str, Step]]
+    added: Mapping[str, JsonObject] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, told: JsonObject, named: object, text: object) -> Definition:
+        """Read ``definition.json``. ``InputError`` unless it is the one that ``run.opened`` names, for this text."""
+        try:
+            found = convert(told, cls)
+        except ValidationError as error:
+            raise InputError(f"cannot be read: {error}") from None
+        parts: Json = {
+            name: declared[WITHHELD] if WITHHELD in declared else digest(declared)
+            for name, declared in found.operations.items()
+        }
+        if digest([text, parts]) != named:
+            raise InputError("has other declarations than the definition that run.opened names")
+        if not found.editions:
+            raise InputError("has no steps")
+        return found
+
+    @property
+    def withheld(self) -> int:
+        """The number of declarations of which the bundle has the digest and what they say of effects."""
+        return sum(WITHHELD in declared for declared in (*self.operations.values(), *self.added.values()))
+
+    def effect(self, operation: str) -> bool | None:
+        """True if the operation changes something outside; None if it is none of the declared ones."""
+        declared = self.declared(operation)
+        return None if declared is None else declared.get("side_effects") != "none"
+
+    def declared(self, operation: str) -> JsonObject | None:
+        """The declaration of an operation; None if there is none."""
+        return self.operations.get(operation) or self.added.get(operation)
+
+
+class Question(Struct, frozen=True):
+    """What was asked: by what its answers are judged, and the card as it was shown, if that is disclosed."""
+
+    kind: str
+    requester: str
+    terms: Terms
+    contributors: tuple[Contributor, ...] | None = None
+    card: JsonObject | None = None
+
+    @classmethod
+    def read(cls, asked: JsonObject, card: JsonObject | None) -> Question:
+        """Read the opened values of an approval. ``InputError`` if they are no question."""
+        try:
+            shaped = asked.get("contributors")
+            people = None if shaped is None else convert(shaped, tuple[Contributor, ...])
+            return cls(str(asked["kind"]), str(asked["requester"]), convert(asked["terms"], Terms), people, card)
+        except (KeyError, ValidationError, ValueError) as error:
+            raise InputError(f"its question cannot be read: {error!r}") from None
+
+
+class Person(Struct, frozen=True):
+    """A person in an extract of a directory. ``standing`` is ``person`` for those who may vote."""
+
+    groups: frozenset[str]
+    standing: str
+
+
+class Extract(Struct, frozen=True):
+    """The part of one directory that concerns a run: its voters, and for whom the principals in it stand."""
+
+    people: Mapping[str, Person]
+    principals: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def read(cls, told: JsonObject) -> Extract:
+        """Read an extract. ``InputError`` for anything else."""
+        try:
+            return convert(told, cls)
+        except ValidationError as error:
+            raise InputError(f"cannot be read: {error}") from None
+
+    def meant(self, principal: str) -> frozenset[str]:
+        """The people whom a principal may mean."""
+        return frozenset(self.principals.get(principal, ()))
+
+
+# Gives the question with this id, or None if the bundle withholds it.
+Questions: TypeAlias = Callable[[str], Question | None]
+
+
+class Case(Struct):
+    """Everything besides the events. ``whole`` says that the run began with this format: its lines lack nothing."""
+
+    questions: Questions
+    definition: Definition | None = None
+    extracts: Mapping[str, Extract] = field(default_factory=dict)
+    policies: Mapping[str, JsonObject] = field(default_factory=dict)
+    tenant: Sequence[dict[str, Any]] | None = None
+
+
+def parted(key: str) -> tuple[str, str, str]:
+    """The iterations around a step's key with their last dot, its node, and the turn and call within an agent."""
+    outer, _, inner = key.partition("/")
+    around, dot, node = outer.rpartition(".")
+    return around + dot, node, inner
+
+
+def may_mean(principal: str, person: str) -> bool:
+    """True if a text may name this person even without a directory: by their id."""
+    return f"person:{person.casefold()}" in readings(principal)
+
+
+def seconds_between(first: str, last: str) -> float:
+    """The seconds from one time of a line to another."""
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
+
+
+class Judge:
+    """One part of the judgement: follows the events in order, and collects faults with their numbers."""
+
+    name = ""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.whole = False
+        self.faults: list[str] = []
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Follow one event of the chain."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Judge what only the whole history shows."""
+
+    def fault(self, event: Mapping[str, Any], words: str) -> None:
+        """Note a fault of an event."""
+        self.faults.append(f"event {event['seq']}: {words}")

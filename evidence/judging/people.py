@@ -1,0 +1,286 @@
+"""Judges questions and answers: quorum, separation of duties, membership then, escalation, expiry, freshness."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from core.identity import Contributor, Role
+from core.quorum import plan_met, plans_of
+from core.terms import GroupSource, Terms
+from evidence.events import EventType as E
+from evidence.judging.case import CLOCK_SECONDS, EXPIRES_SECONDS, Case, Judge, Question, may_mean, seconds_between
+
+ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
+_CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
+_OUTCOMES = {"approved": "approve", "rejected": "reject"}
+_NO = ("reject", "fail")
+REQUESTED, CANCELED = "requested", "canceled"
+
+
+class Vote(Struct, frozen=True):
+    """A vote that was recorded, by whom and for which groups."""
+
+    voter: str
+    choice: str
+    groups: frozenset[str]
+
+
+class Asked(Struct):
+    """One question and what became of it. ``question`` is None if the bundle withholds it."""
+
+    at: str
+    step: str | None
+    action: str | None
+    kind: str
+    question: Question | None
+    status: str = REQUESTED
+    decided_at: str = ""
+    escalated: bool = False
+    seq: int = 0
+    votes: dict[str, Vote] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+
+    def carried(self, votes: Mapping[str, Vote], choice: str) -> bool:
+        """True if these votes meet the terms for this choice."""
+        if self.question is None:
+            return any(vote.choice == choice for vote in votes.values())
+        terms = self.question.terms
+        groups = [vote.groups for vote in votes.values() if vote.choice == choice]
+        return any(plan_met(terms, plan, groups) for plan in plans_of(terms, escalated=self.escalated))
+
+
+class People(Judge):
+    """Follows approvals. ``asked`` is read by the judges of actions and steps, too."""
+
+    name = "authority of people"
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.asked: dict[str, Asked] = {}
+        self.votes = 0
+        self.unproven: set[str] = set()
+        self._canceled = False
+        self._requester = ""
+        self._does = {
+            E.APPROVAL_REQUESTED: self._requested,
+            E.APPROVAL_VOTED: self._voted,
+            E.APPROVAL_DECIDED: self._decided,
+            E.APPROVAL_ESCALATED: self._escalated,
+            E.APPROVAL_EXPIRED: self._expired,
+            E.APPROVAL_SUPERSEDED: self._superseded,
+            E.APPROVAL_CONSUMED: self._consumed,
+            E.ACTION_INTENDED: self._intended,
+        }
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Follow one event of the chain."""
+        kind, data = event["type"], event["data"]
+        if kind in (E.RUN_CANCELED, E.RUN_REOPENED):
+            self._canceled = kind == E.RUN_CANCELED
+        does = self._does.get(kind)
+        if does is None or data.get("approval") is None:
+            return
+        asked = self.asked.get(data["approval"])
+        if asked is None and kind != E.APPROVAL_REQUESTED:
+            self.fault(event, "nobody was asked this")
+        elif asked is not None and event["step"] not in (asked.step, None):
+            self.fault(event, f"the question was asked at the step {asked.step}")
+        else:
+            does(event, asked)
+
+    def _requested(self, event: dict[str, Any], asked: Asked | None) -> None:
+        data = event["data"]
+        question, kind = self.case.questions(data["approval"]), str(data.get("kind"))
+        self.asked[data["approval"]] = Asked(
+            event["ts"], event["step"], data["action"], kind, question, seq=event["seq"]
+        )
+        if kind not in _CHOICES or (data["action"] is None) is not (kind == GATE):
+            self.fault(event, "it asks about nothing that can be asked")
+        if question is None:
+            if self.whole:
+                self.fault(event, "its terms are withheld, so nothing shows that its answers meet them")
+            return
+        self._requester = self._requester or question.requester
+        if question.requester != self._requester:
+            self.fault(event, f"its requester is {question.requester!r}, and that of another {self._requester!r}")
+        if question.kind != kind or str(question.terms.tier) != data.get("tier"):
+            self.fault(event, "its kind or its tier is not that of what was put")
+        if not question.terms.approvers:
+            self.fault(event, "its terms name nobody who may approve")
+
+    def _voted(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        data, voter = event["data"], event["actor"]["id"]
+        self.votes += 1
+        if asked.status != REQUESTED:
+            self.fault(event, f"the vote of {voter} came after the question was {asked.status}")
+        if event["actor"]["kind"] != "person":
+            self.fault(event, f"{event['actor']['kind']}:{voter} is no person, and voted")
+        if data["choice"] not in _CHOICES.get(asked.kind, ()):
+            self.fault(event, f"{data['choice']!r} is no answer to this")
+        elif (data["choice"] == "reject" or asked.kind == IN_DOUBT) and data.get("reason_given") is not True:
+            self.fault(event, "it gives no reason")
+        groups = frozenset(map(str, data.get("groups") or ()))
+        if asked.question is not None:
+            self._may(event, asked, asked.question, groups)
+        asked.votes.pop(voter, None)
+        asked.votes[voter] = Vote(voter, str(data["choice"]), groups if data.get("groups") else self._every(asked))
+
+    def _every(self, asked: Asked) -> frozenset[str]:
+        """The groups of a vote whose line is of an earlier release, and does not tell them: all that were asked."""
+        if self.whole or asked.question is None:
+            return frozenset()
+        return _keys(asked.question.terms, escalated=asked.escalated)
+
+    def _may(self, event: dict[str, Any], asked: Asked, question: Question, groups: frozenset[str]) -> None:
+        """Judge if this person may vote, by the terms and the people of that time."""
+        data, voter, terms = event["data"], event["actor"]["id"], question.terms
+        if seconds_between(asked.at, event["ts"]) >= (terms.expires_seconds or EXPIRES_SECONDS) + CLOCK_SECONDS:
+            self.fault(event, f"the vote of {voter} came after the question had expired")
+        if self.whole and not groups:
+            self.fault(event, f"the vote of {voter} counts for no group")
+        if strange := sorted(groups - _keys(terms, escalated=asked.escalated)):
+            self.fault(event, f"the vote of {voter} counts for {strange[0]}, which was not asked")
+        role = barred(self.case, question, voter, data.get("directory"))
+        if role is not None:
+            self.fault(event, f"{voter} shaped this as {role}, and voted on it")
+        self._member(event, data.get("directory"), voter, groups)
+        if self.whole and not isinstance(data.get("identity"), dict):
+            self.fault(event, f"nothing says how {voter} was known")
+
+    def _member(self, event: dict[str, Any], directory: object, voter: str, groups: frozenset[str]) -> None:
+        extract = self.case.extracts.get(str(directory))
+        if extract is None:
+            self.unproven.add(str(directory))
+            return
+        person = extract.people.get(voter)
+        if person is None or person.standing != "person":
+            self.fault(event, f"{voter} could not vote by the directory of that time")
+            return
+        ours = {key for key in groups if key.startswith(f"{GroupSource.GROUP}:")}
+        if strange := sorted(ours - {f"{GroupSource.GROUP}:{name}" for name in person.groups}):
+            self.fault(event, f"{voter} was not in {strange[0]} by the directory of that time")
+
+    def _decided(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        outcome = str(event["data"]["outcome"])
+        if asked.status != REQUESTED:
+            self.fault(event, f"the question was {asked.status} already")
+        asked.status, asked.decided_at = outcome, event["ts"]
+        choice = _OUTCOMES.get(outcome, outcome)
+        if outcome == CANCELED:
+            if event["actor"]["kind"] == "person":
+                self.fault(event, "people do not cancel questions")
+            return
+        if choice not in _CHOICES.get(asked.kind, ()):
+            self.fault(event, f"{outcome!r} answers no such question")
+        elif choice == "reject":
+            if not any(vote.choice == choice for vote in asked.votes.values()):
+                self.fault(event, "nobody rejected it")
+        elif not asked.carried(asked.votes, choice):
+            self.fault(event, f"the votes do not meet its terms for {choice!r}: {_counted(asked, choice)}")
+        last = [*asked.votes.values()][-1:]
+        if not last or last[0].voter != event["actor"]["id"] or last[0].choice != choice:
+            self.fault(event, "no vote decided it")
+
+    def _escalated(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        question = asked.question
+        escalation = None if question is None else question.terms.escalate
+        if asked.status != REQUESTED:
+            self.fault(event, f"it is escalated although it was {asked.status}")
+        if question is not None and escalation is None:
+            self.fault(event, "its terms know no escalation")
+        elif (
+            escalation is not None and seconds_between(asked.at, event["ts"]) + CLOCK_SECONDS < escalation.after_seconds
+        ):
+            self.fault(event, "it is escalated before its time")
+        asked.escalated = True
+
+    def _expired(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        if asked.status != REQUESTED:
+            self.fault(event, f"it expires although it was {asked.status}")
+        asked.status = "expired"
+
+    def _superseded(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        if asked.status not in (REQUESTED, "approved", "happened", "again"):
+            self.fault(event, f"it is superseded although it was {asked.status}")
+        elif asked.used and asked.kind != ACTION:
+            self.fault(event, "it is superseded although it was used")
+        asked.status = "superseded"
+
+    def _consumed(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        if asked.kind == ACTION or asked.status not in ("approved", "happened", "again"):
+            self.fault(event, f"an answer is used that was {asked.status}")
+        if asked.used:
+            self.fault(event, "the answer was used before")
+        self._still(event, asked)
+
+    def _intended(self, event: dict[str, Any], asked: Asked | None) -> None:
+        assert asked is not None
+        if asked.kind != ACTION:
+            self.fault(event, "an action was let out by the answer to another question")
+        self._still(event, asked)
+
+    def _still(self, event: dict[str, Any], asked: Asked) -> None:
+        """Judge if the answer stands when it is used: it is fresh, and its voters may still vote."""
+        question = asked.question
+        first = not asked.used
+        asked.used.append(event["seq"])
+        if question is None or not asked.decided_at:
+            return
+        old = seconds_between(asked.decided_at, event["ts"]) - question.terms.fresh_seconds
+        if first and old > CLOCK_SECONDS:
+            self.fault(event, "the approval was too old when it was used")
+        choice = _OUTCOMES.get(asked.status, asked.status)
+        directory = event["data"].get("directory")
+        if (extract := self.case.extracts.get(str(directory))) is None or choice in _NO:
+            return
+        kept = {}
+        for voter, vote in asked.votes.items():
+            person = extract.people.get(voter)
+            if person is None or person.standing != "person":
+                continue
+            if barred(self.case, question, voter, directory) is not None:
+                continue
+            own = {f"{GroupSource.GROUP}:{name}" for name in person.groups}
+            kept[voter] = Vote(voter, vote.choice, frozenset(
+                key for key in vote.groups if key in own or key.startswith(f"{GroupSource.SLACK_GROUP}:")
+            ))  # fmt: skip
+        if not asked.carried(kept, choice):
+            self.fault(event, "by the directory of that time, the votes did not meet its terms any more")
+
+
+def barred(case: Case, question: Question, voter: str, directory: object) -> Role | None:
+    """The role in what is asked that bars this person from deciding; None if there is none (promise 12)."""
+    extract = case.extracts.get(str(directory))
+    every = question.contributors
+    if every is None:
+        every = (Contributor(Role.REQUESTER, question.requester, None),)
+    for one in every:
+        if one.role in question.terms.allow:
+            continue
+        if one.person == voter or (extract is not None and voter in extract.meant(one.principal)):
+            return one.role
+        if extract is None and one.person is None and may_mean(one.principal, voter):
+            return one.role
+    return None
+
+
+def _keys(terms: Terms, *, escalated: bool) -> frozenset[str]:
+    return frozenset(group.key for plan in plans_of(terms, escalated=escalated) for group in plan)
+
+
+def _counted(asked: Asked, choice: str) -> str:
+    people = sorted(vote.voter for vote in asked.votes.values() if vote.choice == choice)
+    wanted = "" if asked.question is None else ", ".join(
+        f"{group.of} of {group.group}" for group in asked.question.terms.approvers
+    )  # fmt: skip
+    two = " and two people" if asked.question is not None and asked.question.terms.two_person else ""
+    return f"{', '.join(people) or 'nobody'} of {wanted}{two}"

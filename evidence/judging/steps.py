@@ -1,0 +1,248 @@
+"""Judges the life of steps and of the run: each begins when it may, ends once, and what it needs is over before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from evidence.events import EventType as E
+from evidence.judging.actions import Actions
+from evidence.judging.case import COMPOSITES, Case, Judge, Step, parted
+
+SUCCEEDED, FAILED, CANCELED = "succeeded", "failed", "canceled"
+_OVER = frozenset({SUCCEEDED, FAILED, CANCELED})
+# What a step may do in each state, and the state that follows; "" is a step of which nothing was told.
+_MOVES: Mapping[str, tuple[str, frozenset[str]]] = {
+    E.STEP_STARTED: ("running", frozenset({"", "resumed", "expired"})),
+    E.STEP_SUCCEEDED: (SUCCEEDED, frozenset({"running"})),
+    E.STEP_FAILED: (FAILED, frozenset({"running", "parked"})),
+    E.STEP_PARKED: ("parked", frozenset({"running"})),
+    E.STEP_RETRY_SCHEDULED: ("retry", frozenset({"running"})),
+    E.STEP_RESUMED: ("resumed", frozenset({"parked", "retry"})),
+    E.STEP_SET_BACK: ("set back", frozenset({"running"})),
+    E.LEASE_EXPIRED: ("expired", frozenset({"running", "set back"})),
+    E.STEP_CANCELED: (CANCELED, frozenset({"", "running", "parked", "retry", "resumed", "set back", "expired"})),
+}
+_STATUSES = ("succeeded", "failed_terminal", "canceled")
+
+
+class _Life(Struct):
+    state: str = ""
+    operation: str = ""
+    consumed: bool = False
+    since: int = 0
+
+
+class Steps(Judge):
+    """Follows steps, and the run as a whole."""
+
+    name = "order of steps"
+
+    def __init__(self, case: Case, actions: Actions) -> None:
+        super().__init__(case)
+        self.actions = actions
+        if case.definition is not None:
+            actions.steps = lambda: self.steps or {}
+        self.lives: dict[str, _Life] = {}
+        self.extensions = 0
+        self._checkpoint = -1
+        self._canceled = False
+        self._waits: dict[str, str | None] = {}
+
+    @property
+    def steps(self) -> Mapping[str, Step] | None:
+        """The steps as they are after the extensions so far; None if the bundle has no definition."""
+        definition = self.case.definition
+        return None if definition is None else definition.editions[min(self.extensions, len(definition.editions) - 1)]
+
+    def observe(self, event: dict[str, Any]) -> None:
+        """Follow one event of the chain."""
+        kind, data = event["type"], event["data"]
+        if kind in _MOVES:
+            self._move(kind, event)
+        elif kind == E.APPROVAL_CONSUMED and event["step"] in self.lives:
+            self.lives[event["step"]].consumed = True
+        elif kind == E.CHECKPOINT_COMMITTED:
+            if data["number"] != self._checkpoint + 1:
+                self.fault(event, f"checkpoint {data['number']} follows {self._checkpoint}")
+            self._checkpoint = data["number"] if type(data["number"]) is int else self._checkpoint + 1
+        elif kind == E.RUN_EXTENDED:
+            self._extend(event)
+        elif kind == E.RUN_CANCELED:
+            self._canceled = True
+        elif kind == E.RUN_REOPENED:
+            self._reopen(event)
+        elif kind == E.RUN_CLOSED:
+            self._close(event)
+        elif kind.startswith("wait.") or kind == E.STEP_PARKED:
+            self._wait(event)
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def _move(self, kind: str, event: dict[str, Any]) -> None:
+        key, (state, allowed) = event["step"], _MOVES[kind]
+        if not isinstance(key, str):
+            self.fault(event, "it names no step")
+            return
+        life = self.lives.setdefault(key, _Life())
+        if life.state not in allowed:
+            self.fault(event, f"{key} is {life.state or 'not begun'}, and {kind.partition('.')[2]} follows")
+        life.state = state
+        if kind == E.STEP_STARTED:
+            life.operation, life.consumed = str(event["data"].get("operation")), False
+            life.since = event["seq"]
+            self._may_begin(event, key, life)
+        elif kind == E.STEP_PARKED:
+            self._wait(event)
+        elif kind == E.STEP_SUCCEEDED:
+            self._may_succeed(event, key, life)
+
+    def _may_begin(self, event: dict[str, Any], key: str, life: _Life) -> None:
+        prefix, node, inner = parted(key)
+        steps = self.steps
+        if steps is None:
+            return
+        if node not in steps:
+            self.fault(event, f"{key} is no step of the workflow, and no extension has added it")
+            return
+        if inner:
+            return
+        if steps[node].operation != life.operation:
+            self.fault(event, f"{key} is {steps[node].operation} in the workflow, and {life.operation} here")
+        if (late := self._not_over(steps, prefix, node)) is not None:
+            self.fault(event, f"{key} begins before {late} is over, which it needs")
+
+    def _not_over(self, steps: Mapping[str, Step], prefix: str, node: str) -> str | None:
+        """The first step that must be over before this one, and is not."""
+        at: str | None = node
+        while at is not None:
+            step = steps[at]
+            for need in step.needs:
+                if need in steps and not self._is_over(steps, prefix, need):
+                    return prefix + need
+            around = step.within
+            if around is not None and step.branch in steps[around].branches:
+                life = self.lives.get(prefix + around)
+                if life is None or life.state != FAILED:
+                    return prefix + around
+            at = around
+            if at is not None and steps[at].loops:
+                prefix = prefix[: prefix[:-1].rfind(".") + 1]
+        return None
+
+    def _is_over(self, steps: Mapping[str, Step], prefix: str, node: str) -> bool:
+        step = steps[node]
+        if step.operation not in COMPOSITES:
+            life = self.lives.get(prefix + node)
+            if life is None or life.state not in _OVER:
+                return False
+        within = {name for name in steps if name != node and node in _around(steps, name)}
+        # What an agent has begun may outlive it: its call is in doubt until somebody finds out.
+        return all(
+            life.state in _OVER
+            for key, life in self.lives.items()
+            if "/" not in key and parted(key)[1] in within and key.startswith(prefix)
+        )
+
+    def _may_succeed(self, event: dict[str, Any], key: str, life: _Life) -> None:
+        """Judge if there is what a success of this operation rests on."""
+        definition = self.case.definition
+        if life.operation == "approve" and not life.consumed:
+            self.fault(event, f"the gate {key} was passed without an approval")
+        if definition is None or definition.declared(life.operation) is None:
+            return
+        if definition.effect(life.operation) and key not in self.actions.done:
+            self.fault(event, f"{life.operation} has an effect, and no line says that it was let out and happened")
+        outcome = self.actions.allowed.get(key)
+        if outcome is None or outcome == "deny":
+            self.fault(event, f"{key} succeeded, and policy did not let it")
+
+    # -- waits -------------------------------------------------------------------------------------------------------
+
+    def _wait(self, event: dict[str, Any]) -> None:
+        kind, data, wait = event["type"], event["data"], str(event["data"]["wait"])
+        if kind in (E.WAIT_OPENED, E.STEP_PARKED):
+            if data.get("known") and wait not in self._waits:
+                self.fault(event, "it waits for what was never opened")
+            self._waits[wait] = event["step"]
+            return
+        if wait not in self._waits:
+            self.fault(event, "it ends what nobody waited for")
+        elif self._waits[wait] != event["step"]:
+            self.fault(event, f"the wait is that of {self._waits[wait]}")
+        if kind == E.WAIT_COMPLETED and data["kind"] == "task" and event["actor"]["kind"] != "person":
+            self.fault(event, "no person has completed the task")
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    def _extend(self, event: dict[str, Any]) -> None:
+        data = event["data"]
+        self.extensions += 1
+        if data["number"] != self.extensions:
+            self.fault(event, f"extension {data['number']} is number {self.extensions}")
+        definition = self.case.definition
+        if definition is None:
+            return
+        if len(definition.editions) <= self.extensions:
+            self.fault(event, "the definition has no such edition")
+            return
+        new = {*definition.editions[self.extensions]} - {*definition.editions[self.extensions - 1]}
+        new = {name for name in new if definition.editions[self.extensions][name].within is None}
+        if new != {*map(str, data["steps"])}:
+            self.fault(event, "the definition has other steps added than it says")
+
+    def _reopen(self, event: dict[str, Any]) -> None:
+        self._canceled = False
+        for pair in event["data"]["steps"]:
+            key = str(pair[0]) if isinstance(pair, list) and pair else ""
+            life = self.lives.get(key)
+            if life is None or life.state not in (FAILED, CANCELED):
+                self.fault(event, f"{key or 'no step'} begins again although it had not failed")
+            self.lives.pop(key, None)
+            for inner in [one for one in self.lives if one.startswith(f"{key}/")]:
+                del self.lives[inner]
+
+    def _close(self, event: dict[str, Any]) -> None:
+        status, steps = event["data"]["status"], self.steps
+        if status not in _STATUSES:
+            self.fault(event, f"no run ends as {status!r}")
+        if status == "canceled" and not self._canceled:
+            self.fault(event, "it ends as canceled, and nobody canceled it")
+        open_ones = sorted(key for key, life in self.lives.items() if life.state not in _OVER)
+        if open_ones:
+            self.fault(event, f"{open_ones[0]} is not over")
+        if status != "succeeded":
+            if status == "failed_terminal" and not event["data"].get("error"):
+                self.fault(event, "it failed, and nothing says why")
+            return
+        for problem in self._unfinished(steps):
+            self.fault(event, problem)
+
+    def _unfinished(self, steps: Mapping[str, Step] | None) -> Iterator[str]:
+        """What does not go with a success: failures that nothing handles, and steps of the workflow left out."""
+        for key, life in self.lives.items():
+            _, node, inner = parted(key)
+            step = None if steps is None else steps.get(node)
+            if inner:
+                continue
+            unhandled = life.state == FAILED and steps is not None and (step is None or not step.branches)
+            if unhandled or life.state == CANCELED:
+                yield f"it succeeded although {key} was {life.state}"
+        for name, step in (steps or {}).items():
+            if step.within is None and step.operation not in COMPOSITES and name not in self.lives:
+                yield f"it succeeded without {name}"
+
+    def end(self) -> None:
+        """Judge that no edition of the definition is left over."""
+        definition = self.case.definition
+        if definition is not None and len(definition.editions) != self.extensions + 1:
+            self.faults.append("the definition has more editions than the events tell extensions")
+
+
+def _around(steps: Mapping[str, Step], name: str) -> Iterator[str]:
+    at = steps[name].within
+    while at is not None:
+        yield at
+        at = steps[at].within

@@ -1,0 +1,110 @@
+"""Judges the terms of questions: policy's rules, or the workflow's gate, ask for at least what was asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from core.canonical import JsonObject
+from core.terms import Terms
+from evidence.judging.case import Case, Step
+
+OPERATORS = "group:operators"
+_STRICTEST = ("deny", "needs_approval", "allow")
+# The terms of a gate that no refusal and no channel changes.
+_OF_GATES = ("approvers", "two_person", "tier", "expires_seconds", "fresh_seconds", "escalate")
+
+
+def rules_of(case: Case, policies: Iterable[str]) -> dict[str, JsonObject] | None:
+    """The rules of these policies by their ids; None if the bundle lacks one of the policies."""
+    found: dict[str, JsonObject] = {}
+    for digest in policies:
+        if digest not in case.policies:
+            return None
+        policy = case.policies[digest]
+        rules = policy.get("rules")
+        for rule in rules if isinstance(rules, list) else ():
+            if isinstance(rule, dict):  # beside other policies, a rule is named with its own
+                found[str(rule.get("id"))] = found[f"{policy.get('policy')}/{rule.get('id')}"] = rule
+    return found
+
+
+def outcomes_of(rule: JsonObject) -> frozenset[str]:
+    """The outcomes that a rule may have."""
+    return frozenset(str(rule[name]) for name in ("outcome", "otherwise") if rule.get(name) is not None)
+
+
+def misjudged(outcome: str, fired: Iterable[JsonObject]) -> str | None:
+    """The reason why these rules do not come to this outcome; None if they may."""
+    place, reached = _STRICTEST.index(outcome), False
+    for rule in fired:
+        mays = outcomes_of(rule)
+        if mays and all(one in _STRICTEST and _STRICTEST.index(one) < place for one in mays):
+            return f"the rule {rule.get('id')} comes to {', '.join(sorted(mays))}, and it is {outcome}"
+        reached |= outcome in mays
+    return None if reached else f"no rule that it names comes to {outcome}"
+
+
+def always_fire(case: Case, policies: Iterable[str], operation: str) -> Iterator[tuple[str, str]]:
+    """The rules that hold for each such action, because they have no condition: by id, and by id and policy."""
+    for digest in policies:
+        policy = case.policies.get(digest, {})
+        rules = policy.get("rules")
+        for rule in rules if isinstance(rules, list) else ():
+            if isinstance(rule, dict) and rule.get("when") is None and _matches(case, rule.get("match"), operation):
+                yield str(rule.get("id")), f"{policy.get('policy')}/{rule.get('id')}"
+
+
+def _matches(case: Case, match: object, operation: str) -> bool:
+    if not isinstance(match, dict) or not match:
+        return False
+    declared = case.definition.declared(operation) if case.definition is not None else None
+    connector = (declared or {}).get("connector") or operation.partition(".")[0]
+    if match.get("connector") not in (None, connector):
+        return False
+    glob = match.get("operation")
+    pattern = None if glob is None else ".*".join(map(re.escape, str(glob).split("*")))
+    return pattern is None or re.fullmatch(pattern, operation, re.DOTALL) is not None
+
+
+def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:
+    """The ways in which terms are weaker than rules that ask people."""
+    asked = {group.key: group.of for group in terms.approvers}
+    for rule in fired:
+        if outcomes_of(rule) != {"needs_approval"}:
+            continue
+        for key, of in _groups(rule.get("approvers")):
+            if asked.get(key, 0) < of:
+                yield f"the rule {rule.get('id')} asks for {of} of {key}, and {asked.get(key, 0)} were asked for"
+        if rule.get("two_person") is True and not terms.two_person:
+            yield f"the rule {rule.get('id')} asks for two people"
+        allow = rule.get("allow")
+        allowed = {*map(str, allow)} if isinstance(allow, list) else set()
+        if strange := sorted(role for role in terms.allow if str(role) not in allowed):
+            yield f"the rule {rule.get('id')} does not let a {strange[0]} decide"
+
+
+def other_gate(terms: Terms, gate: Step) -> str | None:
+    """The first of the terms that is not the workflow's; None if there is none."""
+    told, given = terms.to_json(), gate.terms or {}
+    for name in _OF_GATES:
+        if told.get(name) != given.get(name):
+            return name
+    allow = given.get("allow")
+    allowed = {*map(str, allow)} if isinstance(allow, list) else set()
+    return "allow" if any(str(role) not in allowed for role in terms.allow) else None
+
+
+def of_doubt(case: Case, policies: Iterable[str]) -> frozenset[str]:
+    """The groups that policies name for doubts."""
+    rules = rules_of(case, policies) or {}
+    named = [rule.get("in_doubt") for rule in rules.values()]
+    return frozenset(key for one in named if isinstance(one, dict) for key, _ in _groups(one.get("approvers")))
+
+
+def _groups(approvers: object) -> Iterator[tuple[str, int]]:
+    for one in approvers if isinstance(approvers, list) else ():
+        if isinstance(one, Mapping):
+            kind = "group" if one.get("group") is not None else "slack_group"
+            of = one.get("of", 1)
+            yield f"{kind}:{one.get(kind)}", of if isinstance(of, int) else 1

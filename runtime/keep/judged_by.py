@@ -1,0 +1,88 @@
+"""Collects what a run's history is judged by besides its texts: people then, and the tenant's lines about it."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+import orjson
+
+from core.canonical import Json, JsonObject
+from core.db import Connection
+from core.identity import Directory
+from evidence.bundle import JudgedBy
+from evidence.chain import timestamp
+from evidence.events import EventType
+from runtime.definition.canonical import definition_of
+from runtime.definition.people import load_directory
+from runtime.engine.model import events as e
+from runtime.engine.model.workflow import Workflow
+from runtime.store import bundles
+from runtime.store.books import Book
+
+_OF_POLICIES = (EventType.POLICY_PUBLISHED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED)
+_BY_PEOPLE = (e.ApprovalRequested, e.ApprovalVoted, e.ApprovalConsumed, e.ApprovalSuperseded, e.ActionIntended)
+
+
+async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
+    """What a bundle of this run needs so that others can judge its history without the database."""
+    tenant = book.row["tenant_id"]
+    named = {one.event.directory for one in book.events if isinstance(one.event, _BY_PEOPLE) and one.event.directory}
+    texts = await bundles.directories(connection, tenant, sorted(named))
+    principals = {*_principals(book)}
+    people = {digest: extract(_directory(text, digest), principals) for digest, text in texts.items()}
+    lines = await bundles.standing(connection, tenant)
+    return JudgedBy(definition_of(editions), people, [*_relied_on(book, editions, named, lines)])
+
+
+def _directory(text: str, digest: str) -> Directory:
+    return Directory.of(digest, load_directory(text, f"directory {digest[:12]}").entries)
+
+
+def _principals(book: Book) -> Iterator[str]:
+    """Everybody whom the run's questions name: voters, and those who shaped what was asked."""
+    for one in book.events:
+        if isinstance(one.event, e.ApprovalVoted):
+            yield f"person:{one.actor.id}"
+        elif isinstance(one.event, e.ApprovalRequested):
+            yield one.event.requester
+            for shaped in one.event.contributors or ():
+                yield str(shaped["principal"])
+                if shaped.get("person"):
+                    yield f"person:{shaped['person']}"
+
+
+def extract(people: Directory, principals: Iterable[str]) -> JsonObject:
+    """The part of a directory that tells for whom these principals stand, and in which groups those people are."""
+    meant = {text: sorted(people.people(text)) for text in principals}
+    found = sorted({person for persons in meant.values() for person in persons})
+    shown: JsonObject = {
+        person: {"groups": [*sorted(people.entries[person].groups)], "standing": str(people.entries[person].standing)}
+        for person in found
+        if person in people.entries
+    }
+    return {"people": shown, "principals": {text: [*persons] for text, persons in sorted(meant.items())}}
+
+
+def _relied_on(
+    book: Book, editions: list[Workflow], directories: Container[str], lines: Iterable[tuple[int, bytes]]
+) -> Iterator[tuple[int, JsonObject]]:
+    """The lines about this run's policies and people, and about pauses that would have held it, up to its end."""
+    policies = {
+        str(policy["name"]) for one in book.events if isinstance(one.event, e.DecisionMade)
+        for policy in one.event.policies
+    }  # fmt: skip
+    connectors = {operation.connector for workflow in editions for operation in workflow.operations.values()}
+    held = {"tenant", f"workflow:{editions[0].name}", f"run:{book.run_id}", *(f"connector:{one}" for one in connectors)}
+    first, last = timestamp(book.events[0].at), timestamp(max(one.at for one in book.events))
+    found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
+    people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]
+    # Of the directories, the one that was in use when the run began, and all that came after it.
+    since = max((seq for seq, told in people if str(told["ts"]) <= first), default=0)
+    for seq, told in found:
+        kind, data = told["type"], told["data"]
+        assert isinstance(data, dict), "the data of a line is an object"
+        about = data.get("name") in policies if kind in _OF_POLICIES else data.get("paused") in held
+        if kind == EventType.DIRECTORY_PUBLISHED:
+            about = seq >= since or data.get("digest") in directories
+        if about and str(told["ts"]) <= last:
+            yield seq, told
