@@ -45,6 +45,12 @@ Asked: TypeAlias = (
 )
 
 
+def known_by(clicker: Clicker, place: MessageRef | None) -> JsonObject:
+    """How Slack knows who answers, as the vote's line shows it: the account, and the message that was clicked."""
+    account: JsonObject = {"team": clicker.team, "user": clicker.user}
+    return {"slack": account | ({} if place is None else {"channel": place.channel, "message": place.ts})}
+
+
 class Interactions:
     """The ``InteractionService`` and ``TaskService`` of one Slack workspace, for the installation's own tenant."""
 
@@ -222,11 +228,15 @@ class Interactions:
         if isinstance(asked, Submission) and asked.grant is not None:
             view, _ = await self._faces.voting.look(self._tenant, asked.approval_id)
             grant = Grant(*asked.grant, agent=view.of_agent)
-        identity: JsonObject = {"team": asked.clicker.team, "user": asked.clicker.user}
-        identity |= {} if place is None else {"channel": place.channel, "message": place.ts}
-        known: JsonObject = {"slack": identity}
+        known = known_by(asked.clicker, place)
         request = VoteRequest(
-            *said, nonce=asked.nonce, digest=shown, answer_to=to, place=place, grant=grant, identity=known
+            *said,
+            nonce=asked.nonce,
+            digest=shown,
+            answer_to=to,
+            place=place,
+            grant=grant,
+            identity=known_by(asked.clicker, place),
         )
         answer = await self._faces.voting.vote(request)
         self._faces.metrics.vote(VoteChannel.SLACK, answer.code)

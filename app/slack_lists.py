@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from app.faces import Faces
 from app.shown import may_see_all
-from app.slack import GONE, Interactions, not_ours
+from app.slack import GONE, Interactions, known_by, not_ours
 from approvals import seen
 from approvals.lists import ListView
 from approvals.model import Choice, VoteChannel
@@ -60,6 +60,7 @@ class ListDesk:
             mark=asked.mark if isinstance(asked, ListClick) else asked.digest,
             place=asked.place if isinstance(asked, ListClick) else None,
             answer_to=to,
+            identity=known_by(asked.clicker, asked.place if isinstance(asked, ListClick) else None),
         )
         answer = await vote_list(self._faces.voting, request)
         for code in ["counted"] * (answer.approved + answer.rejected) + [one.code for one in answer.refused]:

@@ -143,6 +143,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         channel=VoteChannel.CONSOLE,
         chosen=chosen if choice == Choice.APPROVE else None,
         digests=digests,
+        identity={"session": viewer.named},
     )
     told = await vote_list(faces.voting, request_)
     for code in ["counted"] * (told.approved + told.rejected) + [one.code for one in told.refused]:

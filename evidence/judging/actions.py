@@ -13,6 +13,7 @@ from evidence.judging.people import GATE, IN_DOUBT, Asked, People
 from evidence.judging.terms import (
     OPERATORS,
     always_fire,
+    is_of,
     misjudged,
     of_doubt,
     other_gate,
@@ -167,7 +168,7 @@ class Actions(Judge):
             before = [one for one in self.people.asked.values() if one.question and one.action == asked.action]
             known = {group.key for one in before[:-1] if one.question for group in one.question.terms.approvers}
             known |= {OPERATORS, *of_doubt(self.case, policies)}
-            if strange := [group.key for group in terms.approvers if group.key not in known]:
+            if strange := [one.key for one in terms.approvers if not any(is_of(one.key, name) for name in known)]:
                 self.fault(event, f"nothing lets {strange[0]} decide about this doubt")
 
     def _card(self, event: dict[str, Any], asked: Asked, decision: _Decided | None) -> None:

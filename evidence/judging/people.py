@@ -11,7 +11,16 @@ from core.identity import Contributor, Role
 from core.quorum import plan_met, plans_of
 from core.terms import GroupSource, Terms
 from evidence.events import EventType as E
-from evidence.judging.case import CLOCK_SECONDS, EXPIRES_SECONDS, Case, Judge, Question, may_mean, seconds_between
+from evidence.judging.case import (
+    CLOCK_SECONDS,
+    EXPIRES_SECONDS,
+    Case,
+    Judge,
+    Person,
+    Question,
+    may_mean,
+    seconds_between,
+)
 
 ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
 _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
@@ -160,8 +169,8 @@ class People(Judge):
         if person is None or person.standing != "person":
             self.fault(event, f"{voter} could not vote by the directory of that time")
             return
-        ours = {key for key in groups if key.startswith(f"{GroupSource.GROUP}:")}
-        if strange := sorted(ours - {f"{GroupSource.GROUP}:{name}" for name in person.groups}):
+        ours = {key for key in groups if not key.startswith(f"{GroupSource.SLACK_GROUP}:")}
+        if strange := sorted(key for key in ours if not _holds(key, voter, person)):
             self.fault(event, f"{voter} was not in {strange[0]} by the directory of that time")
 
     def _decided(self, event: dict[str, Any], asked: Asked | None) -> None:
@@ -249,10 +258,9 @@ class People(Judge):
                 continue
             if barred(self.case, question, voter, directory) is not None:
                 continue
-            own = {f"{GroupSource.GROUP}:{name}" for name in person.groups}
-            kept[voter] = Vote(voter, vote.choice, frozenset(
-                key for key in vote.groups if key in own or key.startswith(f"{GroupSource.SLACK_GROUP}:")
-            ))  # fmt: skip
+            slack = f"{GroupSource.SLACK_GROUP}:"
+            own = frozenset(key for key in vote.groups if key.startswith(slack) or _holds(key, voter, person))
+            kept[voter] = Vote(voter, vote.choice, own)
         if not asked.carried(kept, choice):
             self.fault(event, "by the directory of that time, the votes did not meet its terms any more")
 
@@ -271,6 +279,14 @@ def barred(case: Case, question: Question, voter: str, directory: object) -> Rol
         if extract is None and one.person is None and may_mean(one.principal, voter):
             return one.role
     return None
+
+
+def _holds(key: str, voter: str, person: Person) -> bool:
+    """True if this person is in the group with this key; of one who is asked as themself the key has the id."""
+    source, _, group = key.partition(":")
+    if source == GroupSource.GROUP:
+        return group in person.groups
+    return source in (GroupSource.PERSON, GroupSource.MANAGER_OF) and group.partition("/")[0] == voter
 
 
 def _keys(terms: Terms, *, escalated: bool) -> frozenset[str]:

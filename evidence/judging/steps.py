@@ -20,11 +20,16 @@ _MOVES: Mapping[str, tuple[str, frozenset[str]]] = {
     E.STEP_FAILED: (FAILED, frozenset({"running", "parked"})),
     E.STEP_PARKED: ("parked", frozenset({"running"})),
     E.STEP_RETRY_SCHEDULED: ("retry", frozenset({"running"})),
-    E.STEP_RESUMED: ("resumed", frozenset({"parked", "retry"})),
+    E.STEP_HELD: ("held", frozenset({"running", "parked"})),
+    E.STEP_RESUMED: ("resumed", frozenset({"parked", "retry", "held"})),
     E.STEP_SET_BACK: ("set back", frozenset({"running"})),
     E.LEASE_EXPIRED: ("expired", frozenset({"running", "set back"})),
-    E.STEP_CANCELED: (CANCELED, frozenset({"", "running", "parked", "retry", "resumed", "set back", "expired"})),
+    E.STEP_CANCELED: (
+        CANCELED,
+        frozenset({"", "running", "parked", "retry", "held", "resumed", "set back", "expired"}),
+    ),
 }
+_ANSWERS = ("again", "without", "cancel")
 _STATUSES = ("succeeded", "failed_terminal", "canceled")
 
 
@@ -33,6 +38,8 @@ class _Life(Struct):
     operation: str = ""
     consumed: bool = False
     since: int = 0
+    answer: str = ""
+    released: bool = False
 
 
 class Steps(Judge):
@@ -76,8 +83,10 @@ class Steps(Judge):
             self._reopen(event)
         elif kind == E.RUN_CLOSED:
             self._close(event)
-        elif kind.startswith("wait.") or kind == E.STEP_PARKED:
+        elif kind.startswith("wait."):
             self._wait(event)
+        elif kind == E.HOLD_ANSWERED:
+            self._answer(event)
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -94,10 +103,14 @@ class Steps(Judge):
             life.operation, life.consumed = str(event["data"].get("operation")), False
             life.since = event["seq"]
             self._may_begin(event, key, life)
-        elif kind == E.STEP_PARKED:
+        elif kind in (E.STEP_PARKED, E.STEP_HELD):
             self._wait(event)
         elif kind == E.STEP_SUCCEEDED:
             self._may_succeed(event, key, life)
+        elif kind == E.STEP_FAILED and event["data"].get("released"):
+            life.released = True
+            if life.answer != "without":
+                self.fault(event, f"nobody has said that the run goes on without {key}")
 
     def _may_begin(self, event: dict[str, Any], key: str, life: _Life) -> None:
         prefix, node, inner = parted(key)
@@ -159,11 +172,24 @@ class Steps(Judge):
         if outcome is None or outcome == "deny":
             self.fault(event, f"{key} succeeded, and policy did not let it")
 
+    def _answer(self, event: dict[str, Any]) -> None:
+        """Follow what a person says becomes of a step that is held, or that waits for its retry."""
+        data, life = event["data"], self.lives.get(str(event["step"]))
+        self._wait(event)
+        if event["actor"]["kind"] != "person":
+            self.fault(event, "no person has answered")
+        if life is None or life.state not in ("held", "retry"):
+            self.fault(event, f"{event['step']} waits for no such answer")
+        elif data["choice"] not in _ANSWERS or (life.state == "retry" and data["choice"] != "again"):
+            self.fault(event, f"{data['choice']!r} is no answer to this")
+        else:
+            life.answer = str(data["choice"])
+
     # -- waits -------------------------------------------------------------------------------------------------------
 
     def _wait(self, event: dict[str, Any]) -> None:
         kind, data, wait = event["type"], event["data"], str(event["data"]["wait"])
-        if kind in (E.WAIT_OPENED, E.STEP_PARKED):
+        if kind in (E.WAIT_OPENED, E.STEP_PARKED, E.STEP_HELD):
             if data.get("known") and wait not in self._waits:
                 self.fault(event, "it waits for what was never opened")
             self._waits[wait] = event["step"]
@@ -227,7 +253,8 @@ class Steps(Judge):
             step = None if steps is None else steps.get(node)
             if inner:
                 continue
-            unhandled = life.state == FAILED and steps is not None and (step is None or not step.branches)
+            handled = life.released or (step is not None and step.branches)
+            unhandled = life.state == FAILED and steps is not None and not handled
             if unhandled or life.state == CANCELED:
                 yield f"it succeeded although {key} was {life.state}"
         for name, step in (steps or {}).items():

@@ -10,6 +10,7 @@ from core.terms import Terms
 from evidence.judging.case import Case, Step
 
 OPERATORS = "group:operators"
+_KINDS = ("group", "slack_group", "manager_of", "person")
 _STRICTEST = ("deny", "needs_approval", "allow")
 # The terms of a gate that no refusal and no channel changes.
 _OF_GATES = ("approvers", "two_person", "tier", "expires_seconds", "fresh_seconds", "escalate")
@@ -74,8 +75,9 @@ def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:
         if outcomes_of(rule) != {"needs_approval"}:
             continue
         for key, of in _groups(rule.get("approvers")):
-            if asked.get(key, 0) < of:
-                yield f"the rule {rule.get('id')} asks for {of} of {key}, and {asked.get(key, 0)} were asked for"
+            named = asked.get(key, 0) or max((each for one, each in asked.items() if is_of(one, key)), default=0)
+            if named < of:
+                yield f"the rule {rule.get('id')} asks for {of} of {key}, and {named} were asked for"
         if rule.get("two_person") is True and not terms.two_person:
             yield f"the rule {rule.get('id')} asks for two people"
         allow = rule.get("allow")
@@ -105,6 +107,12 @@ def of_doubt(case: Case, policies: Iterable[str]) -> frozenset[str]:
 def _groups(approvers: object) -> Iterator[tuple[str, int]]:
     for one in approvers if isinstance(approvers, list) else ():
         if isinstance(one, Mapping):
-            kind = "group" if one.get("group") is not None else "slack_group"
             of = one.get("of", 1)
-            yield f"{kind}:{one.get(kind)}", of if isinstance(of, int) else 1
+            kind = next((kind for kind in _KINDS if one.get(kind) is not None), "slack_group")
+            name = one.get(kind) if kind in _KINDS[:2] else ""  # who is asked as themself is found for each question
+            yield f"{kind}:{name}", of if isinstance(of, int) else 1
+
+
+def is_of(key: str, named: str) -> bool:
+    """True if a question's group is the one that a rule names; of one person a rule has only the kind."""
+    return key == named or (named.endswith(":") and key.startswith(named))

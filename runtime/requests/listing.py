@@ -54,7 +54,8 @@ class ListVote(Struct, frozen=True):
 
     ``choice`` is the answer to all of them, or to the ``chosen`` ones alone; then all others are rejected. A messenger
     proves what it showed by the ``mark`` of the message on which ``first`` stands, and by the ``place`` that was
-    clicked; any other face by the ``digests`` of the questions that it showed.
+    clicked; any other face by the ``digests`` of the questions that it showed. ``identity`` is how the face knows the
+    person; the votes' lines show it.
     """
 
     tenant_id: str
@@ -68,6 +69,7 @@ class ListVote(Struct, frozen=True):
     place: MessageRef | None = None
     digests: Mapping[UUID, str] | None = None
     answer_to: AnswerTo | None = None
+    identity: JsonObject | None = None
 
 
 class Refusal(Struct, frozen=True):
@@ -161,7 +163,7 @@ async def _judged(voting: Voting, connection: Connection, request: ListVote, sla
         if isinstance(judged, NotCounted):
             refused.append((stored, judged))
         else:
-            count(transition, stored, judged)
+            count(transition, stored, judged, identity=request.identity or {"named": request.person_id})
             counts[choice] += 1
     given = counts[Choice.APPROVE], counts[Choice.REJECT]
     if not any(given):

@@ -237,7 +237,7 @@ def _give_up(run: Held, transition: Any, step: Any, wait: Any) -> None:
     question = run.question(transition, "a")
     transition.tell(ApprovalDecided(question, "fail", "fail", "Nobody knows."), step="a", actor=Actor("person", "ana"))
     (receipt,) = transition.run.receipts.values()
-    doubt.given_up(transition, receipt, "a person said so")
+    doubt.given_up(transition, receipt, doubt.Found("a person said so", "people"))
     error = {"class": "consistency", "code": "given_up", "message": "It is given up."}
     waits.end_badly(transition, step, wait, WaitCompleted, error)
 
