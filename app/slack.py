@@ -228,7 +228,6 @@ class Interactions:
         if isinstance(asked, Submission) and asked.grant is not None:
             view, _ = await self._faces.voting.look(self._tenant, asked.approval_id)
             grant = Grant(*asked.grant, agent=view.of_agent)
-        known = known_by(asked.clicker, place)
         request = VoteRequest(
             *said,
             nonce=asked.nonce,
