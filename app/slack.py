@@ -46,7 +46,7 @@ Asked: TypeAlias = (
 
 
 def known_by(clicker: Clicker, place: MessageRef | None) -> JsonObject:
-    """How Slack knows who answers, as the vote's line shows it: the account, and the message that was clicked."""
+    """The proof of who answers in Slack, as the vote's line shows it: the account, and the message that was clicked."""
     account: JsonObject = {"team": clicker.team, "user": clicker.user}
     return {"slack": account | ({} if place is None else {"channel": place.channel, "message": place.ts})}
 

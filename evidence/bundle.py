@@ -114,7 +114,7 @@ class RunRecord(Struct, frozen=True, rename=_RUN_NAMES):
 
 
 class JudgedBy(Struct, frozen=True):
-    """What a history is judged by: the ``definition`` with the steps, ``people`` by the digest of their directory.
+    """All that a history is judged by: the ``definition`` with the steps, ``people`` by the digest of their directory.
 
     ``tenant`` are lines of the tenant on which the run rests, each with its place.
     """

@@ -198,7 +198,7 @@ class Judged:
             self._problems.append(f"{name}: {error.message}")
 
     def _question(self, approval: str) -> Question | None:
-        """What was asked, as its file opens it; the row ``approvals`` compares that with the chain."""
+        """A question, as its file opens it; the row ``approvals`` compares that with the chain."""
         name = layout.record_file("approvals", approval)
         if name not in self._files.sizes:
             return None

@@ -25,7 +25,7 @@ NAMED = frozenset({"name", "version", "digest"})
 
 
 def check_members(where: str, found: object, known: frozenset[str]) -> None:
-    """``InputError`` names a member that no bundle has there."""
+    """Refuse unknown members: ``InputError`` names one that no bundle has there."""
     strange = sorted(found.keys() - known) if isinstance(found, Mapping) else []
     if strange:
         raise InputError(f"has the member {strange[0][:100]!r}, which no bundle has", where=where)

@@ -1,4 +1,4 @@
-"""What the reader of a bundle knows already: keys that are trusted, and which run, file or earlier edition is meant."""
+"""Pins of the reader of a bundle: keys that are trusted, and which run, file or earlier edition is meant."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FINGERPRINT_DIGITS = 64
 
 
 class Pins(Struct, frozen=True):
-    """What a bundle is held against. ``fingerprints`` are SHA-256 of keys' DER forms, in hexadecimal.
+    """Everything that a bundle is held against. ``fingerprints`` are SHA-256 of keys' DER forms, in hexadecimal.
 
     ``after`` is an earlier edition, whose events are the beginning of these. ``only`` says that a bundle by any other
     key fails; else its key is unknown.

@@ -96,7 +96,7 @@ class Verification(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 only if nothing failed and the key is trusted."""
+        """The exit code: 0 only if nothing failed and the key is trusted."""
         return FAILED if not self.ok else 0 if self.trusted else UNKNOWN_KEY
 
     def to_json(self) -> JsonObject:

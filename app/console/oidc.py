@@ -72,7 +72,7 @@ class Begun(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """What a provider says of itself (OpenID Connect Discovery), as far as we need it."""
+    """Facts that a provider states of itself (OpenID Connect Discovery), as far as we need them."""
 
     issuer: str
     authorization_endpoint: str
@@ -83,7 +83,7 @@ class Metadata(Struct, frozen=True):
 
 
 class Identity(Struct, frozen=True):
-    """Whom the provider has logged in. ``email`` is "" unless the provider has verified it."""
+    """The account that the provider has logged in. ``email`` is "" unless the provider has verified it."""
 
     issuer: str
     subject: str
@@ -110,7 +110,7 @@ class Provider:
         self._keys: KeySet | None = None
 
     async def metadata(self) -> Metadata:
-        """What the provider says of itself; ``TransportError`` if it says nothing that can be used."""
+        """Ask the provider for its facts; ``TransportError`` if it states nothing that can be used."""
         if self._metadata is None:
             told = await self._document(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
             try:
@@ -139,7 +139,7 @@ class Provider:
         return str(address)
 
     async def finish(self, begun: Begun, answer: Mapping[str, str], now: float) -> Identity:
-        """Whom the provider has logged in, by its answer; ``AuthenticationError`` says why nobody is.
+        """The account that the provider has logged in, by its answer; ``AuthenticationError`` says why nobody is.
 
         ``now``: Unix seconds, for the token's age. A crash leaves nobody logged in, and the person begins again.
         """
@@ -162,7 +162,7 @@ class Provider:
         return await self._identity(token, begun, now)
 
     async def _identity(self, token: Mapping[str, Any], begun: Begun, now: float) -> Identity:
-        """Whom an ID token names, once its signature and every claim of it have been checked."""
+        """The account that an ID token names, once its signature and every claim of it have been checked."""
         given = token.get("id_token")
         if not isinstance(given, str):
             raise AuthenticationError("The provider has sent no ID token.", remedy=_AGAIN)

@@ -21,6 +21,7 @@ from evidence.judging.terms import (
     rules_of,
     weaker,
 )
+from evidence.receipts import ReceiptStatus
 
 _DOUBTS = {"applied": "happened", "not_applied": "again", "failed": "fail"}
 _BY = ("probe", "again", "people", "none")
@@ -32,7 +33,7 @@ class _Effect(Struct):
     operation: str
     step: str | None
     attempt: int
-    status: str = "intended"
+    status: str = ReceiptStatus.INTENDED
     retried: bool = False
 
 
@@ -91,7 +92,7 @@ class Actions(Judge):
             effect.status = status
             if event["step"] not in (effect.step, None):
                 self.fault(event, f"the effect was let out at the step {effect.step}")
-            if status == "succeeded":
+            if status == ReceiptStatus.SUCCEEDED:
                 self.done.add(str(effect.step))
 
     # -- decisions ---------------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class Actions(Judge):
             if decision is None or decision.outcome != "needs_approval":
                 self.fault(event, "people are asked what no decision has left to them")
         elif asked.kind == IN_DOUBT and not any(
-            one.action == asked.action and one.status == "in_doubt" for one in self._effects.values()
+            one.action == asked.action and one.status == ReceiptStatus.IN_DOUBT for one in self._effects.values()
         ):
             self.fault(event, "people are asked about an action that is not in doubt")
         self._terms(event, asked, decision)
@@ -218,7 +219,7 @@ class Actions(Judge):
         before = 0 if effect is None else effect.attempt
         if data["attempt"] != before + 1:
             self.fault(event, f"attempt {data['attempt']} follows attempt {before}")
-        if effect is not None and effect.status == "in_doubt" and not effect.retried:
+        if effect is not None and effect.status == ReceiptStatus.IN_DOUBT and not effect.retried:
             self.fault(event, "it is sent again although nothing has ended the doubt")
         if effect is not None and effect.step != step:
             self.fault(event, f"the effect was let out at the step {effect.step} before")

@@ -1,4 +1,4 @@
-"""What a bundle tells its judges besides the events: the definition, the questions, the people. Pure."""
+"""The case: all that a bundle tells its judges besides the events: definition, questions, people. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
 
 
 class Definition(Struct, frozen=True):
-    """What a run runs: the declarations of its operations, and its steps at first and after each extension.
+    """The definition of a run: the declarations of its operations, and its steps at first and after each extension.
 
     ``added`` are the declarations that extensions brought.
     """
@@ -88,7 +88,7 @@ class Definition(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """What was asked: by what its answers are judged, and the card as it was shown, if that is disclosed."""
+    """A question: by what its answers are judged, and the card as it was shown, if that is disclosed."""
 
     kind: str
     requester: str
@@ -175,8 +175,7 @@ class Judge:
         self.faults: list[str] = []
 
     def observe(self, event: dict[str, Any]) -> None:
-        """Follow one event of the chain."""
-        raise NotImplementedError
+        """Follow one event of the chain. This one judges nothing."""
 
     def end(self) -> None:
         """Judge what only the whole history shows."""

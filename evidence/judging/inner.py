@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from evidence.events import EventType as E
 from evidence.judging.case import Case, Judge, parted
-from evidence.judging.steps import Steps
+from evidence.judging.steps import RUNNING, SUCCEEDED, Steps
 
 _STARTS = ("run", "continue_with")
 
@@ -96,7 +96,7 @@ class Inner(Judge):
         agent, turn, _ = self._at(key)
         calls = event["data"]["calls"] if isinstance(event["data"]["calls"], list) else []
         life = self.steps.lives.get(key)
-        if agent is None or turn not in agent.turns or life is None or life.state != "succeeded":
+        if agent is None or turn not in agent.turns or life is None or life.state != SUCCEEDED:
             self.fault(event, f"the answer of {key} is told, and the model has given none")
         if agent is None:
             return
@@ -118,7 +118,7 @@ class Inner(Judge):
 
     def _continued(self, event: dict[str, Any], key: str) -> None:
         life = self.steps.lives.get(key)
-        if life is None or life.operation not in _STARTS or life.state != "running":
+        if life is None or life.operation not in _STARTS or life.state != RUNNING:
             self.fault(event, "a run is started by no step that runs another")
         self._started.add(key)
         steps = self.steps.steps

@@ -64,7 +64,7 @@ class Standing(Judge):
 
     @property
     def words(self) -> str:
-        """What was compared with what."""
+        """The words that say how much was compared."""
         return f"{self.compared} intents compared with {len(self._lines)} lines of the tenant"
 
     def named(self, run: str) -> None:

@@ -11,7 +11,7 @@ from evidence.events import EventType as E
 from evidence.judging.actions import Actions
 from evidence.judging.case import COMPOSITES, Case, Judge, Step, parted
 
-SUCCEEDED, FAILED, CANCELED = "succeeded", "failed", "canceled"
+RUNNING, SUCCEEDED, FAILED, CANCELED = "running", "succeeded", "failed", "canceled"
 _OVER = frozenset({SUCCEEDED, FAILED, CANCELED})
 # What a step may do in each state, and the state that follows; "" is a step of which nothing was told.
 _MOVES: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -247,7 +247,7 @@ class Steps(Judge):
             self.fault(event, problem)
 
     def _unfinished(self, steps: Mapping[str, Step] | None) -> Iterator[str]:
-        """What does not go with a success: failures that nothing handles, and steps of the workflow left out."""
+        """Yield what does not go with a success: failures that nothing handles, and steps that are left out."""
         for key, life in self.lives.items():
             _, node, inner = parted(key)
             step = None if steps is None else steps.get(node)

@@ -24,7 +24,7 @@ _BY_PEOPLE = (e.ApprovalRequested, e.ApprovalVoted, e.ApprovalConsumed, e.Approv
 
 
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
-    """What a bundle of this run needs so that others can judge its history without the database."""
+    """Gather what a bundle of this run needs, so that others can judge its history without the database."""
     tenant = book.row["tenant_id"]
     named = {one.event.directory for one in book.events if isinstance(one.event, _BY_PEOPLE) and one.event.directory}
     texts = await bundles.directories(connection, tenant, sorted(named))

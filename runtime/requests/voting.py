@@ -296,21 +296,16 @@ def wait_of(transition: Transition, step: StepRow) -> WaitRow:
     return wait
 
 
-def count(
-    transition: Transition,
-    stored: StoredApproval,
-    counted: Counted,
-    grant: Grant | None = None,
-    identity: JsonObject | None = None,
-) -> str:
-    """Make the moves that the vote causes; return the approval's status afterwards."""
+def _voted(
+    transition: Transition, stored: StoredApproval, counted: Counted, grant: Grant | None, identity: JsonObject | None
+) -> ApprovalVoted:
+    """The event of a vote."""
     approval, vote = stored.approval, counted.vote
-    person = Actor("person", vote.voter)
     committed: list[Json] | None = None
     if vote.reason:
         path = reason_path(str(approval.id), vote.voter, timestamp(transition.view.at))
         committed = [[path, commit(transition.view.run.run_key, path, vote.reason)]]
-    voted = ApprovalVoted(
+    return ApprovalVoted(
         approval=approval.id,
         choice=str(vote.choice),
         channel=str(vote.channel),
@@ -323,6 +318,19 @@ def count(
         directory=stored.directory_digest,
         identity=identity,
     )
+
+
+def count(
+    transition: Transition,
+    stored: StoredApproval,
+    counted: Counted,
+    grant: Grant | None = None,
+    identity: JsonObject | None = None,
+) -> str:
+    """Make the moves that the vote causes; return the approval's status afterwards."""
+    approval, vote = stored.approval, counted.vote
+    person = Actor("person", vote.voter)
+    voted = _voted(transition, stored, counted, grant, identity)
     transition.tell(voted, step=approval.step_key, actor=person)
     if counted.effect is None:
         transition.message("card", approval.id, f"votes:{len(approval.votes)}:{vote.voter}")

@@ -1,4 +1,4 @@
-"""What the reader of a bundle pins: the exact container, the key, the run, the file, the edition before."""
+"""Pins of a bundle's reader: the exact container, the key, the run, the file, the edition before."""
 
 from __future__ import annotations
 

@@ -622,7 +622,7 @@ def test_the_command_line(workshop: Any, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_verifier_stands_alone(workshop: Any) -> None:
-    """It loads two packages of ours, and four of others: no CEL, no YAML, no database, no network."""
+    """Importing it loads two packages of ours, and four of others: no CEL, no YAML, no database, no network."""
     path = workshop.save(workshop.build())
     probe = (
         "import sys, runpy; sys.argv = ['v', *sys.argv[1:]]\n"

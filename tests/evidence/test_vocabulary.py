@@ -35,7 +35,6 @@ def test_the_vocabulary_is_that_of_the_golden_file() -> None:
 
 
 def test_every_event_of_a_run_is_known_to_the_judges() -> None:
-    """Whoever adds a type says what it means for what may go out, and adds it there."""
     assert {*map(str, RUN_EVENTS)} == KNOWN
 
 

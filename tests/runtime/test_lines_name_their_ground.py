@@ -39,7 +39,6 @@ async def test_each_line_names_what_it_rests_on(office: Office) -> None:
 
 
 async def test_votes_of_books_of_before_keep_their_groups() -> None:
-    """They stood among the values of the line."""
     voted = ApprovalVoted(UUID(int=1), "approve", "cli", False, groups=["group:owners"])
     ana, at = Actor("person", "ana"), datetime(2026, 11, 1, tzinfo=UTC)
     told = read_line(b'{"actor":{"id":"ana","kind":"person"},"data":{"approval":"00000000-0000-0000-0000-000000000001",'

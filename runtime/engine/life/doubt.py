@@ -62,7 +62,7 @@ _NO_ANSWER = "It was sent as often as its retries allow, and no attempt was answ
 
 
 class Found(Struct, frozen=True):
-    """What ends a doubt: ``how`` in words, and by whom: ``probe``, ``again``, ``none``, or people, by ``approval``."""
+    """The end of a doubt: ``how`` in words, and by whom: ``probe``, ``again``, ``none``, or people, by ``approval``."""
 
     how: str
     by: str
