@@ -73,7 +73,6 @@ Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERAT
 Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
 Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRIGGER))]
 # Who says what becomes of a held step; the directory says for which of them that is so.
-Decider: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
 Steerer: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]

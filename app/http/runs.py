@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 
 from app.access import Role
 from app.http import models, problems
-from app.http.dependencies import Auditor, Composer, Decider, FacesDep, Operator, Paged, Reader, Starter, check_own
+from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, Steerer, check_own
 from app.shown import ENDED, attempted, effects_of, exported, run_row, run_state
 from approvals.model import VoteChannel
 from core.canonical import JsonObject
@@ -22,6 +22,7 @@ from core.errors import ConsistencyError, InputError
 from core.ids import new_id
 from evidence.chain import EventType
 from runtime.engine.model.states import RunState
+from runtime.engine.replay.past import PAGE_BYTES_MAX
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing, starting, steering
 from runtime.requests.finding import of_person
@@ -117,7 +118,8 @@ async def steps(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> di
 async def checkpoints(run_id: UUID, who: Reader, faces: FacesDep, paging: Paged) -> dict[str, Any]:
     """Every past state, from the first on."""
     (last,) = paging.after(int) or [-1]
-    seen = await faces.reader.at(who.tenant, run_id, range(last + 1, last + paging.limit + 2))
+    numbers = range(last + 1, last + paging.limit + 2)
+    seen = await faces.reader.at(who.tenant, run_id, numbers, PAGE_BYTES_MAX)
     return paging.page(seen.checkpoints, "superstep")
 
 
@@ -217,7 +219,7 @@ async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep
         409: {"description": "The step waits for no answer (any more), or this one is not possible"},
     },
 )
-async def answer(run_id: UUID, step: str, body: models.HoldIn, who: Decider, faces: FacesDep) -> Any:
+async def answer(run_id: UUID, step: str, body: models.HoldIn, who: Steerer, faces: FacesDep) -> Any:
     """Tries a held step again, goes on without it, or cancels the run, as the token's subject, whose groups are read
     now. A step whose retry waits for its time is tried now by `again`.
     """

@@ -40,6 +40,7 @@ router = APIRouter()
 CLOCK_SKEW_SECONDS_MAX = 300
 # Stands for an endpoint that is not configured, so that nobody learns which names are: no signature fits its secret.
 _NOWHERE = WebhookEndpoint(secret=SecretStr(secrets.token_urlsafe(32)))
+_UNKNOWN = "?"
 _UNSIGNED = (
     "X-Counterseal-Signature is missing or does not match the secret of this endpoint, or there is no such endpoint in "
     "COUNTERSEAL_WEBHOOKS."
@@ -64,7 +65,7 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     """
     configured = faces.settings.webhooks.get(endpoint, _NOWHERE)
     tenant = configured.tenant or faces.settings.tenant
-    shown = "?" if configured is _NOWHERE else endpoint  # audit and metrics hold no name that a stranger chose
+    shown = _UNKNOWN if configured is _NOWHERE else endpoint
     try:
         body = await read_body(request)
     except HTTPException as error:
@@ -130,7 +131,8 @@ def _signature(text: str) -> bytes | None:
 
 async def _refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str) -> Response:
     faces.metrics.refusal("servicenow", refusal.code)
-    await faces.refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
+    if endpoint != _UNKNOWN:  # nobody writes audit lines who knows no endpoint
+        await faces.refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
     headers = {"WWW-Authenticate": "Counterseal-Signature"} if refusal.status == 401 else None
     return problems.problem(refusal.status, refusal.code, refusal.detail, headers)
 

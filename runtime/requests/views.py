@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from uuid import UUID
 
 import orjson
@@ -92,19 +93,26 @@ class ReplayReport:
         return self.difference is None and self.purged_at is None
 
 
-async def folded(connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = ()) -> Past:
+async def folded(
+    connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = (), bytes_max: float = inf
+) -> Past:
     """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
-    past = await aside(len(book.events), lambda: past_of(first, book.events, graphs, wanted), connection)
+    past = await aside(len(book.events), lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
     books.check_row(book, past.run)
     return past
 
 
 async def seen(
-    connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, wanted: Container[int] = ()
+    connection: Connection,
+    definitions: Definitions,
+    tenant: str,
+    run_id: UUID,
+    wanted: Container[int] = (),
+    bytes_max: float = inf,
 ) -> Seen:
-    """All there is to see of a run now, and the wanted checkpoints.
+    """All there is to see of a run now, and the wanted checkpoints: as many as have ``bytes_max``, and at least two.
 
     ``NotFoundError`` if the tenant has no such run, ``Diverged`` if what is stored is not what was recorded.
     """
@@ -112,7 +120,7 @@ async def seen(
     if book.purged:
         left = await retention.remains(connection, run_id)
         return Seen(*left, checkpoints=(), last=book.row["superstep"], purged=True)
-    past = await folded(connection, definitions, book, wanted)
+    past = await folded(connection, definitions, book, wanted, bytes_max)
     operations = (await definitions.editions(connection, book))[-1].operations if past.extensions else {}
     extensions = [{**row, "source": shown_source(row["source"], operations)} for row in past.extensions]
     shown = (step_rows(past), receipt_rows(past), extensions, past.checkpoints)
@@ -199,10 +207,10 @@ class RunReader(Struct, frozen=True):
     database: Database
     definitions: Definitions
 
-    async def at(self, tenant: str, run_id: UUID, checkpoints: Container[int] = ()) -> Seen:
+    async def at(self, tenant: str, run_id: UUID, checkpoints: Container[int] = (), bytes_max: float = inf) -> Seen:
         """Read the run like ``seen``, with the checkpoints of these numbers."""
         async with self.database.transaction(tenant) as connection:
-            return await seen(connection, self.definitions, tenant, run_id, checkpoints)
+            return await seen(connection, self.definitions, tenant, run_id, checkpoints, bytes_max)
 
     async def checkpoints(self, tenant: str, run_id: UUID, *numbers: int) -> list[Row]:
         """These checkpoints. ``NotFoundError`` says whether there is no such run or number, or nothing left of it."""

@@ -46,6 +46,15 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", f"/v1/runs/{RUN}/waits", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/mutations", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/runs/{RUN}/steps", {"steps": [{"id": "x"}]}, {Role.ADMIN, Role.OPERATOR, Role.AUTHOR}),
+    (
+        "POST",
+        f"/v1/runs/{RUN}/steps/a/answer",
+        {"choice": "again", "reason": "mended"},
+        {Role.ADMIN, Role.OPERATOR, Role.APPROVER},
+    ),
+    ("GET", f"/v1/runs/{RUN}/grants", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("POST", f"/v1/runs/{RUN}/grants/{RUN}/revoke", {"reason": "no more"}, {Role.ADMIN, Role.OPERATOR, Role.APPROVER}),
+    ("POST", f"/v1/receipts/{RUN}/reverse", {"reason": "wrong"}, {Role.ADMIN, Role.OPERATOR}),
     ("GET", "/v1/tasks", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/tasks/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/tasks/{RUN}/complete", {"value": {}}, {Role.APPROVER}),
@@ -94,6 +103,9 @@ async def test_the_table_of_roles_covers_every_route(installation: Any) -> None:
             path.replace("{run_id}", "*")
             .replace("{approval_id}", "*")
             .replace("{task_id}", "*")
+            .replace("{grant_id}", "*")
+            .replace("{receipt_id}", "*")
+            .replace("{step}", "a")
             .replace("{number}", "1")
             .replace("{correlation_key}", "key")
             .replace("{name}/{version}", "*/*")

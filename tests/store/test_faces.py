@@ -40,7 +40,7 @@ THIEF = Actor("person", "mallory")
 # What people and the outside say, and what follows from it. A doubt that people end as failed is another test's.
 ADMITTED = {
     "approval.voted", "approval.vote_refused", "approval.decided", "approval.superseded", "wait.completed",
-    "hold.answered",
+    "hold.answered", "grant.revoked",
     "wait.canceled", "wait.postponed", "run.canceled", "run.extended", "run.paused", "run.resumed", "run.reopened",
     "run.sealed", "step.resumed", "step.failed", "step.canceled", "run.reference_set", "checkpoint.committed",
     "run.started", "run.closed",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from math import inf
 from typing import Any, TypeAlias
 
 import orjson
@@ -60,6 +61,7 @@ class Past(Struct):
     versions: dict[str, int] = field(default_factory=dict)
     planned: int = 0
     limits: dict[str, str] = field(default_factory=dict)
+    bytes_max: float = inf
     kept_bytes: int = 0
 
     def steps(self) -> list[StepRow]:
@@ -97,14 +99,20 @@ def size_of(row: Row) -> int:
     return len(orjson.dumps(row, default=str))
 
 
-def past_of(run: Run, recorded: Iterable[RecordedEvent], graphs: Sequence[Graph], wanted: Container[int] = ()) -> Past:
+def past_of(
+    run: Run,
+    recorded: Iterable[RecordedEvent],
+    graphs: Sequence[Graph],
+    wanted: Container[int] = (),
+    bytes_max: float = inf,
+) -> Past:
     """Fold a book into ``run``, which has no event yet. Checkpoints are kept if their numbers are ``wanted``.
 
-    After the first two, these are kept until they have ``PAGE_BYTES_MAX`` bytes together.
+    After the first two, these are kept until they have ``bytes_max`` bytes together.
 
     ``Diverged`` names the first line that does not follow from what was before.
     """
-    past = Past(run)
+    past = Past(run, bytes_max=bytes_max)
     for each in recorded:
         made_of = _made_of(past) if isinstance(each.event, e.CheckpointCommitted) else {}
         refold(run, [each], graphs)
@@ -139,11 +147,11 @@ def _note(past: Past, recorded: RecordedEvent, wanted: Container[int], made_of: 
             past.versions.update(dict.fromkeys(made_of["channels"], made.superstep))
             past.planned = past.run.extensions
             past.limits.update((one, agent.limit) for one, agent in past.run.state.agents.items() if agent.limit)
-            if made.superstep in wanted and (len(past.checkpoints) < 2 or past.kept_bytes <= PAGE_BYTES_MAX):
+            if made.superstep in wanted and (len(past.checkpoints) < 2 or past.kept_bytes <= past.bytes_max):
                 shown = {"superstep": made.superstep, "digest": made.digest, "state": made.state}
                 shown |= {"source": made_of["source"], "writes": made_of["writes"], "versions_seen": {**past.versions}}
                 past.checkpoints.append({**shown, "created_at": recorded.at})
-                past.kept_bytes += size_of(past.checkpoints[-1])
+                past.kept_bytes += size_of(past.checkpoints[-1]) if past.bytes_max < inf else 0
         case e.RunExtended() as event:
             shown = {"number": event.number, "actor": recorded.actor.id, "source": event.source}
             past.extensions.append({**shown, "created_at": recorded.at})
