@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -38,6 +39,7 @@ class Step(Struct, frozen=True):
     model: str | None = None
 
 
+_INSIDE = ("transform",)
 COMPOSITES = frozenset({"if", "foreach", "while"})
 
 
@@ -81,6 +83,12 @@ class Definition(Struct, frozen=True):
         """True if the operation changes something outside; None if it is none of the declared ones."""
         declared = self.declared(operation)
         return None if declared is None else declared.get("side_effects") != "none"
+
+    def stays_inside(self, operation: str) -> bool:
+        """True if a call reaches nothing outside and changes nothing, so that no policy judges it."""
+        declared = self.declared(operation) or {}
+        handler = str(declared.get("handler") or declared.get("connector") or operation)
+        return re.split("[.:]", handler, maxsplit=1)[0] in _INSIDE and self.effect(operation) is False
 
     def declared(self, operation: str) -> JsonObject | None:
         """The declaration of an operation; None if there is none."""

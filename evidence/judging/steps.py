@@ -169,7 +169,7 @@ class Steps(Judge):
         if definition.effect(life.operation) and key not in self.actions.done:
             self.fault(event, f"{life.operation} has an effect, and no line says that it was let out and happened")
         outcome = self.actions.allowed.get(key)
-        if outcome is None or outcome == "deny":
+        if not definition.stays_inside(life.operation) and (outcome is None or outcome == "deny"):
             self.fault(event, f"{key} succeeded, and policy did not let it")
 
     def _answer(self, event: dict[str, Any]) -> None:

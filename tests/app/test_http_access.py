@@ -49,7 +49,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     (
         "POST",
         f"/v1/runs/{RUN}/steps/a/answer",
-        {"choice": "again", "reason": "mended"},
+        {"answer": "again", "reason": "mended"},
         {Role.ADMIN, Role.OPERATOR, Role.APPROVER},
     ),
     ("GET", f"/v1/runs/{RUN}/grants", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),

@@ -175,5 +175,5 @@ async def test_runs_that_0_2_0_left_parked_go_on_to_their_ends(older: Any) -> No
     await older.go_on()
     runs = await older.books.runs()
     assert {run.status for run in runs} == {"succeeded"}, [(run.workflow, run.status, run.error) for run in runs]
-    assert len(runs) == len(WaitKind) + 2
+    assert len(runs) == len(WaitKind) + 1
     await older.at_rest()

@@ -25,6 +25,7 @@ OF_RUNS = ("runs", "queue", "waits", "approvals", "votes", "commands", *APPEND_O
 # What is in force in a tenant, and its stream: they change only together.
 IN_FORCE = ("policy_digests", "directory_digest", "paused", "resumed", "stop_number", "judge_after")
 OF_STREAM = ("audit_count", "audit_head", "stream_id")
+OTHER_STOP = '{"by":"m","paused":"tenant:","reason":"r","stop":99}'
 NAMED = '{"author":"m","digest":"d","name":"n","version":1}'
 
 
@@ -50,6 +51,7 @@ WITHOUT_THEIR_LINE = [
     f"publish_policy({line('policy.published', NAMED)}, '', NULL, 'acme')",
     f"replace_directory({line('directory.published', NAMED)}, '', '[]', '[]', 'acme')",
     f"link_line({line('token.created')}, '', 'acme')",
+    f"change_pause({line('pause.set', OTHER_STOP)}, 'acme')",
 ]
 # Neither may do this: become somebody, change a rule or what is on record, or bring an erasure forward.
 OF_BOTH = [
