@@ -204,10 +204,11 @@ class Table:
         mark = mark_of([(str(self.asked.id), self.asked.action_digest, self.asked.nonce)])
         click = self.installation.click(self.asked.id, mark[:32], row.account, "list_approve")
         before = len(await self.installation.books.commands(kind="note"))
+        voted = await self.installation.books.votes(approval=self.asked.id)
         assert (await self.installation.slack({**click, **row.claims})).status_code == 200
         assert len(await self.installation.books.commands(kind="note")) == before + 1
         assert await self.last_code() == code
-        assert await self.installation.books.votes(approval=self.asked.id) == []
+        assert await self.installation.books.votes(approval=self.asked.id) == voted
 
     async def last_code(self) -> str:
         return str((await self.installation.tenant_events("approval.vote_refused"))[-1]["data"]["code"])
