@@ -14,12 +14,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import TypeAlias
 from uuid import UUID
 
 import asyncpg
 import structlog
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.canonical import JsonObject, clean
 from core.clock import repeat
@@ -135,11 +137,13 @@ class Dispatcher(Struct):
     async def _lease(self) -> _Job | None:
         """Lease the next message, and let its handler read. If the handler fails, only this message fails."""
         message, asked = None, (self.owner, LEASE, self._last, self._full())
+        until = monotonic() + LEASE.total_seconds() * 0.8
         try:
             async with self.database.transaction() as connection:
                 message = await outbox.lease_message(connection, *asked)
                 if message is None:
                     return None
+                message = replace(message, until=until)
                 self._last = message.lane
                 return message, await self.handlers.get(message.kind, _unknown)(connection, message)
         except Exception as error:
@@ -227,6 +231,9 @@ def _failed(error: Exception, words: str = "") -> Later:
 
 async def _unknown(_: Connection, message: Message) -> Deliver:
     return partial(saying, Undeliverable(f"Nobody here delivers messages of kind {message.kind!r}."))
+
+
+LATE = Later("This process stood still for longer than its lease.", counted=False)
 
 
 async def saying(result: Result) -> Result:

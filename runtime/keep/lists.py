@@ -23,7 +23,7 @@ from runtime.engine.book.lists import LIST_MAX
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalDelivered
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.keep.dispatcher import Deliver, Delivered, Later, Result, Undeliverable
+from runtime.keep.dispatcher import LATE, Deliver, Delivered, Later, Result, Undeliverable
 from runtime.requests.views import drawn_list
 from runtime.store import approvals, lists
 from runtime.store.approvals import StoredApproval
@@ -111,6 +111,8 @@ class ListCards(Struct, frozen=True):
                     return Undeliverable(text)
                 case ports.Absent():
                     pass
+        if message.late:
+            return LATE
         return self._ended(await self.messenger.post_list(self.channel, view, key), shared, found)
 
     def _ended(self, outcome: PostOutcome, shared: Shared, found: list[StoredApproval]) -> Result:

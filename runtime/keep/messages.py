@@ -31,7 +31,7 @@ from runtime.engine.life.readers import VOIDED
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalDelivered
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable, saying
+from runtime.keep.dispatcher import LATE, Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable, saying
 from runtime.keep.holding import held_notice
 from runtime.keep.lists import ListCards, gather
 from runtime.requests.directory import as_people
@@ -269,6 +269,8 @@ class _Drawing(Struct, frozen=True):
                     return Undeliverable(text)
                 case ports.Absent():
                     pass
+        if self.message.late:
+            return LATE
         posted = await self.post(str(self.about))
         return _drawn(posted, self._record(posted) if isinstance(posted, Posted) else None)
 

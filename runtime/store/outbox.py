@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
+from time import monotonic
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -32,7 +34,10 @@ Lane: TypeAlias = tuple[str, str]
 
 
 class Message(Struct, frozen=True):
-    """A leased command. ``attempts`` counts this one too; ``behind`` are the commands of its kind that wait for it."""
+    """A leased command. ``attempts`` counts this one too; ``behind`` are the commands of its kind that wait for it.
+
+    ``until`` is the reading of the monotonic clock at which it has to be delivered: soon after, somebody else may be.
+    """
 
     command_id: UUID
     tenant_id: str
@@ -42,6 +47,12 @@ class Message(Struct, frozen=True):
     attempts: int
     created_at: float
     behind: tuple[UUID, ...] = ()
+    until: float = inf
+
+    @property
+    def late(self) -> bool:
+        """True if this process stood still for so long that somebody else may be delivering it."""
+        return monotonic() > self.until
 
     @property
     def lane(self) -> Lane:
