@@ -159,6 +159,7 @@ def _stop_at_signals(stop: asyncio.Event) -> None:
             log.info("stopping: finishing what is under way")
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: a closed terminal is no reason to stop
-            loop.add_signal_handler(number, received)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: a closed terminal is no reason to stop
+        loop.add_signal_handler(signal.SIGHUP, received)

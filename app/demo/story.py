@@ -37,7 +37,7 @@ from runtime.store.read_models import RunFilter
 
 ACTOR = Actor("demo", "counterseal demo")
 ANNOUNCEMENTS = "C0INC"
-AUTO_SECONDS = 120.0
+AUTO_SECONDS = 240.0
 # Whom the demo's address logs in.
 ANA = "ana.lee"
 ROLES = frozenset({Role.APPROVER, Role.OPERATOR, Role.ADMIN})
@@ -78,9 +78,9 @@ def stop_at_signals() -> None:
     """End the demo, with all that it has started, at SIGTERM and when its terminal is closed."""
     main, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert main is not None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            loop.add_signal_handler(number, main.cancel)
+    loop.add_signal_handler(signal.SIGTERM, main.cancel)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        loop.add_signal_handler(signal.SIGHUP, main.cancel)
 
 
 async def publish(faces: Faces, folder: Path) -> datetime:

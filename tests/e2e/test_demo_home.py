@@ -74,10 +74,12 @@ async def test_the_demo_leaves_the_installation_alone_and_says_how_to_speak_to_i
 async def test_a_closed_terminal_ends_the_demo_with_all_that_it_has_started(tmp_path: Path, number: int) -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COUNTERSEAL_", "AWS_"))}
     ours = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nobody has these tests under nohup
     demo = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "app", "demo", cwd=tmp_path, env={**kept, **ours},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
+    signal.signal(signal.SIGHUP, before)
     assert demo.stdout is not None
     shown = b""
     async for line in demo.stdout:
