@@ -12,10 +12,11 @@ from core.canonical import JsonObject, sha256_hex
 from core.documents import Document, Path, load_document
 from core.errors import CountersealError, DefinitionError, ExpressionError, Problem, nearest
 from core.expressions import POLICY_LIMITS, Expression, environment_of
+from core.globs import Glob
 from core.validation import validate
 from policy.facts import OperationFacts, declare, is_traced
 from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
-from policy.scope import EVERYTHING, Glob, Scope, early_problems, scope_problems
+from policy.scope import EVERYTHING, Scope, early_problems, scope_problems
 
 
 class Rule(Struct, frozen=True):

@@ -190,8 +190,7 @@ def parse_submission(body: _Members) -> Submission:
     if callback == REASON_CALLBACK:
         choice = _choice(metadata, "c", _METADATA)
     elif metadata.get("l") is True:
-        option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
-        choice = _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
+        choice = _selected(values)
     approval_id, nonce = _uuid(metadata, "a", _METADATA), _id(metadata, "n", _METADATA)
     said = (choice, _reason(values), page, _digest(metadata))
     return Submission(approval_id, nonce, _clicker(body), *said, _granted(values, choice))
@@ -209,6 +208,11 @@ def _granted(values: _Members, choice: Choice | None) -> tuple[int, int] | None:
     if not all(text.isascii() and text.isdigit() and len(text) <= 9 for text in (uses, seconds)):
         raise InputError("is none of our choices", where=where)
     return int(uses), int(seconds)
+
+
+def _selected(values: _Members) -> Choice:
+    option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
+    return _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
 
 
 def _page(metadata: JsonObject) -> int:
@@ -244,8 +248,7 @@ def parse_list_submission(body: _Members) -> ListSubmission:
     if callback == LIST_REASON_CALLBACK:
         choice = _choice(metadata, "c", _METADATA)
     elif metadata.get("l") is True:
-        option = _object(_entered(values, CHOICE_FIELD), "selected_option", f"{_VALUES}.{CHOICE_FIELD}")
-        choice = _choice(option, "value", f"{_VALUES}.{CHOICE_FIELD}")
+        choice = _selected(values)
         for name in (name for name in values if name.startswith(f"{ITEMS_FIELD}_")):
             for one in _entered(values, name).get("selected_options") or ():
                 chosen.add(_uuid(one if isinstance(one, dict) else {}, "value", f"{_VALUES}.{name}"))
@@ -268,9 +271,7 @@ def parse_hold_submission(body: _Members) -> HoldSubmission:
     choice = _text(metadata, "c", _METADATA)
     if choice not in HOLD:
         raise InputError("is none of our choices", where=f"{_METADATA}.c")
-    told = _entered(values, REASON_FIELD) if REASON_FIELD in values else {}
-    reason = "" if told.get("value") is None else _text(told, "value", f"{_VALUES}.{REASON_FIELD}")
-    return HoldSubmission(_uuid(metadata, "w", _METADATA), choice, _clicker(body), reason.strip())
+    return HoldSubmission(_uuid(metadata, "w", _METADATA), choice, _clicker(body), _reason(values))
 
 
 def parse_task_click(body: _Members) -> TaskClick:

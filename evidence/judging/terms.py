@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from core.canonical import JsonObject
+from core.globs import Glob
 from core.terms import Terms
 from evidence.judging.case import Case, Step
 
@@ -64,8 +64,7 @@ def _matches(case: Case, match: object, operation: str) -> bool:
     if match.get("connector") not in (None, connector):
         return False
     glob = match.get("operation")
-    pattern = None if glob is None else ".*".join(map(re.escape, str(glob).split("*")))
-    return pattern is None or re.fullmatch(pattern, operation, re.DOTALL) is not None
+    return glob is None or Glob.of(str(glob)).matches(operation)
 
 
 def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:

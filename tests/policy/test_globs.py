@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from policy.scope import Glob
+from core.globs import Glob
 
 
 def test_a_glob_matches_what_its_stars_say() -> None:

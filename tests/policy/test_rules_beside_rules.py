@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.action import Action
+from core.globs import Glob
 from core.identity import Role
 from core.terms import GroupQuorum, Tier
 from policy.evaluate import build_facts, evaluate
@@ -16,7 +17,7 @@ from policy.facts import FactContext, OperationFacts
 from policy.foresee import Foreseen, Verdict
 from policy.load import Policy, load_policy
 from policy.model import AppliesDocument, Ruling
-from policy.scope import Glob, Scope
+from policy.scope import Scope
 from policy.sets import BrokenPolicy, PolicySet
 
 pytestmark = pytest.mark.req("U-4")
