@@ -18,6 +18,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
+from weakref import WeakKeyDictionary
 
 import asyncpg
 import orjson
@@ -45,6 +46,9 @@ _HOT_SETTINGS = {
 }
 _STATEMENTS_KEPT = 512
 _STATEMENT_BYTES_MAX = 64 * 1024
+
+# What is to be called once the open transaction of a connection has been committed.
+_PENDING: WeakKeyDictionary[Connection, list[Callable[[], None]]] = WeakKeyDictionary()
 
 # asyncpg's errors if the server goes away during a request or between two.
 _WENT_AWAY = (asyncpg.InternalClientError, asyncpg.InterfaceError)
@@ -297,6 +301,17 @@ async def savepoint(connection: Connection) -> AsyncIterator[None]:
     await connection.execute("RELEASE SAVEPOINT part")
 
 
+def after_commit(connection: Connection, act: Callable[[], None]) -> None:
+    """Call ``act`` once the open transaction has been committed, and never if it is rolled back; at once without one.
+
+    A crash in between loses the call: it is for what is said, not for what is done.
+    """
+    if connection.is_in_transaction():
+        _PENDING.setdefault(connection, []).append(act)
+    else:
+        act()
+
+
 @asynccontextmanager
 async def within(
     at: Connection | Database, tenant: str | None, *, patience: float | None = None
@@ -319,8 +334,13 @@ async def within(
     await connection.execute(begin)
     try:
         yield connection
-    except (CountersealError, asyncpg.PostgresError):
-        if not connection.is_closed():  # it is if PostgreSQL has ended a session that said nothing for too long
+    except BaseException as error:
+        _PENDING.pop(connection, None)
+        # It is closed if PostgreSQL has ended a session that said nothing for too long.
+        if isinstance(error, (CountersealError, asyncpg.PostgresError)) and not connection.is_closed():
             await connection.execute("ROLLBACK")
         raise
+    pending = _PENDING.pop(connection, [])
     await connection.execute("COMMIT")
+    for act in pending:
+        act()

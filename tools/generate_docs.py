@@ -32,6 +32,7 @@ from core.machine import Machine
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
 from evidence.receipts import RECEIPT
 from runtime.definition.schemas import SchemaName, schema_text
+from runtime.engine.book import notices
 from runtime.engine.model.states import COMMAND, EFFECT, RUN, STEP, WAIT
 from tools import rooms
 
@@ -81,6 +82,16 @@ def _events() -> str:
             yield f"`{kind}`", stream, ", ".join(f"`{name}`" for name in sorted(REQUIRED_DATA.get(kind, ())))
 
     return _table(("event", "stream", "always holds"), rows())
+
+
+def _lines() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for stream, table in (("run", notices.OF_RUNS), ("tenant", notices.OF_TENANTS)):
+            for kind, said in table.items():
+                members = ", ".join(f"`{name}`" for name in said.members)
+                yield said.words, said.level, f"`{kind}`", stream, members
+
+    return _table(("line", "level", "event", "stream", "its own members"), rows())
 
 
 def _settings() -> str:
@@ -203,6 +214,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "operations": _operations,
     "inputs": _inputs,
     "events": _events,
+    "log-lines": _lines,
     "settings": _settings,
     "routes": _routes,
     "roles": _roles,

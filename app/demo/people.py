@@ -16,6 +16,7 @@ from runtime.engine.model.states import RunState
 
 LOOK_SECONDS = 0.2
 HEARD_LOOKS = 50
+CLICK_LOOKS = 25
 # Raj's account in Slack: his direct messages.
 REQUESTER = "U0REQ"
 
@@ -127,32 +128,45 @@ class People:
         return found
 
     async def decide(self, incident: Incident) -> None:
-        """Wait for the incident's card and click on it as its story says; a rejection also submits a reason."""
+        """Wait for the incident's card and click on it as its story says; a rejection also submits a reason.
+
+        As people do, they click again if nothing happens: a card that was posted a moment ago may not be recorded yet,
+        and Slack opens no window for an answer that comes later than three seconds.
+        """
         click = incident.story.click
         if click is None:
             return
         action, user = f"counterseal.{click.action}", click.user
-        body = {"channel": CARDS_CHANNEL, "ts": await self._card(incident, action), "action_id": action, "user": user}
-        _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/click", body))
-        if click.action == "reject":
-            modal = await self._modal(user)
-            field = next(block["block_id"] for block in modal["blocks"] if block["type"] == "input")
-            reason = {"view_id": modal["id"], "user": user, "values": {field: click.reason}}
-            _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/submit_view", reason))
-
-    async def _card(self, incident: Incident, action_id: str) -> str:
+        body = {"channel": CARDS_CHANNEL, "action_id": action, "user": user}
         while True:
-            for message in await self.messages(CARDS_CHANNEL):
-                text = str(message.get("blocks"))
-                if incident.number in text and action_id in text:
-                    return str(message["ts"])
-            await asyncio.sleep(LOOK_SECONDS)
+            if (card := await self._card(incident, action)) is None:
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/click", {**body, "ts": card}))
+            window = await self._window(user) if click.action == "reject" else None
+            if window is not None:
+                field = next(block["block_id"] for block in window["blocks"] if block["type"] == "input")
+                reason = {"view_id": window["id"], "user": user, "values": {field: click.reason}}
+                _accepted(await self._ask("POST", f"{self.world.slack}/_sandbox/submit_view", reason))
+            for _ in range(CLICK_LOOKS):
+                if await self._card(incident, action) is None:
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
 
-    async def _modal(self, user: str) -> dict[str, Any]:
-        while True:
+    async def _card(self, incident: Incident, action_id: str) -> str | None:
+        """The message with the incident's card, while it can still be answered so."""
+        for message in await self.messages(CARDS_CHANNEL):
+            text = str(message.get("blocks"))
+            if incident.number in text and action_id in text:
+                return str(message["ts"])
+        return None
+
+    async def _window(self, user: str) -> dict[str, Any] | None:
+        for _ in range(CLICK_LOOKS):
             if views := (await self._ask("GET", f"{self.world.slack}/_sandbox/views?user={user}"))["views"]:
                 return dict(views[-1])
             await asyncio.sleep(LOOK_SECONDS)
+        return None
 
     async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Any:
         response = await self._client.request(method, url, json=body)

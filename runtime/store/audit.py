@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import structlog
+
 from core.canonical import JsonObject
-from core.db import Connection
+from core.db import Connection, after_commit
 from core.errors import NotFoundError
 from evidence.chain import Actor, ChainHead, Event, EventType, append
 from evidence.events import STOPPING
+from runtime.engine.book import notices
+from runtime.engine.model.rows import Notice
 from runtime.store.statements import statements
+
+log = structlog.get_logger(__name__)
 
 _SQL = statements("audit")
 _HEAD = _SQL["head"]
@@ -34,4 +42,12 @@ async def line(connection: Connection, tenant: str, kind: EventType, actor: Acto
     head = ChainHead(stream, count, row["audit_head"]) if count else ChainHead.of(stream)
     told: JsonObject = {**data, "stop": row["stop_number"]} if kind in STOPPING else data
     (made,), _ = append(head, [Event(kind, actor, row["now"], told)])
+    if (notice := notices.of_tenant(kind, actor.id, data)) is not None:
+        after_commit(connection, partial(say, notice, tenant=tenant))
     return made
+
+
+def say(notice: Notice, **about: str) -> None:
+    """Write one line into the log: what it is about stands first."""
+    write = log.warning if notice.level == "warning" else log.info
+    write(notice.words, **about, **notice.facts)

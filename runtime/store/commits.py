@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -18,9 +19,10 @@ import structlog
 from msgspec.structs import asdict
 
 from core.canonical import Json
-from core.db import Connection
+from core.db import Connection, after_commit
 from core.grouping import Call, called
 from runtime.engine.model.rows import Commit
+from runtime.store import audit
 from runtime.store.records import RecordRefused
 from runtime.store.statements import statements
 
@@ -85,7 +87,7 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
             raise
         raise RecordRefused("A record is not as the step expects it.") from None
     if found:
-        note(commit)
+        after_commit(connection, partial(say, commit))
     return Applied(*found) if found else None
 
 
@@ -97,8 +99,13 @@ async def landed(connection: Connection, commit: Commit) -> bool:
     return bool(await connection.fetchval(_LANDED, commit.run_id, commit.expected_version, lines))
 
 
-def note(commit: Commit) -> None:
-    """Say in the log, now and then, that lines keep a later time because the database's clock has gone back."""
+def say(commit: Commit) -> None:
+    """Write the lines of the log for a commit that has been made: its facts, and now and then that a clock went back.
+
+    A crash before this loses them; the book has them all.
+    """
+    for notice in commit.notices:
+        audit.say(notice, tenant=commit.tenant_id, run=str(commit.run_id))
     now = time.monotonic()
     if commit.clock_behind and now >= _SAID.get("next", 0.0):
         _SAID["next"] = now + _SAY_SECONDS
@@ -122,9 +129,11 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
     """
     calls = [Call("append", sent(commit, engine=True), ("", str(commit.run_id))) for commit in commits]
     landed = await called(connection, calls)
+    made = {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
     for commit in commits:
-        note(commit)
-    return {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
+        if commit.run_id in made:
+            after_commit(connection, partial(say, commit))
+    return made
 
 
 def sent(commit: Commit, *, engine: bool = False) -> list[object]:

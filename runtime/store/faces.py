@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from core.canonical import JsonObject
-from core.db import Connection, Database
+from core.db import Connection, Database, after_commit
 from core.errors import ConsistencyError
 from core.grouping import Call, called
 from core.ids import new_id
@@ -81,8 +82,10 @@ async def append(at: Connection | Database, commit: Commit, *, answers: str | No
     answered = [None if commit.strict else answers, commit.expected_version]
     # Runs are locked by id, and shared effects and counters after all runs: a commit with these goes alone.
     order = None if commit.effects or commit.shares or commit.family else ("", str(commit.run_id))
-    commits.note(commit)
-    return bool(await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order)))
+    made = await _called(at, Call("append_to_run", [*commits.sent(commit), *answered, commit.tenant_id], order))
+    if made:
+        _say(at, commit)
+    return bool(made)
 
 
 async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> datetime | None:
@@ -101,12 +104,22 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
     # Nobody else knows the new run's id. Callers can meet only at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)
     opened: datetime | None = await _called(at, Call("open_run", parameters, order))
+    if opened is not None:
+        _say(at, commit)
     return opened
 
 
 async def order_message(connection: Connection, tenant: str, run_id: UUID, kind: str, payload: JsonObject) -> None:
     """Order a message that no append orders: a ``note`` to one person, or the ``bundle`` of a run once more."""
     await _called(connection, Call("order_message", [new_id(), run_id, kind, payload, tenant]))
+
+
+def _say(at: Connection | Database, commit: Commit) -> None:
+    """Write the lines of the log once the commit is final: a call of the database's is, when it returns."""
+    if isinstance(at, Database):
+        commits.say(commit)
+    else:
+        after_commit(at, partial(commits.say, commit))
 
 
 async def _called(at: Connection | Database, call: Call) -> Any:

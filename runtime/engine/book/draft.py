@@ -23,7 +23,7 @@ from connectors.port import Refused
 from core.canonical import JsonObject, derived_id, digest
 from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
-from runtime.engine.book import ends, refusals, shared_effects
+from runtime.engine.book import ends, notices, refusals, shared_effects
 from runtime.engine.book.barrier import Crossing
 from runtime.engine.book.fold import fold
 from runtime.engine.book.plan import CHECKPOINT, Variables, variables
@@ -238,6 +238,8 @@ class Draft:
         recorded = RecordedEvent(event, actor, at, step)
         fold(self.run, recorded, self.graph, crossing)
         self._recorded.append(recorded)
+        if (notice := notices.of_run(recorded, self.run, self.graph)) is not None:
+            self.rows.notices.append(notice)
 
     def not_before(self, at: datetime, step: str | None) -> datetime:
         """The time of a line about a step that is recorded at this time: never before the step's last one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -242,6 +243,14 @@ class FamilyMove(Struct, frozen=True):
     number: int | None = None
 
 
+class Notice(NamedTuple):
+    """One line for the log of this process: its level (``info`` or ``warning``), its words, and facts, no values."""
+
+    level: str
+    words: str
+    facts: JsonObject
+
+
 class Commit(Struct):
     """All rows of one transition. ``gate`` guards it: only appends that commute with it may have come in between.
 
@@ -265,6 +274,7 @@ class Commit(Struct):
     ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by.
     ``clock_behind`` is how far the database's clock has gone back behind the book.
     ``latest`` is the latest time of its lines. ``state`` is the folded run, if this append stores it beside the book.
+    ``notices`` are the lines for the log, which are written once it has been made.
     """
 
     run_id: UUID
@@ -320,6 +330,7 @@ class Commit(Struct):
     latest: datetime | None = None
     clock_behind: timedelta = timedelta(0)
     state: bytes | None = None
+    notices: list[Notice] = field(default_factory=list)
 
 
 def step_id_of(run_id: UUID, key: str) -> UUID:
