@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from app.settings import LogFormat, LogLevel
+from runtime.store import audit
 
 # These libraries log bodies, headers or tokens below WARNING.
 _TALKATIVE = ("slack_bolt", "slack_sdk", "botocore", "boto3", "urllib3", "httpx", "httpcore", "aiohttp", "asyncio")
@@ -18,8 +19,11 @@ _SECRET_WORDS = ("secret", "token", "password", "authorization", "api_key", "sig
 HIDDEN = "[hidden]"
 
 
-def configure(format_: LogFormat = "console", level: LogLevel = "info") -> None:
-    """Set up structlog and the standard library's loggers for this process. May be called again."""
+def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts: bool = True) -> None:
+    """Set up structlog and the standard library's loggers for this process. May be called again.
+
+    ``facts``: write the lines of recorded facts. A command has none: it says what it has done in its own words.
+    """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -46,6 +50,7 @@ def configure(format_: LogFormat = "console", level: LogLevel = "info") -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("counterseal.slack.bolt").addFilter(_not_about_authorize)
+    logging.getLogger(audit.__name__).setLevel(logging.NOTSET if facts else logging.ERROR)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 

@@ -29,7 +29,8 @@ def settings(*, quiet: bool = False, **given: str) -> Settings:
     from app.settings import load_settings
 
     found = load_settings(**given)
-    logs.configure(found.log_format, "warning" if quiet and found.log_level != "error" else found.log_level)
+    level = "warning" if quiet and found.log_level != "error" else found.log_level
+    logs.configure(found.log_format, level, facts=not quiet)
     return found
 
 
