@@ -91,6 +91,8 @@ def explained() -> Iterator[None]:
             raise
         # Show only the first line: the others may hold the statement's values.
         words = next(iter(str(error).splitlines()), type(error).__name__)
+        if type(error).__name__ == "LockNotAvailableError":
+            words = "others hold what this needs, and did not let go in time. Nothing was changed: try again"
         typer.echo(f"counterseal: the database failed: {words}", err=True)
         raise SystemExit(Exit.UNAVAILABLE) from None
 

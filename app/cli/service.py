@@ -79,7 +79,7 @@ async def demo(
     from app import logs
     from app.demo.story import run_demo
 
-    logs.configure("console", "warning")
+    logs.configure("console", "warning", facts=False)
     raise typer.Exit(await run_demo(auto=auto, aws=aws is not None))
 
 

@@ -105,12 +105,12 @@ async def publish(faces: Faces, folder: Path) -> datetime:
 async def _play(faces: Faces, people: People, folder: Path, view: View, *, auto: bool) -> list[IncidentRun]:
     """Report the incidents, and show their runs until each has a bundle; with ``auto``, click meanwhile."""
     since = await publish(faces, folder)
+    code, _ = await make_link(faces.database, faces.settings.tenant, ANA, ROLES, ACTOR)
     incidents = [await people.report(story) for story in STORIES]
     last = await people.report(AGENT_STORY)
     await people.describe(last, helper.planted(last, incidents), helper.GUEST)
     await helper.ask_for_help(faces, last)
     runs = [IncidentRun(incident) for incident in (*incidents, last)]
-    code, _ = await make_link(faces.database, faces.settings.tenant, ANA, ROLES, ACTOR)
     view.introduce(people.world, [item.incident for item in runs], f"{faces.settings.console_address}/login/{code}")
     async with asyncio.TaskGroup() as group:
         clicking = [group.create_task(people.decide(item.incident)) for item in runs] if auto else []
