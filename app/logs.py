@@ -10,13 +10,14 @@ from typing import Any
 import structlog
 
 from app.settings import LogFormat, LogLevel
-from runtime.store import audit
 
 # These libraries log bodies, headers or tokens below WARNING.
 _TALKATIVE = ("slack_bolt", "slack_sdk", "botocore", "boto3", "urllib3", "httpx", "httpcore", "aiohttp", "asyncio")
 _QUIET = (*_TALKATIVE, "uvicorn", "alembic")
 _SECRET_WORDS = ("secret", "token", "password", "authorization", "api_key", "signature", "cookie", "private_key")
 HIDDEN = "[hidden]"
+# The logger of recorded facts (``runtime.store.audit``), by name: importing it would slow down every command.
+_FACTS = "counterseal.facts"
 
 
 def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts: bool = True) -> None:
@@ -50,7 +51,7 @@ def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("counterseal.slack.bolt").addFilter(_not_about_authorize)
-    logging.getLogger(audit.__name__).setLevel(logging.NOTSET if facts else logging.ERROR)
+    logging.getLogger(_FACTS).setLevel(logging.NOTSET if facts else logging.ERROR)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from app.cli import auditing, documents, evidence, grants, pausing, people, queues, receipts, runs, service, signals
+from app.cli import (
+    auditing,
+    documents,
+    evidence,
+    grants,
+    pausing,
+    people,
+    queues,
+    receipts,
+    runs,
+    service,
+    signals,
+    why,
+)
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -45,6 +58,7 @@ root.command(
 )(service.sandbox)
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
+root.command()(why.why)
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
 root.command("schema")(documents.schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # The largest number that the database's integers hold.
 INT4_MAX = 2**31 - 1
+# How many runs an ambiguous name lists.
+NAMED_MAX = 5
 
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
@@ -116,6 +119,60 @@ def id_of(what: str) -> Callable[[str], UUID]:
             raise InputError("is not an id.", where=what, remedy="Copy it from the list command.") from None
 
     return read
+
+
+def run_of(text: str) -> UUID:
+    """The id of the run that is meant by its id, the beginning of it, or its reference.
+
+    ``InputError`` if none is meant, or more than one: it lists them.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        return asyncio.run(_run_named(text.strip()))
+
+
+def approval_of(text: str) -> UUID:
+    """The id of the approval with this id or the beginning of it; ``InputError`` as of ``run_of``."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return asyncio.run(_approval_named(text.strip()))
+
+
+async def _approval_named(text: str) -> UUID:
+    from runtime.store import read_models
+
+    first, last = _begins(text)
+    async with faces() as found, found.database.transaction(found.settings.tenant) as connection:
+        ids = await read_models.approvals_named(connection, found.settings.tenant, first, last, NAMED_MAX)
+    if len(ids) != 1:
+        several = f"means several approvals: {', '.join(map(str, ids))}" if ids else "is no approval's id"
+        raise InputError(f"{text!r} {several}.", where="APPROVAL", remedy="See `approval list`.")
+    return ids[0]
+
+
+def _begins(text: str) -> tuple[UUID | None, UUID | None]:
+    """The first and the last id that begin like this; None if no id does."""
+    digits = text.replace("-", "").lower()
+    if len(digits) not in range(4, 32) or not set(digits) <= set("0123456789abcdef"):
+        return None, None
+    return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+
+
+async def _run_named(text: str) -> UUID:
+    from runtime.store import read_models
+
+    first, last = _begins(text)
+    async with faces() as found, found.database.transaction(found.settings.tenant) as connection:
+        runs = await read_models.named(connection, found.settings.tenant, text, first, last, NAMED_MAX + 1)
+    if not runs:
+        raise InputError(f"No run has the reference or the id {text!r}.", where="RUN", remedy="See `run list`.")
+    if len(runs) > 1:
+        ids = ", ".join(f"{row['run_id']} ({row['workflow']}, {row['status']})" for row in runs[:NAMED_MAX])
+        more = " and more" if len(runs) > NAMED_MAX else ""
+        raise InputError(f"{text!r} means several runs: {ids}{more}.", where="RUN", remedy="Give the id of one.")
+    return UUID(str(runs[0]["run_id"]))
 
 
 def name(text: str, what: str) -> str:

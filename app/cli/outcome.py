@@ -161,19 +161,62 @@ def print_fields(fields: Mapping[str, Any], *, as_json: bool = False) -> None:
         typer.echo(f"{name:<{wide}}  {_cell(value)}")
 
 
+# Columns of a table that are cut at the end of a line if it is too narrow, and how much of each is left at least. Those
+# of the first kind are cut first; another command, and --json, show the whole.
+_CUT: tuple[Mapping[str, int], ...] = (
+    dict.fromkeys(("why", "title", "summary", "attempted", "last_error", "data", "reason"), 16),
+    dict.fromkeys(("operation", "target", "actor", "step_key", "resolution", "published_by", "connectors"), 10),
+)
+# How much of a cell a table shows: of ids, every command takes the beginning.
+_SHORT = {"run_id": 18, "approval_id": 18, "digest": 12, "at": 19}
+# Columns that go first if there is no room for all.
+_LEAST_READ = frozenset({"digest", "policy_digests"})
+# Between two columns.
+_GAP = 2
+
+
 def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Print a table whose lines do not wrap; if the terminal is too narrow, print the members of each row below it."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        # Never wrap an id: it could not be copied.
-        table.add_column(name.replace("_", " "), overflow="fold", no_wrap=name.endswith("_id"))
-    for line in cells:
+    console = Console()
+    found = {name: [_short(name, line[at]) for line in cells] for at, name in enumerate(columns)}
+    shown = {name: texts for name, texts in found.items() if {*texts} - {"-", ""}} or found
+    widths = _fitted({name: max(map(len, (name, *texts))) for name, texts in shown.items()}, console.width)
+    if widths is None:
+        shown = {name: texts for name, texts in shown.items() if name not in _LEAST_READ}
+        widths = _fitted({name: max(map(len, (name, *texts))) for name, texts in shown.items()}, console.width)
+    if widths is None:
+        wide = max(map(len, columns))
+        for line in cells:
+            fields = (f"{name.replace('_', ' '):<{wide}}  {cell}" for name, cell in zip(columns, line, strict=True))
+            typer.echo("\n".join(fields) + "\n")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for name in shown:
+        table.add_column(name.replace("_", " "), overflow="ellipsis", no_wrap=True, width=widths[name])
+    for row in zip(*shown.values(), strict=True):
         # Text, not str: rich would interpret markup in text from outside.
-        table.add_row(*(Text(cell) for cell in line))
-    Console().print(table)
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _short(name: str, cell: str) -> str:
+    """Shorten a cell for a table: a time to the minute, an id to as much as commands take."""
+    is_time = name.endswith("_at") and cell.endswith("Z")
+    return f"{cell[:16]}Z" if is_time else cell[: _SHORT.get(name)]
+
+
+def _fitted(widths: dict[str, int], space: int) -> dict[str, int] | None:
+    """The widths of columns that fit into so many characters; None if that is not possible."""
+    over = sum(widths.values()) + _GAP * (len(widths) - 1) - space
+    for least in _CUT:
+        for name in sorted(least.keys() & widths.keys(), key=lambda name: -widths[name]):
+            less = min(max(over, 0), max(widths[name] - least[name], 0))
+            widths[name], over = widths[name] - less, over - less
+    return None if over > 0 else widths
 
 
 def _cell(value: object) -> str:

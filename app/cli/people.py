@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 approval = Commands(name="approval", help="Approvals: list, show, approve, reject.")
 task = Commands(name="task", help="Tasks: list, look, complete.")
 
-ApprovalId = Annotated[UUID, typer.Argument(help="The approval's id.", parser=context.id_of("APPROVAL"))]
+ApprovalId = Annotated[
+    UUID, typer.Argument(help="The approval's id, or the beginning of it.", parser=context.approval_of)
+]
 As = Annotated[
     str | None, typer.Option("--as", help="Who acts: a person's id in the directory; COUNTERSEAL_PERSON without it.")
 ]
@@ -58,6 +61,8 @@ async def approval_list(
         found = await approvals.approvals_page(connection, faces.settings.tenant, limit + 1, status=wanted)
     rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in first_of(found, limit)]
     columns = ("approval_id", "title", "kind", "tier", "requester", "status", "outcome", "expires_at")
+    if sys.stdout.isatty() and not as_json:
+        columns = ("approval_id", "title", *(() if wanted else ("outcome",)), "expires_at")
     print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import datetime
@@ -43,7 +44,11 @@ run = Commands(name="run", help="Runs: start, list, show, diff, replay, retry, r
 As = Annotated[
     str | None, typer.Option("--as", help="Who acts: a person's id in the directory; COUNTERSEAL_PERSON without it.")
 ]
-RunId = Annotated[UUID, typer.Argument(help="The run's id.", parser=context.id_of("RUN"))]
+RunId = Annotated[
+    UUID, typer.Argument(help="The run: its id, the beginning of it, or its reference.", parser=context.run_of)
+]
+# People say this of a run that has failed for good.
+_FAILED = RunState.FAILED_TERMINAL.partition("_")[0]
 
 
 @run.command("start")
@@ -90,7 +95,7 @@ def _moment(text: str) -> datetime:
 
 @run.command("list")
 async def listed(
-    status: Annotated[str | None, typer.Option(help="Only runs with this status.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only runs with this status; failed means for good.")] = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.")] = None,
     reference: Annotated[str | None, typer.Option(help="Only runs with this business reference.")] = None,
     requested_by: Annotated[str | None, typer.Option(help="Only runs of this person, by any of their names.")] = None,
@@ -98,12 +103,14 @@ async def listed(
     limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first, with what each waits for or why it has failed. `counterseal why RUN` says more."""
+    from app.outcomes import line_of
     from runtime.requests.finding import of_person
     from runtime.store import read_models
 
     if status is not None:
-        context.check_word(status, list(RunState), "status")
+        status = RunState.FAILED_TERMINAL if status == _FAILED else status
+        context.check_word(status, [*RunState, _FAILED], "status")
     if mine and requested_by is not None:
         raise InputError("is somebody else's, or your own", where="--requested-by", remedy="Leave --mine out.")
     wanted = read_models.RunFilter(status, workflow, reference)
@@ -111,10 +118,13 @@ async def listed(
         whose = context.actor(faces.settings).id if mine else requested_by
         wanted = await of_person(connection, faces.settings.tenant, wanted, whose)
         rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit + 1)
-    rows = first_of(rows, limit)
+        waits = await read_models.waiting(connection, faces.settings.tenant, [row["run_id"] for row in rows], 2)
+    rows = [{**row, "why": line_of(row, waits.get(row["run_id"], []))} for row in first_of(rows, limit)]
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
-    columns = ("run_id", "reference", "workflow", "status", "created_at", "finished_at")
+    columns: tuple[str, ...] = (*("run_id", "reference", "workflow", "status", "created_at", "finished_at", "why"),)
+    if sys.stdout.isatty() and not as_json:
+        columns = ("run_id", "reference", "status", "why")
     print_rows(rows, columns, as_json=as_json, empty="There are no such runs.")
 
 

@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from app.access import Role
 from app.console import graph, questions, runs, story
-from app.console.outcomes import OPEN, failure_of, state_of, title_of
 from app.console.sessions import Viewer
 from app.console.web import HOME, Decider, FacesDep, Operator, Page, Posted, Reader, go, identified, page
 from app.faces import Faces
 from app.http import runs as over_http
+from app.outcomes import OPEN, failure_of, state_of, title_of
 from app.outlining import outline
 from app.shown import attempted, run_row
 from approvals.model import ApprovalKind, ApprovalStatus, VoteChannel

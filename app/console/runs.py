@@ -13,11 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.access import Role
-from app.console.outcomes import OPEN, failure_of, state_of
 from app.console.sessions import Viewer
 from app.console.web import HOME, FacesDep, Operator, Page, Posted, Reader, go, identified, page
 from app.faces import Faces
 from app.http.dependencies import decode_cursor, encode_cursor
+from app.outcomes import OPEN, failure_of, state_of
 from core.errors import CountersealError
 from runtime.engine.model.states import RunState
 from runtime.requests import steering

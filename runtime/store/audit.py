@@ -15,7 +15,8 @@ from runtime.engine.book import notices
 from runtime.engine.model.rows import Notice
 from runtime.store.statements import statements
 
-log = structlog.get_logger(__name__)
+# Commands silence this logger by its name (``app.logs``).
+log = structlog.get_logger("counterseal.facts")
 
 _SQL = statements("audit")
 _HEAD = _SQL["head"]

@@ -35,6 +35,9 @@ _APPENDS = _SQL["appends"]
 _BUNDLE = _SQL["bundle"]
 _POLICIES = _SQL["policies"]
 _COUNTS = _SQL["counts"]
+_NAMED = _SQL["named"]
+_APPROVALS_NAMED = _SQL["approvals_named"]
+_WAITING = _SQL["waiting"]
 
 
 class RunFilter(Struct, frozen=True):
@@ -75,6 +78,29 @@ async def runs_page(
 async def run(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
     """One run, with the head of its audit, and its bundle (None until there is one)."""
     return await first(connection, _RUN, tenant, run_id)
+
+
+async def named(
+    connection: Connection, tenant: str, reference: str, first_id: UUID | None, last_id: UUID | None, limit: int
+) -> list[Row]:
+    """The newest runs with this reference, or with an id between these two, if they are given."""
+    return await every(connection, _NAMED, tenant, reference, first_id, last_id, limit)
+
+
+async def approvals_named(
+    connection: Connection, tenant: str, first_id: UUID | None, last_id: UUID | None, limit: int
+) -> list[UUID]:
+    """The ids of approvals between these two, newest first."""
+    found = await every(connection, _APPROVALS_NAMED, tenant, first_id, last_id, limit)
+    return [row["approval_id"] for row in found]
+
+
+async def waiting(connection: Connection, tenant: str, runs: Sequence[UUID], limit: int) -> dict[UUID, list[Row]]:
+    """The open waits of each run, what is due first before all others: at most ``limit`` of a run."""
+    found: dict[UUID, list[Row]] = {}
+    for row in await every(connection, _WAITING, tenant, runs, limit):
+        found.setdefault(row["run_id"], []).append(row)
+    return found
 
 
 async def start_held(connection: Connection, tenant: str, run_id: UUID) -> str | None:

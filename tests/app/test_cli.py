@@ -160,14 +160,6 @@ def test_what_people_wrote_cannot_steer_the_terminal(
     assert "rejected at danger by bob: no " in command("run", "show", run_id)
 
 
-def test_ids_are_never_folded_so_that_they_can_be_copied(command: Any, documents: Any, clean_environment: Any) -> None:
-    command("workflow", "publish", documents["simple"])
-    started = command.json("run", "start", "simple", "--input", '{"number": "INC1"}')
-    clean_environment.setenv("COLUMNS", "80")
-    clean_environment.setattr("sys.stdout.isatty", lambda: True)
-    assert started["run_id"] in command("run", "list")
-
-
 def test_settings_and_reach_have_codes_of_their_own(command: Any, clean_environment: Any) -> None:
     clean_environment.setenv("COUNTERSEAL_PORT", "x")
     command("run", "list", exit_code=Exit.CONFIGURATION)

@@ -191,7 +191,7 @@ NOBODY = "00000000-0000-0000-0000-000000000007"
         (["task", "complete", NOBODY, "--value", "[]"], Exit.INPUT, "--value: is not a JSON object"),
         (["task", "complete", NOBODY, "--value", "{}", "-f", "a=b"], Exit.INPUT, "--value: goes without --field"),
         (["run", "waits", NOBODY], Exit.CONFLICT, "There is no run"),
-        (["run", "waits", "odd"], Exit.INPUT, "RUN: is not an id"),
+        (["run", "waits", "odd"], Exit.INPUT, "RUN: No run has the reference"),
         (["run", "extend", NOBODY, "/nowhere.yaml", "--if-version", "1"], Exit.INPUT, "/nowhere.yaml: cannot be read"),
         (["run", "extend", NOBODY, "/dev/null", "--if-version", "1"], Exit.INPUT, "the document is empty"),
         (["run", "extend", NOBODY, "/dev/null", "--if-version", "0"], Exit.INPUT, "--if-version"),

@@ -132,7 +132,7 @@ def _facts(kind: Kind, data: JsonObject, actor: str) -> JsonObject:
     for name in kind.members:
         value = data.get(name)
         if name == "workflow" and isinstance(value, dict):
-            facts[name] = f"{value['name']} {value['version']}"
+            facts[name] = f"{value.get('name')} {value.get('version', '')}".strip()
         elif name == "error" and isinstance(value, dict):
             facts |= value
         elif value not in (None, "", [], False):

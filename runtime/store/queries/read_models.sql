@@ -103,3 +103,21 @@ FROM policies p JOIN tenants t USING (tenant_id) WHERE tenant_id = $1 ORDER BY p
 SELECT status, count(*) AS count FROM (
   SELECT r.status FROM runs r WHERE r.tenant_id = $1 ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2) newest
 GROUP BY status;
+
+-- name: named
+-- The newest runs of the tenant $1 with the reference $2, or whose id lies between $3 and $4, if these are given.
+SELECT r.run_id, r.workflow, r.reference, r.status, r.created_at FROM runs r
+WHERE r.tenant_id = $1 AND (r.reference = $2 OR r.run_id BETWEEN $3 AND $4)
+ORDER BY r.created_at DESC, r.run_id DESC LIMIT $5;
+
+-- name: approvals_named
+-- The newest approvals of the tenant $1 whose id lies between $2 and $3.
+SELECT a.approval_id FROM approvals a WHERE a.tenant_id = $1 AND a.approval_id BETWEEN $2 AND $3
+ORDER BY a.approval_id DESC LIMIT $4;
+
+-- name: waiting
+-- What each of the runs $2 waits for, what is due first before all others; a run may have thousands of waits.
+SELECT w.run_id, w.step_key, w.kind, w.due_at, w.correlation_key, w.context, w.created_at FROM runs r
+CROSS JOIN LATERAL (SELECT * FROM waits w WHERE w.run_id = r.run_id AND w.tenant_id = $1 AND w.status = 'waiting'
+  ORDER BY w.due_at NULLS LAST, w.created_at, w.wait_id LIMIT $3) w
+WHERE r.tenant_id = $1 AND r.run_id = ANY ($2) ORDER BY r.run_id, w.due_at NULLS LAST, w.created_at, w.wait_id;

@@ -1,8 +1,9 @@
-"""The outcome of a run in one line: what, why, and the remedy. Pure."""
+"""The outcome of a run in one line, or what it waits for: what, why, and the remedy. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from msgspec import Struct
 from approvals.model import ApprovalStatus
 from core.canonical import JsonObject
 from runtime.engine.model.errors import DENIED, REJECTED
-from runtime.engine.model.states import RunState, WaitState
+from runtime.engine.model.states import RunState, WaitKind, WaitState
 
 # The state of a run: the symbol, and its word. A failed run shows its cause (``cause``).
 RUNS: dict[str, tuple[str, str]] = {
@@ -99,3 +100,35 @@ def title_of(run: Mapping[str, Any], name: str) -> str:
             return f"{name} is in line"
         case _:
             return f"{name} is running"
+
+
+def line_of(run: Mapping[str, Any], waits: Sequence[Mapping[str, Any]]) -> str:
+    """Say in a few words, for a list, what a run waits for, or why it has failed."""
+    failure = failure_of(run)
+    if failure is not None:
+        return f"{failure.code} at {failure.step}: {failure.message}" if failure.step else failure.message
+    return "; ".join(short(wait) for wait in waits)
+
+
+def short(wait: Mapping[str, Any]) -> str:
+    """Name what a step waits for, and the step."""
+    context: dict[str, Any] = wait["context"] or {}
+    words = {
+        WaitKind.APPROVAL: "people",
+        WaitKind.TASK: "a form",
+        WaitKind.TIMER: f"time: {minute(wait['due_at'])}",
+        WaitKind.RETRY: f"its retry: {minute(wait['due_at'])}",
+        WaitKind.SIGNAL: f"the signal {wait['correlation_key']}",
+        WaitKind.CHILD: "another run",
+        WaitKind.EXTERNAL: "the system that it has called",
+        WaitKind.SHARED: "another run's effect",
+        WaitKind.PAUSE: f"the pause of {context.get('paused', '')}",
+        WaitKind.AGENT: "its agent",
+        WaitKind.HOLD: f"{context.get('group', 'people')}: the step failed and is held",
+    }
+    return f"{words[WaitKind(wait['kind'])]} ({wait['step_key']})"
+
+
+def minute(moment: datetime | None) -> str:
+    """Write a moment in UTC, to the minute."""
+    return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%MZ")

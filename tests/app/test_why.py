@@ -1,0 +1,122 @@
+"""Questions about a run on the command line: why it stands still or has failed, by whatever name people know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.outcome import Exit
+
+WORKFLOW = """
+workflow: {name}
+version: 1
+reference: "${{{{ trigger.number }}}}"
+steps:
+  - {step}
+"""
+STEPS = {
+    "denied": "{id: go, do: probe.effect.apply, with: {name: x}}",
+    "asks": "{id: go, do: probe.effect.apply, with: {name: x}}",
+    "timer": "{id: nap, wait: {for: PT1H}}",
+    "signal": "{id: hear, wait: {signal: shipped, correlate: A7, }, timeout: P1D}",
+    "fails": "{id: go, do: transform.data.apply, with: {value: '${{ trigger.missing }}'}}",
+    "form": "{id: ask, "
+    "task: {title: Which size?, assign: {group: ops}, form: {type: object, properties: {n: {type: string}}}}}",
+}
+POLICY = """
+policy: p
+version: 1
+rules:
+  - {id: reads, match: {operation: transform.data.apply}, outcome: allow}
+  - {id: night, match: {connector: probe}, when: run.workflow == 'denied', outcome: deny, because: Not at night.}
+  - {id: ask, match: {connector: probe}, when: run.workflow != 'denied', outcome: needs_approval,
+     approvers: [{group: ops, of: 1}]}
+"""
+
+# The kind of run, and what `why` says of it.
+SAID: dict[str, tuple[str, ...]] = {
+    "denied": ("was denied at go", "because    Not at night.", "Nothing was changed by it", "run retry {run}"),
+    "asks": ("waits for people", "1 of ops (Ann, Bob) (go), since ", ", until ", "approval show "),
+    "timer": ("timer for INC1 waits.", "waits for  time: ", "(nap)"),
+    "signal": ("the signal shipped:A7 (hear)", "run waits {run}"),
+    "fails": ("failed at go", "trigger.missing", "Publish a repaired version"),
+    "form": ("a form (ask)", "task list"),
+}
+
+
+@pytest.fixture
+def begun(command: Any, tmp_path: Path, outside_world: Any, work_off: Any) -> Any:
+    """Starts runs of these kinds, each with a reference of its own, and does what can be done."""
+    people = tmp_path / "people.yaml"
+    people.write_text(
+        "directory: d\nversion: 1\npeople:\n  - {id: ann, name: Ann}\n  - {id: bob, name: Bob}\n"
+        "groups: {ops: [ann, bob]}\n"
+    )
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    command("directory", "publish", str(people))
+    command("policy", "publish", str(policy))
+
+    def begin(*kinds: str, reference: str = "INC1") -> list[str]:
+        runs = []
+        for kind in kinds:
+            file = tmp_path / f"{kind}.yaml"
+            file.write_text(WORKFLOW.format(name=kind, step=STEPS[kind]))
+            command("workflow", "publish", str(file))
+            runs.append(command.json("run", "start", kind, "--input", f'{{"number": "{reference}"}}')["run_id"])
+        work_off(outside_world)
+        return runs
+
+    return begin
+
+
+@pytest.mark.parametrize("kind", [*SAID])
+def test_why_says_what_happened_and_who_must_do_what(command: Any, begun: Any, kind: str) -> None:
+    (run,) = begun(kind)
+    said = command("why", "INC1")
+    for words in SAID[kind]:
+        assert words.format(run=run) in said
+    told = command.json("why", run)
+    assert told["run_id"] == run
+    (listed,) = command.json("run", "list")
+    assert listed["why"], "the list says it in a few words"
+
+
+def test_a_pause_is_the_reason_why_a_run_waits(command: Any, begun: Any, outside_world: Any, work_off: Any) -> None:
+    command("pause", "tenant", "--reason", "Month-end close.")
+    assert command.said == "", "no line of the log stands beside a command's own words"
+    begun("asks")
+    assert "because    tenant is paused: Month-end close." in command("why", "INC1")
+    assert "counterseal resume tenant" in command("why", "INC1")
+
+
+def test_a_run_is_meant_by_its_reference_or_the_beginning_of_its_id(command: Any, begun: Any) -> None:
+    one, two = begun("timer", "signal")
+    assert command.json("run", "show", one[:18])["run"]["run_id"] == one
+    for text, words in {"INC1": f"several runs: {two}", "INC2": "No run has the reference", "zz zz": "No run"}.items():
+        command("run", "show", text, exit_code=Exit.INPUT)
+        assert words in command.said
+    (three,) = begun("fails", reference="INC3")
+    assert [row["run_id"] for row in command.json("run", "list", "--status", "failed")] == [three]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_list_can_be_read_on_a_terminal(command: Any, begun: Any, clean_environment: Any, width: int) -> None:
+    """No line of a table is wider than the terminal, and ids can be given to other commands."""
+    runs = begun("denied", "asks", "form")
+    clean_environment.setenv("COLUMNS", str(width))
+    clean_environment.setenv("TERM", "dumb")
+    clean_environment.setattr("sys.stdout.isatty", lambda: True)
+    lists = [("run", "list"), ("approval", "list"), ("task", "list"), ("workflow", "list"), ("policy", "list")]
+    lists += [("queue", "status"), ("audit", "tenant"), ("tenant", "list"), ("run", "show", runs[1])]
+    for arguments in lists:
+        lines = command(*arguments).splitlines()
+        table = [line for line in lines if not line.startswith(("evidence", "state", "data"))]
+        assert max(map(len, table)) <= width, arguments
+    listed = command("run", "list")
+    assert all(run[:18] in listed for run in runs)
+    assert "INC1" in listed
+    clean_environment.setenv("COLUMNS", "30")
+    assert all(run in command("run", "list") for run in runs), "what has no room for a table is told line by line"
