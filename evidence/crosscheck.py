@@ -252,7 +252,7 @@ class Crosscheck:
             _compare(file, found, wanted)
             if known.digest is None:
                 unbound += 1
-            elif known.digest not in map(digest, _as_known(key, found)):
+            elif known.digest not in [*map(digest, _as_known(key, found))]:
                 raise InputError("is not the receipt whose digest the events name", where=file)
             self._commitments(found.get("committed"), "files")
             reverse = found.get("reverse")
