@@ -20,7 +20,7 @@ EXPIRES_SECONDS = 7 * 24 * 3600
 CLOCK_SECONDS = 10.0
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
     """One step as it was compiled. ``within`` is the step that holds it, ``branch`` the part of that (``then``, ...).
 
     ``tools`` are the sources of an agent's tools, each with the operation of its calls; ``terms`` those of a gate;
@@ -47,7 +47,7 @@ COMPOSITES = frozenset({"if", "foreach", "while"})
 JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
 
 
-class Definition(Struct, frozen=True):
+class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     """The definition of a run: the declarations of its operations, and its steps at first and after each extension.
 
     ``added`` are the declarations that extensions brought.
@@ -115,14 +115,14 @@ class Question(Struct, frozen=True):
             raise InputError(f"its question cannot be read: {error!r}") from None
 
 
-class Person(Struct, frozen=True):
+class Person(Struct, frozen=True, forbid_unknown_fields=True):
     """A person in an extract of a directory. ``standing`` is ``person`` for those who may vote."""
 
     groups: frozenset[str]
     standing: str
 
 
-class Extract(Struct, frozen=True):
+class Extract(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of one directory that concerns a run: its voters, and for whom the principals in it stand."""
 
     people: Mapping[str, Person]
