@@ -106,7 +106,7 @@ class Bundling(Struct, frozen=True):
             stored = await documents.workflow(connection, *version)
             assert stored is not None, "versions are never deleted"
             workflow = bundle.DocumentText(workflow.name, workflow.version, self.definitions.evident(stored))
-        plain = tuple(replace(policy, plain=_plain(policy)) for policy in policies)
+        plain = await asyncio.to_thread(lambda: tuple(replace(one, plain=_plain(one)) for one in policies))
         editions = await self.definitions.editions(connection, book)
         return Material(book, past, workflow, plain, await judged_by(connection, book, editions))
 
