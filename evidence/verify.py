@@ -284,7 +284,8 @@ class _Run(Struct):
     def _chain(self, cross: Closed | Crosscheck) -> ChainReport | None:
         try:
             head, sizes = cross.claimed()
-            report = verify_lines(head, self.container.lines(layout.EVENTS, LINE_BYTES_MAX), sizes, cross.observe)
+            with closing(self.container.lines(layout.EVENTS, LINE_BYTES_MAX)) as lines:
+                report = verify_lines(head, lines, sizes, cross.observe)
             if report.problem is not None:
                 raise InputError(report.problem, where=layout.EVENTS)
         except InputError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,9 +20,13 @@ from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling, content_of
 from runtime.requests.steering import close_run
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
-from tests.support.forging import Forged
+from tests.support.forging import Forged, resealed
+from tests.support.mutating import containers, contents
 from tests.support.runtime_children import CHILD
 from tests.support.runtime_stage import ACTOR
+
+DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
+CHANGES = 10_000 if DEEP else 150
 
 WHOLE = """
 workflow: whole
@@ -532,3 +539,24 @@ async def test_every_false_history_is_found_and_the_true_one_is_not(whole: Any, 
         if words not in found.get(row, ""):
             passed.append(f"{name}: {row}: {words!r} not in {found}")
     assert passed == [], "\n".join(passed)
+
+
+@pytest.mark.timeout(0 if DEEP else 600)
+async def test_no_change_of_a_container_or_of_a_file_passes(whole: Any, tmp_path: Path) -> None:
+    """Files are listed and signed anew, with the trusted key. 10,000 of each with COUNTERSEAL_DEEP=1."""
+    bundle, signer = whole
+    key, path, random = tmp_path / "public.pem", tmp_path / "changed.zip", Random(42)
+    key.write_bytes(signer.public_key.pem)
+    forged = Forged(bundle)
+    terms(GATE, approvers=[{"group": "owners", "of": 1}])(forged)
+
+    def passes(data: bytes) -> bool:
+        path.write_bytes(data)
+        return verify_bundle(path, public_key=key).ok
+
+    assert passes(bundle)
+    changed = islice(containers(random, bundle, forged.sealed(signer)), CHANGES)
+    assert [number for number, data in enumerate(changed) if passes(data)] == []
+    files = Forged(bundle).files
+    for name, data in islice(contents(random, files), CHANGES):
+        assert not passes(resealed(bundle, {name: data}, signer)), (name, data)

@@ -160,4 +160,14 @@ class Forged:
         return found
 
 
+def resealed(bundle: bytes, changed: Files, signer: Signer) -> bytes:
+    """The bundle with other content of some files, listed and signed anew."""
+    forged = Forged(bundle)
+    with closing(Spool()) as spool:
+        for name, each in (forged.files | changed).items():
+            if name not in (layout.SUMS, layout.ENVELOPE):
+                spool.write(name, each)
+        return seal(Unsigned("changed.zip", spool, stated(spool, forged.predicate)), signer).bytes
+
+
 Forge = Callable[[Forged], None]
