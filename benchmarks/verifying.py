@@ -44,7 +44,14 @@ def measure(folder: Path, effects: int = EFFECTS) -> list[Figure]:
         rates.append(events / (time.perf_counter() - begun))
     verified, rate = peak(lambda: verify_bundle(path)), median(rates)
     return [
-        at_least("verify a bundle: events/s", 15_000, rate, "events/s", spread=spread_of(rates), events=events),
+        at_least(
+            f"verify a bundle of {effects:,} writes, judged: events/s",
+            15_000,
+            rate,
+            "events/s",
+            spread=spread_of(rates),
+            events=events,
+        ),
         at_most(f"build a bundle: memory for {effects:,} effects", 150, built, "MB"),
         at_most(f"verify a bundle: memory for {effects:,} effects", 64, verified, "MB"),
         at_most(f"a bundle: size for {effects:,} effects", 25, size, "MB"),

@@ -98,9 +98,9 @@ OF_TENANT = frozenset({
 
 def check_members(where: str, found: object, known: frozenset[str]) -> None:
     """Refuse unknown members: ``InputError`` names one that no bundle has there."""
-    strange = sorted(found.keys() - known) if isinstance(found, Mapping) else []
-    if strange:
-        raise InputError(f"has the member {strange[0][:100]!r}, which no bundle has", where=where)
+    if isinstance(found, Mapping) and not found.keys() <= known:
+        strange = min(map(str, found.keys() - known))
+        raise InputError(f"has the member {strange[:100]!r}, which no bundle has", where=where)
 
 
 def check_line(event: Mapping[str, Any]) -> None:

@@ -152,3 +152,11 @@ def test_a_bundle_is_closed_when_it_was_checked_and_a_key_is_looked_at_first(
         with pytest.raises(InputError) as caught:
             verify_bundle(bundle_at, public_key=key)
         assert str(caught.value).startswith(words)
+
+
+def test_a_run_whose_lines_are_of_the_third_format_has_no_bundle_of_the_second(workshop: Any) -> None:
+    """Nothing judges the second format, so nobody may choose it."""
+    story = workshop.tell()
+    story.events[0] = replace(story.events[0], data={**story.events[0].data, "tenant": "acme"})
+    (row,) = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key).failed
+    assert (row.check, "this is the second" in row.detail) == ("run", True)
