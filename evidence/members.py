@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.errors import InputError
@@ -111,9 +111,21 @@ def check_line(event: Mapping[str, Any]) -> None:
 
 
 def _check_within(where: str, holder: Mapping[str, Any]) -> None:
-    for name in _WITHIN.keys() & holder.keys():
-        held = holder[name]
-        for each in held if isinstance(held, list) else [held]:
-            if isinstance(each, Mapping):
+    """Refuse objects where no line has any, and unknown members of the others."""
+    for name, held in holder.items():
+        if isinstance(held, Mapping | list):
+            for each in _objects(held):
+                if name not in _WITHIN:
+                    raise InputError(f"has an object as {name!r}, where no line has one", where=where)
                 check_members(where, each, _WITHIN[name])
                 _check_within(where, each)
+
+
+def _objects(held: Mapping[str, Any] | list[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects in lists within lists."""
+    if isinstance(held, Mapping):
+        yield held
+        return
+    for each in held:
+        if isinstance(each, Mapping | list):
+            yield from _objects(each)

@@ -13,6 +13,7 @@ from core.canonical import Json, JsonObject, digest
 from core.errors import InputError
 from core.identity import Contributor, readings
 from core.terms import Terms
+from evidence.members import check_members
 
 # The time for which people may answer if the terms of their question name none.
 EXPIRES_SECONDS = 7 * 24 * 3600
@@ -64,6 +65,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
             found = convert(told, cls)
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
+        found.check_closed()
         parts: Json = {
             name: declared[WITHHELD] if WITHHELD in declared else digest(declared)
             for name, declared in found.operations.items()
@@ -73,6 +75,14 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
         if not found.editions:
             raise InputError("has no steps")
         return found
+
+    def check_closed(self) -> None:
+        """Refuse what nothing binds: more of a withheld declaration than is judged, and unknown terms of a gate."""
+        for declared in (*self.operations.values(), *self.added.values()):
+            if WITHHELD in declared:
+                check_members("declaration", declared, frozenset({"name", *JUDGED, WITHHELD}))
+        for step in (step for edition in self.editions for step in edition.values()):
+            check_members("terms", step.terms, frozenset(Terms.__struct_fields__))
 
     @property
     def withheld(self) -> int:

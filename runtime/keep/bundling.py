@@ -16,7 +16,7 @@ from core.documents import load_document
 from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError, TransportError
 from evidence import bundle
 from evidence.blobs import BlobStore
-from evidence.bundle import ContradictionError, build_bundle
+from evidence.bundle import BundleContent, ContradictionError, build_bundle
 from evidence.chain import timestamp
 from evidence.commitments import Opening, opening, path_of, reason_path
 from evidence.events import EventType
@@ -46,6 +46,7 @@ from runtime.keep.judged_by import judged_by
 from runtime.requests.views import folded
 from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
+from runtime.store.claims import aside
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
 
@@ -87,9 +88,12 @@ class Bundling(Struct, frozen=True):
         assert message.run_id is not None, "every bundle is a run's"
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
+            long = len(material.book.events)
+            # The folded book is let go before the bundle is made: of a long run each takes much memory.
+            content = await aside(long, lambda: content_of(material, self.producer), connection)
         except _UNSIGNED as problem:
             return partial(saying, _refused(message, problem))
-        return partial(self._make, message, material)
+        return partial(self._make, message, content)
 
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
         """Read the material of the bundle of a run that is over.
@@ -110,9 +114,9 @@ class Bundling(Struct, frozen=True):
         editions = await self.definitions.editions(connection, book)
         return Material(book, past, workflow, plain, await judged_by(connection, book, editions))
 
-    async def _make(self, message: Message, material: Material) -> Result:
+    async def _make(self, message: Message, content: BundleContent) -> Result:
         try:
-            made = await asyncio.to_thread(lambda: build_bundle(content_of(material, self.producer), self.signer))
+            made = await asyncio.to_thread(build_bundle, content, self.signer)
         except _UNSIGNED as problem:
             return _refused(message, problem)
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
@@ -122,7 +126,7 @@ class Bundling(Struct, frozen=True):
             return Later(str(error))
         except CountersealError as error:
             return Undeliverable(str(error))
-        facts = (material.book, made, stored, self.signer.public_key.key_id)
+        facts = (content.run, content.tenant, content.head.count, made, stored, self.signer.public_key.key_id)
         return Delivered(lambda connection: bundles.remember(connection, *facts))
 
 
@@ -149,17 +153,17 @@ def _refused(message: Message, problem: Exception) -> Undeliverable:
     return Undeliverable(why, lambda connection: audit.record(connection, *recorded))
 
 
-def content_of(material: Material, producer: str) -> bundle.BundleContent:
+def content_of(material: Material, producer: str) -> BundleContent:
     """The content of the bundle: lines, texts, and the values that it shows: cards as they were shown, and reasons."""
     book = material.book
-    return bundle.BundleContent(
+    return BundleContent(
         tenant=book.row["tenant_id"],
         workflow=material.workflow,
         policies=material.policies,
         appends=[append.lines for append in book.appends],
         head=book.head,
         judged_by=material.judged_by,
-        opened=_opened(material, book.row["run_key"]),
+        opened=[*_opened(material, book.row["run_key"])],
         producer=producer,
     )
 

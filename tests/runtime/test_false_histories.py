@@ -490,6 +490,11 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a member of how somebody was known": (
         lambda f: f.event(VOTED)["data"]["identity"].update(mfa="yes"), "lines", "'mfa'"
     ),
+    "an object in place of a word": (data(VOTED, 0, channel={"also_approved_by": "the board"}), "lines", "'channel'"),
+    "an object in a list": (data("step.succeeded", 0, writes=[["x", {"agreed": 1}]]), "lines", "'writes'"),
+    "a term that no gate has": (
+        lambda f: f.definition["editions"][0]["ok"]["terms"].update(waived="yes"), TEXTS, "'waived'"
+    ),
     "another text in the README": (changed("README.txt", b"CHECK IT", b"TRUST IT"), "readme", "every bundle has"),
     "words around the key": (added("public-key.pem", b"It is that of the board.\n"), "readme", "more than a key"),
     **{
