@@ -99,8 +99,7 @@ class Closed:
         """Follow one verified event."""
         self._derived.observe(event)
         try:
-            if self.history.tenant is not None:  # an earlier release began the others, and named facts otherwise
-                check_line(event)
+            check_line(event)
             committed = dict(pairs_of(event))
         except InputError as error:
             self._faults.append(str(error))

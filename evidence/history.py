@@ -188,10 +188,12 @@ class History(Struct):
         policies = data["policies"]
         if type(policies) is not list or not all(map(_is_named, policies)):
             self.irregular.append(f"event {event['seq']}: its policies are no list of what has a digest")
-        elif not policies and data["outcome"] != "deny":
+            return
+        if not policies and data["outcome"] != "deny":
             self.irregular.append(f"event {event['seq']}: a decision names no policy and is not a denial")
-        else:
-            self.policies.update((policy["digest"], policy) for policy in policies)
+        for policy in policies:
+            if str(self.policies.setdefault(policy["digest"], policy)) != str(policy):
+                self.irregular.append(f"event {event['seq']}: it names a policy otherwise than an event before")
 
     def _approval(self, kind: EventType, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import pytest
 
@@ -43,8 +44,15 @@ def test_every_event_of_a_run_is_known_to_the_judges_and_its_lines_hold_what_it_
     for kind, event in EVENTS.items():
         hints = get_type_hints(event, include_extras=True)
         names = zip(event.__struct_fields__, event.__struct_encode_fields__, strict=True)
-        public = {line for name, line in names if PRIVATE not in getattr(hints[name], "__metadata__", ())}
-        assert OF_LINES[kind] == public | ADDED, kind
+        public = {line: hints[name] for name, line in names if PRIVATE not in getattr(hints[name], "__metadata__", ())}
+        assert OF_LINES[kind].keys() == public.keys() | ADDED, kind
+        for line, hint in public.items():
+            wanted = {dict if "dict[" in str(each) else get_origin(each) or each for each in get_args(hint) or [hint]}
+            wanted = {str if isinstance(each, type) and issubclass(each, str | UUID) else each for each in wanted}
+            if get_origin(hint) in (list, dict):
+                wanted = {get_origin(hint)}
+            found = {*OF_LINES[kind][line]}
+            assert found | {type(None)} == wanted | {type(None)}, (kind, line)
 
 
 @pytest.mark.parametrize("kind", sorted(REQUIRED_DATA))

@@ -490,6 +490,15 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a member of how somebody was known": (
         lambda f: f.event(VOTED)["data"]["identity"].update(mfa="yes"), "lines", "'mfa'"
     ),
+    "a number that is none": (data("step.started", 0, epoch="x"), "lines", "'epoch' as what it never is"),
+    "an answer to nothing is used up": (
+        lambda f: f.event("approval.consumed")["data"].update(approval=None), "lines", "'approval' as what it never is"
+    ),
+    "known by nothing": (data(VOTED, 0, identity={}), GATED, "was known"),
+    "known by a number": (data(VOTED, 0, identity={"named": 0}), "lines", "no text"),
+    "a policy under another name": (
+        lambda f: f.event("decision.made", 1)["data"]["policies"][0].update(version=9), "authority", "names a policy"
+    ),
     "an object in place of a word": (data(VOTED, 0, channel={"also_approved_by": "the board"}), "lines", "'channel'"),
     "an object in a list": (data("step.succeeded", 0, writes=[["x", {"agreed": 1}]]), "lines", "'writes'"),
     "a term that no gate has": (
