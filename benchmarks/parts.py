@@ -42,7 +42,7 @@ async def _policy(stage: Stage) -> list[Figure]:
 
 
 async def _verify(stage: Stage) -> list[Figure]:
-    return await asyncio.to_thread(verifying.measure, stage.folder, stage.size(verifying.EVENTS, 1_000))
+    return await asyncio.to_thread(verifying.measure, stage.folder, stage.size(verifying.EFFECTS, 200))
 
 
 PARTS = (

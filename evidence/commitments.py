@@ -2,7 +2,7 @@
 
 salt        = BLAKE2b-128 of the path, keyed with the run key (RFC 7693), in hexadecimal
 commitment  = SHA-256(RFC 8785 bytes of [salt, path, value]), in hexadecimal
-disclosure  = unpadded base64url of exactly those bytes, so that SHA-256 of the decoded text is the commitment
+disclosure  = exactly those bytes; in a bundle of the second format, their unpadded base64url
 
 An unsalted hash of a value with few possibilities (an amount, a priority) hides nothing: anybody can try them all. The
 salts come from one secret per run, so deleting that secret erases every value that was not disclosed, and the chain
@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from secrets import token_bytes
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -32,6 +33,9 @@ _SALT_BYTES = 16
 def new_run_key() -> bytes:
     """A secret for one run: 32 random bytes. Deleting it erases the run's undisclosed values."""
     return token_bytes(RUN_KEY_BYTES)
+
+
+Opening: TypeAlias = tuple[str, str, Json]
 
 
 class Disclosed(Struct, frozen=True):
@@ -76,8 +80,13 @@ def commit_fields(run_key: bytes, prefix: str, fields: Mapping[str, object]) -> 
     return commit_paths(run_key, sorted((prefix + path_of(name), value) for name, value in fields.items()))
 
 
+def opening(run_key: bytes, path: str, value: Json) -> Opening:
+    """The salt, the path and the value, whose canonical bytes have the commitment as their SHA-256."""
+    return blake2b(path.encode(), digest_size=_SALT_BYTES, key=run_key).hexdigest(), path, value
+
+
 def disclosure(run_key: bytes, path: str, value: object) -> str:
-    """The line of ``disclosures.txt`` that opens the commitment to ``value`` at ``path``."""
+    """The line that opens the commitment to ``value`` at ``path`` in a bundle of the second format."""
     return base64.urlsafe_b64encode(_preimage(run_key, path, value)).rstrip(b"=").decode()
 
 

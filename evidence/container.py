@@ -9,8 +9,9 @@ import stat
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 import orjson
@@ -20,7 +21,7 @@ from evidence import layout
 from evidence.packing import check_exact
 
 FILES_MAX = 100_000
-EVENTS_BYTES_MAX = 4 * 1024**3
+STREAM_BYTES_MAX = 4 * 1024**3
 FILE_BYTES_MAX = 64 * 1024**2
 CHUNK_BYTES = 1024 * 1024
 _ENCRYPTED = 0x1
@@ -34,14 +35,14 @@ class Files(ABC):
     sizes: Mapping[str, int]
 
     @abstractmethod
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Generator[bytes]:
         """Yield a file in chunks. ``InputError`` if it is missing, or cannot be read in full."""
 
     def read(self, name: str) -> bytes:
         """A whole file. ``InputError`` as for ``chunks``."""
         return b"".join(self.chunks(name))
 
-    def lines(self, name: str, line_bytes_max: int) -> Iterator[bytes]:
+    def lines(self, name: str, line_bytes_max: int) -> Generator[bytes]:
         """Yield the lines of a file without newlines. ``InputError`` for a line that is too long or unfinished."""
         rest = b""
         for chunk in self.chunks(name):
@@ -51,6 +52,42 @@ class Files(ABC):
                 raise InputError(f"has a line longer than {line_bytes_max} bytes", where=name)
         if rest:
             raise InputError("does not end with a newline", where=name)
+
+
+class Spool(Files):
+    """The files of a bundle while it is made. Long ones are on disk, without a name: a crash leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, IO[bytes]] = {}
+        self.sizes = self._sizes = dict[str, int]()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Append to a file, which begins with the first bytes. ``InputError`` for a name that no bundle has."""
+        if name not in self._files:
+            _check_name(name)
+            # The envelope will be one more file.
+            _check_size(name, 0, len(self._files) + 2)
+            self._files[name], self._sizes[name] = _spooled(), 0
+        self._files[name].write(data)
+        self._sizes[name] += len(data)
+        _check_size(name, self.sizes[name], 1)
+
+    def chunks(self, name: str) -> Generator[bytes]:
+        """Yield a file in chunks. It may be read at several places at once."""
+        if name not in self._files:
+            raise InputError("is missing", where=name)
+        file, at = self._files[name], 0
+        while True:
+            file.seek(at)
+            if not (chunk := file.read(CHUNK_BYTES)):
+                return
+            at += len(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        """Release the files."""
+        for file in self._files.values():
+            file.close()
 
 
 class HeldFiles(Files):
@@ -64,7 +101,7 @@ class HeldFiles(Files):
             # The envelope will be one more file.
             _check_size(name, size, number + 1)
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Generator[bytes]:
         """The file in one piece."""
         if name not in self._files:
             raise InputError("is missing", where=name)
@@ -121,7 +158,7 @@ class Container(Files):
         if self._zip is not None:
             self._zip.close()
 
-    def chunks(self, name: str) -> Iterator[bytes]:
+    def chunks(self, name: str) -> Generator[bytes]:
         """Yield a file in chunks, as it is on disk."""
         if name not in self.sizes:
             raise InputError("is missing", where=name)
@@ -141,6 +178,10 @@ class Container(Files):
             return self._zip.open(name)
         # O_NOFOLLOW: a link may have replaced the file since the walk.
         return os.fdopen(os.open(self._root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+
+
+def _spooled() -> IO[bytes]:
+    return SpooledTemporaryFile(max_size=CHUNK_BYTES)
 
 
 def _entries(archive: zipfile.ZipFile) -> Iterator[tuple[str, int]]:
@@ -189,6 +230,6 @@ def _bounded(files: Iterator[tuple[str, int]]) -> Iterator[tuple[str, int]]:
 def _check_size(name: str, size: int, number: int) -> None:
     if number > FILES_MAX:
         raise InputError(f"has more than {FILES_MAX} files", where="container")
-    limit = EVENTS_BYTES_MAX if name == layout.EVENTS else FILE_BYTES_MAX
+    limit = STREAM_BYTES_MAX if name in layout.STREAMS else FILE_BYTES_MAX
     if size > limit:
         raise InputError(f"has {name!r} with {size} bytes; at most {limit} are read", where="container")

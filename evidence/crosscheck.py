@@ -1,4 +1,4 @@
-"""Checks that the files of a bundle agree with its events."""
+"""Checks that the files of a bundle of the second format agree with its events."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 from core import bounded_json
 from core.canonical import Json, JsonObject, canonical_bytes, digest, sha256_hex
 from core.errors import InputError
-from evidence import layout, members, origins
+from evidence import layout, origins
 from evidence.chain import ChainHead, ChainReport
 from evidence.commitments import Disclosed, open_disclosure
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType
 from evidence.history import History
-from evidence.judged import Compiler, Judged
-from evidence.members import check_members
 from evidence.receipts import ReceiptStatus
 from evidence.rollup import MADE_OF, Rollup
 
@@ -26,9 +24,10 @@ _SHOWN = 3
 class Crosscheck:
     """Observes a chain while it is verified, then compares. A check returns its finding or raises InputError."""
 
-    def __init__(self, container: Files, number: int, compiler: Compiler | None = None) -> None:
+    judged = None  # it holds nothing to be judged by
+
+    def __init__(self, container: Files) -> None:
         self._container = container
-        self.judged = Judged(container, compiler) if number >= layout.JUDGED_SINCE else None
         self.history = History()
         self._rollup = Rollup()
         self._run: JsonObject = {}
@@ -44,12 +43,13 @@ class Crosscheck:
         except InputError as error:
             self._disclosure_fault = error
 
+    def close(self) -> None:
+        """Release nothing: its files are read whole."""
+
     def observe(self, event: dict[str, Any]) -> None:
         """Record one verified event."""
         self.history.observe(event)
         self._rollup.observe(event)
-        if self.judged is not None:
-            self.judged.observe(event)
         self._commitments(event["data"].get("committed"), "chain")
         if event["type"] == EventType.DECISION_MADE or origins.counts(event["type"], event["step"]):
             self._told[event["seq"]] = (event["type"], event["step"], event["data"].get("values"))
@@ -77,7 +77,6 @@ class Crosscheck:
             ("checkpoints", self._checkpoints),
             ("costs", lambda: self._derived(layout.COSTS, self._rollup.costs(), "models' costs")),
             ("disclosures", self._disclosure_row),
-            *(self.judged.rows() if self.judged is not None else ()),
         )
 
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
@@ -106,12 +105,8 @@ class Crosscheck:
         for name in ("inputs", "outputs"):
             self._commitments(run.get(name), "files")
         claims = {name: self._run.get(name) for name in ("tenant", "run", "status", "workflow")}
-        self._known(layout.RUN_FILE, run, members.RUN)
-        self._known(layout.RUN_HEAD, self._head, members.HEAD)
-        if self.judged is None and self.history.tenant is not None:
+        if self.history.tenant is not None:
             raise InputError("its lines are of a release that writes the third format, and this is the second")
-        if self.history.tenant not in (None, claims["tenant"]):
-            raise InputError(f"the run was opened in the tenant {self.history.tenant!r}", where=layout.RUN_FILE)
         _compare(layout.RUN_FILE, run, claims)
         wanted = {"v": 2, "count": report.count, "final": report.final}
         _compare(layout.RUN_HEAD, self._head, {**wanted, "tenant": claims["tenant"], "run": claims["run"]})
@@ -147,9 +142,8 @@ class Crosscheck:
 
     def _check_canceled(self, stated: Json) -> None:
         """Check who canceled the run and why, if the bundle says so."""
-        if stated is None and (self.judged is None or self.history.canceled is None):
+        if stated is None:
             return
-        self._known(layout.RUN_FILE, stated, members.CANCELED)
         by, reason = self.history.canceled or (None, None)
         if by is None or not isinstance(stated, dict) or stated.get("by") != by:
             raise InputError("canceled: it names another actor than the events", where=layout.RUN_FILE)
@@ -172,16 +166,8 @@ class Crosscheck:
             if sha256_hex(self._container.read(file)) != digest:
                 raise InputError("is not the text whose digest the events name", where=file)
             expected.add(file)
-            plain = layout.canonical_file(kind, name, version)
-            if kind == "policy" and self.judged is not None and plain in self._container.sizes:
-                expected.add(plain)
         self._exactly(expected, ("workflow/", "policy/"))
         return f"the workflow and {len(self.history.policies)} policies are the texts that the events name"
-
-    def _known(self, where: str, found: object, known: frozenset[str]) -> None:
-        """Since the third format, files have no members but these."""
-        if self.judged is not None:
-            check_members(where, found, known)
 
     def _exactly(self, expected: set[str], folders: tuple[str, ...]) -> None:
         present = {name for name in self._container.sizes if name.startswith(folders)}
@@ -221,12 +207,9 @@ class Crosscheck:
         for key, known in history.items():
             file = layout.record_file("approvals", key)
             found = self._object(file)
-            self._known(file, found, members.APPROVAL)
             wanted = {"approval": key, "action": known.action, "status": known.status, "card_commitment": known.card}
             _compare(file, found, wanted)
             votes = _votes(file, found.get("votes"), known.votes)
-            for vote in votes:
-                self._known(file, vote, members.VOTE)
             withheld += _opened(file, found, "card", known.card)
             _opened(file, found, "asked", known.asked)
             for vote, reason in zip(votes, known.reasons, strict=True):

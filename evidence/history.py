@@ -38,15 +38,21 @@ _BESIDES = frozenset({"receipt", "receipt_digest", "values", "stored", "state", 
 
 
 class ReceiptHistory(Struct):
-    """One receipt by its events. ``digest`` is the last ``receipt_digest``; ``late`` are facts of its late answers.
+    """One receipt by its events, whose numbers are ``events``; ``late`` are facts of its late answers.
 
-    ``altered`` are the names of the fields that the target held otherwise than asked.
+    ``digest`` is the last ``receipt_digest``, which lines of earlier releases name. ``altered`` are the names of the
+    fields that the target held otherwise than asked.
     """
 
     action: str
     operation: str
     status: ReceiptStatus
     attempt: int
+    step: str | None = None
+    intended_at: str | None = None
+    settled_at: str | None = None
+    events: list[int] = field(default_factory=list)
+    reverses: object = None
     digest: object = None
     late: list[dict[str, Any]] = field(default_factory=list)
     altered: object = None
@@ -55,7 +61,8 @@ class ReceiptHistory(Struct):
 class ApprovalHistory(Struct):
     """One approval by its events. ``votes`` are its votes' facts in order; ``reasons`` the commitments to reasons.
 
-    ``asked`` is the commitment to the kind, the requester and the terms; None if the chain has none.
+    ``asked`` is the commitment to the kind, the requester and the terms; None if the chain has none. ``facts`` is what
+    its first line tells besides.
     """
 
     action: str | None
@@ -65,6 +72,15 @@ class ApprovalHistory(Struct):
     votes: list[dict[str, object]] = field(default_factory=list)
     reasons: list[str | None] = field(default_factory=list)
     consumed_by: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Decided(Struct, frozen=True):
+    """One decision: about which action, and its outcome."""
+
+    action: object
+    operation: object
+    outcome: object
 
 
 class GrantHistory(Struct):
@@ -92,15 +108,17 @@ ATTEMPTED = ("receipt", "action", "operation", "attempt", "decision", "approval"
 class History(Struct):
     """Follows a chain event by event. Collects faults with their event numbers and never raises them.
 
-    ``run`` holds the members of `run.json` that the events tell.
+    ``run`` holds the members of `run.json` that the events tell. ``lists`` says that ``attempts`` are kept.
     """
+
+    lists: bool = True
 
     workflow: object = None
     tenant: object = None
     run_status: object = None
     run: dict[str, object] = field(default_factory=dict)
     canceled: tuple[str, str | None] | None = None
-    decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    decisions: dict[str, Decided] = field(default_factory=dict)
     policies: dict[str, object] = field(default_factory=dict)
     approvals: dict[str, ApprovalHistory] = field(default_factory=dict)
     receipts: dict[str, ReceiptHistory] = field(default_factory=dict)
@@ -166,14 +184,16 @@ class History(Struct):
         data = event["data"]
         if data["decision"] in self.decisions:
             self.irregular.append(f"event {event['seq']}: the decision {data['decision']} was made before")
-        self.decisions[data["decision"]] = data
+        self.decisions[data["decision"]] = Decided(data["action"], data["operation"], data["outcome"])
         policies = data["policies"]
         if type(policies) is not list or not all(map(_is_named, policies)):
             self.irregular.append(f"event {event['seq']}: its policies are no list of what has a digest")
-        elif not policies and data["outcome"] != "deny":
+            return
+        if not policies and data["outcome"] != "deny":
             self.irregular.append(f"event {event['seq']}: a decision names no policy and is not a denial")
-        else:
-            self.policies.update((policy["digest"], policy) for policy in policies)
+        for policy in policies:
+            if str(self.policies.setdefault(policy["digest"], policy)) != str(policy):
+                self.irregular.append(f"event {event['seq']}: it names a policy otherwise than an event before")
 
     def _approval(self, kind: EventType, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"
@@ -182,7 +202,9 @@ class History(Struct):
                 self.irregular.append(f"{where}: the approval {data['approval']} was requested before")
                 return
             bound = _committed(data, path_of("approval", data["approval"], "asked"))
-            self.approvals[data["approval"]] = ApprovalHistory(data["action"], data["card"], bound)
+            facts = {name: data.get(name) for name in ("kind", "tier", "secret")}
+            facts |= {"step": event["step"], "requested_at": event["ts"]}
+            self.approvals[data["approval"]] = ApprovalHistory(data["action"], data["card"], bound, facts=facts)
             return
         approval = self.approvals.get(data["approval"])
         if approval is None:
@@ -236,34 +258,41 @@ class History(Struct):
     def _intend(self, event: dict[str, Any]) -> None:
         data, where = event["data"], f"event {event['seq']}"
         self.performed += 1
-        facts = {name: data.get(name) for name in ATTEMPTED}
-        facts |= {name: event[name] for name in ("seq", "step", "ts")}
-        self.attempts.append((facts, data.get("values")))
+        if self.lists:
+            facts = {name: data.get(name) for name in ATTEMPTED}
+            facts |= {name: event[name] for name in ("seq", "step", "ts")}
+            self.attempts.append((facts, data.get("values")))
         reason = self._why_not(data, event["ts"])
         if reason:
             self.unauthorised.append(f"{where}: {data['operation']} was let out {reason}")
         receipt = self.receipts.get(data["receipt"])
         if receipt is None:
             status, attempt = ReceiptStatus.INTENDED, data["attempt"]
-            self.receipts[data["receipt"]] = ReceiptHistory(data["action"], data["operation"], status, attempt)
+            receipt = ReceiptHistory(data["action"], data["operation"], status, attempt, event["step"], event["ts"])
+            receipt.events.append(event["seq"])
+            receipt.reverses = data.get("reverses")
+            self.receipts[data["receipt"]] = receipt
             return
         if receipt.action != data["action"] or receipt.operation != data["operation"]:
             self.irregular.append(f"{where}: the receipt {data['receipt']} is of another action")
         self._move(receipt, ReceiptEvent.RETRY, where)
         receipt.attempt, receipt.digest = data["attempt"], None
+        receipt.intended_at, receipt.settled_at = event["ts"], None
+        receipt.events.append(event["seq"])
 
     def _unneeded(self, event: dict[str, Any]) -> None:
         """A write that had nothing to do: nothing was let out, and policy must not have denied it."""
         data, where = event["data"], f"event {event['seq']}"
         decision = self.decisions.get(data["decision"])
-        if decision is None or decision["action"] != data["action"] or decision["operation"] != data["operation"]:
+        if decision is None or decision.action != data["action"] or decision.operation != data["operation"]:
             self.unauthorised.append(f"{where}: {data['operation']} had nothing to do by no decision about it")
-        elif decision["outcome"] == "deny":
+        elif decision.outcome == "deny":
             self.unauthorised.append(f"{where}: {data['operation']} counts as done although it was denied")
         if data["receipt"] in self.receipts:
             self.irregular.append(f"{where}: the receipt {data['receipt']} was of an attempt")
             return
-        receipt = ReceiptHistory(data["action"], data["operation"], ReceiptStatus.SUCCEEDED, 0)
+        where_to = (event["step"], event["ts"], event["ts"], [event["seq"]])
+        receipt = ReceiptHistory(data["action"], data["operation"], ReceiptStatus.SUCCEEDED, 0, *where_to)
         receipt.digest = data.get("receipt_digest")
         self.receipts[data["receipt"]] = receipt
 
@@ -272,12 +301,12 @@ class History(Struct):
         decision = self.decisions.get(intent["decision"])
         if decision is None:
             return "without a decision"
-        if decision["action"] != intent["action"] or decision["operation"] != intent["operation"]:
+        if decision.action != intent["action"] or decision.operation != intent["operation"]:
             return "by a decision about another action"
-        if decision["outcome"] == "allow":
+        if decision.outcome == "allow":
             return None
-        if decision["outcome"] != "needs_approval":
-            return f"although the decision was {decision['outcome']}"
+        if decision.outcome != "needs_approval":
+            return f"although the decision was {decision.outcome}"
         if intent.get("grant") is not None:
             return self._by_grant(intent, at)
         approval = self.approvals.get(intent["approval"]) if intent["approval"] is not None else None
@@ -302,23 +331,25 @@ class History(Struct):
             return
         receipt.digest = data.get("receipt_digest")
         receipt.altered = data.get("altered", receipt.altered)
+        receipt.events.append(event["seq"])
         in_doubt = receipt.status is ReceiptStatus.IN_DOUBT
         if kind is EventType.ACTION_LATE:
             self.after_the_end += self.run_status is not None
             receipt.late.append({name: data[name] for name in data if name not in _BESIDES})
         elif kind in _SETTLES:
-            self._move(receipt, _SETTLES[kind], where)
+            self._move(receipt, _SETTLES[kind], where, event["ts"])
         elif kind is EventType.ACTION_HELD:
             if not in_doubt:
                 self.irregular.append(f"{where}: an action is held that is not in doubt")
         elif (resolution := str(data["resolution"])) in _RESOLVES:
-            self._move(receipt, _RESOLVES[Resolution(resolution)], where)
+            self._move(receipt, _RESOLVES[Resolution(resolution)], where, event["ts"])
         elif resolution != Resolution.NOT_APPLIED or not in_doubt:
             self.irregular.append(f"{where}: {resolution[:40]!r} resolves nothing")
 
-    def _move(self, receipt: ReceiptHistory, event: ReceiptEvent, where: str) -> None:
+    def _move(self, receipt: ReceiptHistory, event: ReceiptEvent, where: str, at: str | None = None) -> None:
         try:
             receipt.status = RECEIPT.next[receipt.status, event]
+            receipt.settled_at = at if receipt.status in (ReceiptStatus.SUCCEEDED, ReceiptStatus.FAILED) else None
         except ConsistencyError as error:
             self.irregular.append(f"{where}: {error}")
 

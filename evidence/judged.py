@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,12 +13,13 @@ from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
 from evidence import layout
 from evidence.chain import LINE_BYTES_MAX
-from evidence.commitments import open_disclosure
+from evidence.commitments import path_of
 from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import TENANT_EVENTS
 from evidence.events import EventType as E
 from evidence.judging.case import Case, Definition, Extract, Question
 from evidence.judging.judge import KNOWN, Judgement
+from evidence.members import OF_TENANT, check_members
 
 TEXTS = "texts"
 # Lines that name the directory by which people were found.
@@ -47,11 +48,13 @@ class Judged:
         self._directories: set[str] = set()
         self._policies: dict[str, tuple[str, str]] = {}
         self._newer: list[str] = []
+        self._opened: Mapping[str, Json] = {}
         self._case = Case(self._question)
 
-    def observe(self, event: dict[str, Any]) -> None:
-        """Judge one verified event."""
+    def observe(self, event: dict[str, Any], opened: Mapping[str, Json]) -> None:
+        """Judge one verified event, of which these values are opened, by their paths."""
         kind, data = event["type"], event["data"]
+        self._opened = opened
         if kind not in KNOWN:
             self._newer.append(f"event {event['seq']}: {kind} is newer than this verifier")
         if self._judgement is None:
@@ -134,13 +137,18 @@ class Judged:
             raise InputError("is not UTF-8", where=file) from None
 
     def _object(self, name: str) -> JsonObject:
-        return bounded_json.parse_object(self._files.read(name), bytes_max=FILE_BYTES_MAX, where=name)
+        """A file of one canonical object. ``InputError`` for any other spelling of it."""
+        data = self._files.read(name)
+        told = bounded_json.parse_object(data, bytes_max=FILE_BYTES_MAX, where=name)
+        if canonical_bytes(told) + b"\n" != data:
+            raise InputError("is not spelled canonically", where=name)
+        return told
 
     def _run(self) -> str:
         try:
             return str(self._object(layout.RUN_HEAD).get("run"))
         except InputError:
-            return ""  # the row of the chain says so
+            return ""  # the rows of the chain and of the run say so
 
     def _read(self, opened: JsonObject) -> None:
         workflow = opened["workflow"]
@@ -163,6 +171,7 @@ class Judged:
                 case {"seq": int(seq), "line": {"type": str(kind), "data": dict(), "actor": dict(), "ts": str()}}:
                     if seq <= before or kind not in TENANT_EVENTS or canonical_bytes(told) != line:
                         raise InputError("is out of order, or is no line of a tenant")
+                    _check_tenant(told)
                     before = seq
                     yield orjson.loads(line)["line"]
                 case _:
@@ -198,22 +207,22 @@ class Judged:
             self._problems.append(f"{name}: {error.message}")
 
     def _question(self, approval: str) -> Question | None:
-        """A question, as its file opens it; the row ``approvals`` compares that with the chain."""
-        name = layout.record_file("approvals", approval)
-        if name not in self._files.sizes:
-            return None
+        """The question that the event at hand asks, as far as it is opened."""
+        asked, card = (self._opened.get(path_of("approval", approval, each)) for each in ("asked", "card"))
         try:
-            told = self._object(name)
-            asked, card = (_value(told.get(f"{each}_disclosure")) for each in ("asked", "card"))
-            return None if asked is None else Question.read(asked, card)
+            return Question.read(asked, card if isinstance(card, dict) else None) if isinstance(asked, dict) else None
         except InputError as error:
-            self._problems.append(f"{name}: {error.message}")
+            self._problems.append(f"the question {approval}: {error.message}")
             return None
 
 
-def _value(line: object) -> JsonObject | None:
-    value = open_disclosure(line).value if isinstance(line, str) else None
-    return value if isinstance(value, dict) else None
+def _check_tenant(told: JsonObject) -> None:
+    """Refuse what no line of a tenant holds."""
+    line: Any = told["line"]
+    check_members(layout.TENANT, told, frozenset({"seq", "line"}))
+    check_members(layout.TENANT, line, frozenset({"v", "ts", "type", "actor", "step", "data"}))
+    check_members(layout.TENANT, line["actor"], frozenset({"kind", "id"}))
+    check_members(layout.TENANT, line["data"], OF_TENANT)
 
 
 def _or_faults(faults: list[str], words: str) -> str:

@@ -23,20 +23,28 @@ COSTS = "costs.json"
 CHECKPOINTS = "checkpoints.json"
 DISCLOSURES = "disclosures.txt"
 PUBLIC_KEY = "public-key.pem"
-# Since the third format: what a history is judged by.
+# Since the third format: what a history is judged by, one line for each thing that happened, and what is opened.
 DEFINITION = "definition.json"
 TENANT = "tenant.jsonl"
+APPROVALS = "approvals.jsonl"
+RECEIPTS = "receipts.jsonl"
+ATTEMPTS = "attempts.jsonl"
+CHECKPOINT_LINES = "checkpoints.jsonl"
+OPENED = "disclosures.jsonl"
 
-ALWAYS = frozenset(
-    {ENVELOPE, SUMS, EVENTS, README, RUN_FILE, RUN_HEAD, DECISIONS, COSTS, CHECKPOINTS, DISCLOSURES, PUBLIC_KEY}
-)
-# The first format whose history is judged.
+# The first format whose history is judged, and whose files follow from its events.
 JUDGED_SINCE = 3
-JUDGED_BY = frozenset({DEFINITION, TENANT})
-OTHERS = re.compile(
-    r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts|policy|directory)/[^/]+\.json|definition\.json|tenant\.jsonl"
-)
-_OF_THIRD = re.compile(r"(?:policy|directory)/[^/]+\.json|definition\.json|tenant\.jsonl")
+_BOTH = frozenset({ENVELOPE, SUMS, EVENTS, README, RUN_FILE, RUN_HEAD, COSTS, PUBLIC_KEY})
+ALWAYS = {
+    2: _BOTH | {DECISIONS, CHECKPOINTS, DISCLOSURES},
+    3: _BOTH | {DEFINITION, TENANT, APPROVALS, RECEIPTS, ATTEMPTS, CHECKPOINT_LINES, OPENED},
+}
+OTHERS = {
+    2: re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json"),
+    3: re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:policy|directory)/[^/]+\.json"),
+}
+# They are read line by line, so they may be long.
+STREAMS = frozenset({EVENTS, APPROVALS, RECEIPTS, ATTEMPTS, CHECKPOINT_LINES, OPENED})
 # A file name, in at most one folder.
 NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
 
@@ -48,11 +56,8 @@ def text_file(kind: str, name: str, version: str | int) -> str:
 
 def misfits(names: Set[str], number: int) -> tuple[list[str], list[str]]:
     """The files that a bundle of this format lacks, and those that none has."""
-    always = ALWAYS | JUDGED_BY if number >= JUDGED_SINCE else ALWAYS
-    others = [name for name in names - always if not OTHERS.fullmatch(name)]
-    if number < JUDGED_SINCE:
-        others += [name for name in names if _OF_THIRD.fullmatch(name)]
-    return sorted(always - names), sorted(others)
+    always = ALWAYS[number]
+    return sorted(always - names), sorted(name for name in names - always if not OTHERS[number].fullmatch(name))
 
 
 def canonical_file(kind: str, name: str, version: str | int) -> str:
@@ -71,7 +76,7 @@ def predicate_type(number: int) -> str:
 
 
 def record_file(kind: str, record_id: str) -> str:
-    """The file of a record; ``kind`` is ``approvals`` or ``receipts``."""
+    """The file of a record in the second format; ``kind`` is ``approvals`` or ``receipts``."""
     return f"{kind}/{record_id}.json"
 
 
@@ -82,6 +87,9 @@ _OPENSSL = {
 
 
 def readme(run: str, tenant: str, key_id: str, algorithm: str) -> str:
-    """The README.txt of one bundle, from ``readme.txt``: how to check it without us, and the limits of the check."""
+    """The README.txt of one bundle, from ``readme.txt``: how to check it without us, and the limits of the check.
+
+    The verifier compares it byte for byte. So another text needs another format, or this one beside it.
+    """
     text = Template(files("evidence").joinpath("readme.txt").read_text(encoding="utf-8"))
     return text.substitute(run=run, tenant=tenant, key_id=key_id, openssl=_OPENSSL[algorithm])

@@ -1,8 +1,7 @@
 """Recomputes the origins of an agent's calls from the values that a bundle discloses.
 
-A bundle lists the events from which origins are computed, each with the commitments to its values. If all the values
-that a call depends on are disclosed, the matcher must find the recorded origins. If one is withheld, the call is not
-checked.
+A bundle lists the commitments to the values of events from which origins are computed. If all the values that a call
+depends on are disclosed, the matcher must find the recorded origins. If one is withheld, the call is not checked.
 """
 
 from __future__ import annotations
@@ -41,15 +40,18 @@ class _Withheld(Exception):
 
 
 class Event(Struct, frozen=True):
-    """One listed event, with the ``[path, commitment]`` of its values."""
+    """One event, with the ``[path, commitment]`` of its values; ``hidden`` if it has some that are not listed."""
 
     seq: int
     type: str
     step: str | None
     values: Sequence[tuple[str, str]] | None = None
+    hidden: bool = False
 
     def opened(self, name: str, opened: Opened) -> Any:
         """The private value with this name. ``_Withheld`` if any part of it is withheld."""
+        if self.hidden:
+            raise _Withheld
         found: dict[str, Any] = {}
         for path, commitment in self.values or ():
             parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[2:]]
@@ -62,6 +64,29 @@ class Event(Struct, frozen=True):
                 return value
             found["/".join(parts[1:])] = value
         return found or None
+
+
+class Told:
+    """Collects the events of a chain from which origins are computed, with what is opened of them."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._opened: dict[tuple[str, str], Json] = {}
+
+    def observe(
+        self, event: Mapping[str, Any], opened: Mapping[str, Json], listed: Sequence[tuple[str, str]] | None
+    ) -> None:
+        """Follow one event. A decision counts only if its values are listed: nothing else says that it has origins."""
+        kind, step = event["type"], event["step"]
+        if listed is None and not counts(kind, step):
+            return
+        hidden = listed is None and event["data"].get("values") is not None
+        self._events.append(Event(event["seq"], kind, step, listed, hidden))
+        self._opened.update({pair: opened[pair[0]] for pair in listed or () if pair[0] in opened})
+
+    def row(self) -> str:
+        """Recompute; the count in words."""
+        return recompute(self._events, lambda *one: (one in self._opened, self._opened.get(one))).words()
 
 
 class Recount(Struct):
@@ -80,7 +105,7 @@ class Recount(Struct):
 
 
 def listed(stated: Json, chained: Mapping[int, tuple[Json, Json, Json]]) -> list[Event]:
-    """The listed events. ``InputError`` if one is missing, or has other values than the chain binds.
+    """The listed events of the second format. ``InputError`` if one is missing, or has other values than are bound.
 
     ``chained`` are the chain's events that may be listed: type, step, and the digest of their values.
     """

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
 
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from core.machine import Machine
-from evidence.chain import timestamp
-from evidence.commitments import blind, commit_fields, commit_paths
 
 # The code of the error of an effect that happened otherwise than asked; its ``fields`` are the names that differ.
 ALTERED = "altered"
@@ -88,10 +85,6 @@ RECEIPT: Machine[ReceiptStatus, ReceiptEvent] = Machine(
 )
 
 
-# Members of a late answer that are values: evidence shows commitments to them.
-_LATE_VALUES = ("detail", "external_id", "output")
-
-
 class Receipt(Struct, frozen=True):
     """The record of one effect: the attempt, its outcome, and how to reverse it, if possible.
 
@@ -125,60 +118,3 @@ class Receipt(Struct, frozen=True):
     approved_version: str | None = None
     version: str | None = None
     reverses: str | None = None
-
-    def to_evidence(self, run_key: bytes) -> JsonObject:
-        """The receipt as a bundle shows it: metadata, and commitments in place of every value.
-
-        Fields that can carry business data (target, idempotency key, external id, texts, the reversal's input) are
-        committed under ``/receipt/<id>/…``; the action's digest is blinded. ``values()`` lists the committed values.
-        """
-        reverse = self.reverse
-        shown: JsonObject = {
-            "receipt": str(self.receipt_id),
-            "run": str(self.run_id),
-            "step": self.step_key,
-            "operation": self.operation,
-            "action": blind(run_key, self.action_digest),
-            "status": str(self.status),
-            "attempt": self.attempt,
-            "lease_epoch": self.lease_epoch,
-            "reversible": self.reversible,
-            "reverse": None,
-            "intended_at": timestamp(self.intended_at),
-            "settled_at": None if self.settled_at is None else timestamp(self.settled_at),
-            "committed": commit_paths(run_key, self.values().items()),
-        }
-        if reverse is not None:
-            restores: Any = reverse["input"]
-            shown["reverse"] = {
-                "operation": reverse["operation"],
-                "fields": [*sorted(restores)],
-                "committed": commit_fields(run_key, f"/receipt/{self.receipt_id}/reverse", restores),
-            }
-        if self.status == ReceiptStatus.SUCCEEDED and self.error is not None and self.error.get("code") == ALTERED:
-            shown["altered"] = self.error["fields"]
-        if self.reverses is not None:
-            shown["reverses"] = self.reverses
-        if self.late:
-            shown["late"] = [{name: late[name] for name in late if name not in _LATE_VALUES} for late in self.late]
-        return shown
-
-    def values(self) -> dict[str, Json]:
-        """The paths and values that ``to_evidence`` commits to at its top level; absent values are left out."""
-        place = f"/receipt/{self.receipt_id}"
-        named: dict[str, Json] = {
-            f"{place}/late/{number}/{name}": late[name]
-            for number, late in enumerate(self.late)
-            for name in _LATE_VALUES
-            if name in late
-        }
-        named |= {
-            f"{place}/error": None if self.error is None else str(self.error["message"]),
-            f"{place}/approved_version": self.approved_version,
-            f"{place}/external_id": self.external_id,
-            f"{place}/idempotency_key": self.idempotency_key,
-            f"{place}/resolution": self.resolution,
-            f"{place}/target": self.target,
-            f"{place}/version": self.version,
-        }
-        return {path: value for path, value in named.items() if value is not None}

@@ -28,6 +28,7 @@ from core.canonical import JsonObject, canonical_bytes
 from core.errors import InputError
 from evidence import layout, members
 from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
+from evidence.closed import Closed
 from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
 from evidence.judged import TEXTS, Compiler
@@ -147,10 +148,11 @@ def verify_bundle(
         return _Run(container, known, require_final, compiler).verify(path)
 
 
-def verify_unsigned(files: Mapping[str, bytes], statement: bytes) -> Verification:
+def verify_unsigned(files: Files | Mapping[str, bytes], statement: bytes) -> Verification:
     """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed."""
     try:
-        return _Run(HeldFiles(files), Pins(), require_final=True).contents(statement)
+        held = files if isinstance(files, Files) else HeldFiles(files)
+        return _Run(held, Pins(), require_final=True).contents(statement)
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)),))
 
@@ -190,7 +192,11 @@ class _Run(Struct):
         subjects, predicate, number = _read_statement(statement)
         self._check("integrity", lambda: self._integrity(subjects, number))
         self._check("checksums", lambda: self._sums(subjects))
-        cross = Crosscheck(self.container, number, self.compiler)
+        third = number >= layout.JUDGED_SINCE
+        with closing(Closed(self.container, self.compiler) if third else Crosscheck(self.container)) as cross:
+            return self._compared(cross, predicate)
+
+    def _compared(self, cross: Closed | Crosscheck, predicate: JsonObject) -> Verification:
         report = self._chain(cross)
         if report is None:
             return Verification((*self.rows, _REST))
@@ -275,10 +281,11 @@ class _Run(Struct):
             raise InputError("differs from the signed list", where=layout.SUMS)
         return "SHA256SUMS agrees with the signed list"
 
-    def _chain(self, cross: Crosscheck) -> ChainReport | None:
+    def _chain(self, cross: Closed | Crosscheck) -> ChainReport | None:
         try:
             head, sizes = cross.claimed()
-            report = verify_lines(head, self.container.lines(layout.EVENTS, LINE_BYTES_MAX), sizes, cross.observe)
+            with closing(self.container.lines(layout.EVENTS, LINE_BYTES_MAX)) as lines:
+                report = verify_lines(head, lines, sizes, cross.observe)
             if report.problem is not None:
                 raise InputError(report.problem, where=layout.EVENTS)
         except InputError as error:
@@ -328,6 +335,10 @@ def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
                 subjects[name] = digest
             case _:
                 raise InputError("lists a file twice or without its SHA-256", where="statement")
+        if number >= layout.JUDGED_SINCE and entry != {"name": name, "digest": {"sha256": digest}}:
+            raise InputError("says more of a file than its SHA-256", where="statement")
+    if number >= layout.JUDGED_SINCE and [*subjects] != sorted(subjects):
+        raise InputError("lists the files in another order", where="statement")
     return subjects, predicate, number
 
 

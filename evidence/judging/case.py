@@ -13,6 +13,7 @@ from core.canonical import Json, JsonObject, digest
 from core.errors import InputError
 from core.identity import Contributor, readings
 from core.terms import Terms
+from evidence.members import check_members
 
 # The time for which people may answer if the terms of their question name none.
 EXPIRES_SECONDS = 7 * 24 * 3600
@@ -20,7 +21,7 @@ EXPIRES_SECONDS = 7 * 24 * 3600
 CLOCK_SECONDS = 10.0
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
     """One step as it was compiled. ``within`` is the step that holds it, ``branch`` the part of that (``then``, ...).
 
     ``tools`` are the sources of an agent's tools, each with the operation of its calls; ``terms`` those of a gate;
@@ -47,7 +48,7 @@ COMPOSITES = frozenset({"if", "foreach", "while"})
 JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
 
 
-class Definition(Struct, frozen=True):
+class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     """The definition of a run: the declarations of its operations, and its steps at first and after each extension.
 
     ``added`` are the declarations that extensions brought.
@@ -64,6 +65,7 @@ class Definition(Struct, frozen=True):
             found = convert(told, cls)
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
+        found.check_closed()
         parts: Json = {
             name: declared[WITHHELD] if WITHHELD in declared else digest(declared)
             for name, declared in found.operations.items()
@@ -73,6 +75,14 @@ class Definition(Struct, frozen=True):
         if not found.editions:
             raise InputError("has no steps")
         return found
+
+    def check_closed(self) -> None:
+        """Refuse what nothing binds: more of a withheld declaration than is judged, and unknown terms of a gate."""
+        for declared in (*self.operations.values(), *self.added.values()):
+            if WITHHELD in declared:
+                check_members("declaration", declared, frozenset({"name", *JUDGED, WITHHELD}))
+        for step in (step for edition in self.editions for step in edition.values()):
+            check_members("terms", step.terms, frozenset(Terms.__struct_fields__))
 
     @property
     def withheld(self) -> int:
@@ -115,14 +125,14 @@ class Question(Struct, frozen=True):
             raise InputError(f"its question cannot be read: {error!r}") from None
 
 
-class Person(Struct, frozen=True):
+class Person(Struct, frozen=True, forbid_unknown_fields=True):
     """A person in an extract of a directory. ``standing`` is ``person`` for those who may vote."""
 
     groups: frozenset[str]
     standing: str
 
 
-class Extract(Struct, frozen=True):
+class Extract(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of one directory that concerns a run: its voters, and for whom the principals in it stand."""
 
     people: Mapping[str, Person]

@@ -157,7 +157,7 @@ class People(Judge):
         if role is not None:
             self.fault(event, f"{voter} shaped this as {role}, and voted on it")
         self._member(event, data.get("directory"), voter, groups)
-        if self.whole and not isinstance(data.get("identity"), dict):
+        if self.whole and not (isinstance(data.get("identity"), dict) and data["identity"]):
             self.fault(event, f"nothing says how {voter} was known")
 
     def _member(self, event: dict[str, Any], directory: object, voter: str, groups: frozenset[str]) -> None:

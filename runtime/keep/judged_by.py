@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import orjson
 
@@ -18,6 +18,7 @@ from runtime.engine.model import events as e
 from runtime.engine.model.workflow import Workflow
 from runtime.store import bundles
 from runtime.store.books import Book
+from runtime.store.claims import aside
 
 _OF_POLICIES = (EventType.POLICY_PUBLISHED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED)
 _BY_PEOPLE = (e.ApprovalRequested, e.ApprovalVoted, e.ApprovalConsumed, e.ApprovalSuperseded, e.ActionIntended)
@@ -25,13 +26,27 @@ _BY_PEOPLE = (e.ApprovalRequested, e.ApprovalVoted, e.ApprovalConsumed, e.Approv
 
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
     """Gather what a bundle of this run needs, so that others can judge its history without the database."""
-    tenant = book.row["tenant_id"]
-    named = {one.event.directory for one in book.events if isinstance(one.event, _BY_PEOPLE) and one.event.directory}
+    tenant, long = book.row["tenant_id"], len(book.events)
+    named = await aside(long, lambda: {*_directories(book)}, connection)
     texts = await bundles.directories(connection, tenant, sorted(named))
+    lines = await bundles.standing(connection, tenant)
+    return await aside(long, lambda: gathered(book, editions, texts, lines), connection)
+
+
+def gathered(
+    book: Book, editions: list[Workflow], texts: Mapping[str, str], lines: Sequence[tuple[int, bytes]]
+) -> JudgedBy:
+    """Gather it from what was read: the texts of directories, and the tenant's lines. It takes long for a long book."""
     principals = {*_principals(book)}
     people = {digest: extract(_directory(text, digest), principals) for digest, text in texts.items()}
-    lines = await bundles.standing(connection, tenant)
+    named = {*_directories(book)}
     return JudgedBy(definition_of(editions), people, [*_relied_on(book, editions, named, lines)])
+
+
+def _directories(book: Book) -> Iterator[str]:
+    return (
+        one.event.directory for one in book.events if isinstance(one.event, _BY_PEOPLE) and one.event.directory
+    )  # fmt: skip
 
 
 def _directory(text: str, digest: str) -> Directory:

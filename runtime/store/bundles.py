@@ -47,10 +47,12 @@ async def directories(connection: Connection, tenant: str, digests: Iterable[str
     return {row["digest"]: row["source"] for row in rows}
 
 
-async def remember(connection: Connection, book: Book, bundle: Bundle, stored: StoredBlob, key_id: str) -> None:
-    """Note where this edition of the run's bundle is, and its SHA-256."""
+async def remember(
+    connection: Connection, run: str, tenant: str, lines: int, bundle: Bundle, stored: StoredBlob, key_id: str
+) -> None:
+    """Note where the edition of a run's bundle with so many lines is, and its SHA-256."""
     where = (bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id)
-    await connection.execute(_REMEMBER, book.run_id, book.row["tenant_id"], book.head.count, *where)
+    await connection.execute(_REMEMBER, run, tenant, lines, *where)
 
 
 async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from runtime.engine.model.rows import HELD, StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import EffectState, StepState
 from runtime.store.books import same
+from runtime.store.claims import aside
 from runtime.store.statements import statements
 
 # Rows by what names them, each a mapping from column to value.
@@ -41,8 +42,14 @@ async def check_rows(connection: Connection, run: Run) -> None:
 
 async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], statement: str, expected: Rows) -> None:
     """Compare the rows of one statement with the expected ones. ``names``: of the check, and the word for a row."""
+    rows = await connection.fetch(statement, run_id)
+    await aside(max(len(rows), len(expected)), lambda: compare(names, rows, expected), connection)
+
+
+def compare(names: tuple[str, str], rows: Sequence[Any], expected: Rows) -> None:
+    """Compare rows with the expected ones. It takes long for many."""
     check, what = names
-    stored = {str(row[0]): dict(list(row.items())[1:]) for row in await connection.fetch(statement, run_id)}
+    stored = {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
     for name in sorted(stored.keys() | expected.keys()):
         if name not in stored or name not in expected:
             problem = "not stored" if name in expected else "stored, and in no line"

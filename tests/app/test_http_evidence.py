@@ -14,6 +14,7 @@ import pytest
 
 from app.access import Role
 from core.canonical import digest
+from evidence.opened import digest_of
 from evidence.verify import verify_bundle
 from tests.support.trouble import Forger
 
@@ -49,15 +50,18 @@ async def test_a_bundle_shows_business_state_and_what_was_attempted(installation
     await installation.work()
     client = await installation.client(Role.AUDITOR)
     with zipfile.ZipFile(io.BytesIO((await client.get(f"/v1/runs/{run_id}/evidence")).content)) as archive:
-        run = json.loads(archive.read("run.json"))
-        lines = [json.loads(line) for line in archive.read("events.jsonl").splitlines()]
-    (attempt,) = run["attempts"]
-    line = lines[attempt["seq"]]
+        lines, attempts, opened = (
+            [json.loads(line) for line in archive.read(f"{name}.jsonl").splitlines()]
+            for name in ("events", "attempts", "disclosures")
+        )
+    (attempt,) = attempts
+    line, listed = lines[attempt["seq"]], {one["seq"]: one["values"] for one in opened}
     assert (line["type"], line["data"]["receipt"]) == ("action.intended", attempt["receipt"])
-    assert digest(attempt["values"]) == line["data"]["values"]
-    shown = {path.split("/", 2)[2] for path, _ in attempt["values"]}
-    assert {"target", "proposed/input", "key"} <= shown
-    assert run["state"] == []
+    place = f"/{digest_of(line)}"
+    assert digest([[place + path, commitment] for path, commitment in listed[attempt["seq"]]]) == line["data"]["values"]
+    assert {"/target", "/proposed/input", "/key"} <= {path for path, _ in listed[attempt["seq"]]}
+    (done,) = [seq for seq, one in enumerate(lines) if one["type"] == "step.succeeded"]
+    assert any(path.startswith("/output") for path, _ in listed[done])
 
 
 async def test_evidence_of_a_run_that_has_not_ended_is_409(installation: Any) -> None:

@@ -118,7 +118,6 @@ def test_six_writes_of_others_while_a_card_is_open_take_one_vote() -> None:
     (intent,) = run.all_of(ActionIntended)
     assert (intent.approved_version, intent.proposed["before"]["version"]) == ("7", "13")
     assert (run.receipt.approved_version, run.receipt.version) == ("7", "13")
-    assert {"/approved_version", "/version"} <= {f"/{path.rpartition('/')[2]}" for path in run.receipt.values()}
 
 
 CHANGES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {

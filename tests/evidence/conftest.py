@@ -19,12 +19,21 @@ from msgspec.structs import replace
 
 from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
 from evidence import layout
-from evidence.bundle import ApprovalRecord, BundleContent, DocumentText, RunRecord, VoteRecord, assemble, seal
+from evidence.bundle import DocumentText
 from evidence.chain import Actor, ChainHead, Event, EventType, append, timestamp
 from evidence.commitments import blind, commit, commit_fields, disclosure, path_of
 from evidence.packing import pack
 from evidence.receipts import Receipt, ReceiptStatus
 from evidence.signing import FileSigner, Signer, seal_envelope
+from tests.support.second_format import (
+    ApprovalRecord,
+    BundleContent,
+    RunRecord,
+    VoteRecord,
+    assemble,
+    seal,
+    to_evidence,
+)
 
 START = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 RUN_ID = "0198a000-0000-7000-8000-000000000001"
@@ -74,7 +83,7 @@ class Story:
         self.add(EventType.ACTION_INTENDED, data)
 
     def settle(self, kind: EventType, receipt: Receipt, **more: object) -> None:
-        bound = digest(receipt.to_evidence(RUN_KEY))
+        bound = digest(to_evidence(receipt, RUN_KEY))
         self.add(kind, {"receipt": str(receipt.receipt_id), "receipt_digest": bound, **more})
 
     def content(self) -> BundleContent:
@@ -101,7 +110,7 @@ class Story:
             appends=appends,
             head=head,
             approvals=tuple(self.approvals),
-            receipts=tuple(receipt.to_evidence(RUN_KEY) for receipt in self.receipts),
+            receipts=tuple(to_evidence(receipt, RUN_KEY) for receipt in self.receipts),
             disclosures=tuple(self.disclosures),
             producer="0.1.0",
         )

@@ -52,9 +52,9 @@ def test_a_file_is_read_whole_however_it_comes(monkeypatch: pytest.MonkeyPatch, 
 
 def test_only_the_events_may_be_as_long_as_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container, "FILE_BYTES_MAX", 3)
-    monkeypatch.setattr(container, "EVENTS_BYTES_MAX", 5)
+    monkeypatch.setattr(container, "STREAM_BYTES_MAX", 5)
     assert HeldFiles({layout.EVENTS: b"12345"}).sizes == {layout.EVENTS: 5}
-    for name in sorted({*layout.ALWAYS, "policy/events.jsonl", "other.jsonl"} - {layout.EVENTS}):
+    for name in sorted({*layout.ALWAYS[2], "policy/events.jsonl", "other.jsonl"} - {layout.EVENTS}):
         assert HeldFiles({name: b"123"}).sizes == {name: 3}
         with pytest.raises(InputError) as caught:
             HeldFiles({name: b"1234"})
@@ -219,7 +219,7 @@ def test_what_has_replaced_a_file_since_its_folder_was_read_is_not_followed(tmp_
 
 def test_a_file_has_its_largest_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(container, "FILE_BYTES_MAX", 3)
-    monkeypatch.setattr(container, "EVENTS_BYTES_MAX", 5)
+    monkeypatch.setattr(container, "STREAM_BYTES_MAX", 5)
     events = layout.EVENTS
     assert HeldFiles({"a": b"abc", events: b"abcde"}).sizes == {"a": 3, events: 5}
     assert Container(packed(tmp_path, "a")).sizes == {"a": 3}

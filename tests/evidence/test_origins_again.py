@@ -11,8 +11,9 @@ import pytest
 from connectors.port import Done
 from core.canonical import digest
 from core.errors import InputError
+from evidence.opened import digest_of
 from evidence.origins import DECIDED, Event, Recount, counts, listed, recompute
-from runtime.engine.book.recorded import parts, shown_values
+from runtime.engine.book.recorded import listed_values, parts
 from tests.engine.agents import Piloted, piloted
 from tests.support.agents import agent, call, calls, says
 from tests.support.engine_agent_sources import EVIL, MEMORY, OWN, apply, one, read
@@ -39,7 +40,8 @@ class Bundle:
             decided = str(told.event.TYPE) == DECIDED
             if not (counts(str(told.event.TYPE), told.step) or (decided and getattr(told.event, "origins", None))):
                 continue
-            pairs: Any = shown_values(told, line, KEY)
+            own = f"/{digest_of(orjson.loads(line))}"
+            pairs: Any = [[own + path, commitment] for path, commitment in listed_values(told, line, KEY) or ()] or None
             data = orjson.loads(line)["data"]
             self.chained[told.seq] = (str(told.event.TYPE), told.step, data.get("values"))
             self.events.append({"seq": told.seq, "type": str(told.event.TYPE), "step": told.step, "values": pairs})

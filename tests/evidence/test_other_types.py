@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
-from evidence.bundle import BundleContent, DocumentText, assemble
+from evidence.bundle import DocumentText
 from evidence.chain import EventType
 from evidence.verify import verify_unsigned
 from tests.support.evidence_every_member import canceled, full, said, verified
+from tests.support.second_format import BundleContent, assemble
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
 

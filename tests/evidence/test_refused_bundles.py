@@ -10,12 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import InputError
-from evidence import bundle, container
-from evidence.bundle import CancelRecord, ContradictionError, VoteRecord, build_bundle
+from evidence import container
+from evidence.bundle import ContradictionError
 from evidence.chain import Actor, EventType
 from evidence.commitments import commit, disclosure
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle, verify_unsigned
+from tests.support.second_format import CancelRecord, VoteRecord, assemble, build_bundle
 
 
 class Counting:
@@ -124,7 +125,7 @@ def test_who_canceled_a_run_and_why_is_bound(workshop: Any) -> None:
 
 def test_a_bundle_s_chain_is_told_by_its_events_and_its_appends(workshop: Any) -> None:
     story = workshop.tell()
-    one = bundle.assemble(story.content(), workshop.signer.public_key)
+    one = assemble(story.content(), workshop.signer.public_key)
     rows = {row.check: row.detail for row in verify_unsigned(one.files, one.statement).rows}
     head = story.content().head
     assert rows["chain"] == f"{head.count} events in {len(story.content().appends)} appends, unbroken, head {head.hash}"
@@ -151,3 +152,11 @@ def test_a_bundle_is_closed_when_it_was_checked_and_a_key_is_looked_at_first(
         with pytest.raises(InputError) as caught:
             verify_bundle(bundle_at, public_key=key)
         assert str(caught.value).startswith(words)
+
+
+def test_a_run_whose_lines_are_of_the_third_format_has_no_bundle_of_the_second(workshop: Any) -> None:
+    """Nothing judges the second format, so nobody may choose it."""
+    story = workshop.tell()
+    story.events[0] = replace(story.events[0], data={**story.events[0].data, "tenant": "acme"})
+    (row,) = verify_bundle(workshop.save(workshop.build(story)), public_key=workshop.key).failed
+    assert (row.check, "this is the second" in row.detail) == ("run", True)

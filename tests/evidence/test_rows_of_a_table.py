@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
 from evidence import container, layout
-from evidence.bundle import assemble, build_bundle
 from evidence.chain import EventType
 from evidence.verify import Row, Status, Verification, main, verify_bundle, verify_unsigned
 from tests.support.evidence_signing import P256Signer
+from tests.support.second_format import assemble, build_bundle
 
 pytestmark = pytest.mark.req("Q-21", "U-7")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import pytest
 
@@ -11,7 +12,11 @@ from evidence import layout
 from evidence.chain import ChainHead, Event, EventType, append
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, TENANT_EVENTS, Actor
 from evidence.judging.judge import KNOWN
+from evidence.members import OF_LINES
+from evidence.opened import ADDED
 from evidence.receipts import LateAnswer, ReceiptStatus, contradiction
+from runtime.engine.model.events import EVENTS
+from runtime.engine.model.events.private import PRIVATE
 from tests.support.evidence_chain import AT, opened
 from tests.support.golden import matches_golden
 
@@ -26,7 +31,7 @@ def test_the_vocabulary_is_that_of_the_golden_file() -> None:
         }
         for kind in sorted(EventType)
     }
-    found["always"], found["others"] = sorted(layout.ALWAYS), layout.OTHERS.pattern
+    found["always"], found["others"] = sorted(layout.ALWAYS[3]), layout.OTHERS[3].pattern
     found["readme"] = {
         algorithm: layout.readme("r1", "acme", "k1", algorithm).splitlines()
         for algorithm in ("ed25519", "ecdsa-p256-sha256")
@@ -34,8 +39,20 @@ def test_the_vocabulary_is_that_of_the_golden_file() -> None:
     matches_golden("events", found)
 
 
-def test_every_event_of_a_run_is_known_to_the_judges() -> None:
-    assert {*map(str, RUN_EVENTS)} == KNOWN
+def test_every_event_of_a_run_is_known_to_the_judges_and_its_lines_hold_what_it_tells_in_public() -> None:
+    assert {*map(str, RUN_EVENTS)} == KNOWN == {*OF_LINES}
+    for kind, event in EVENTS.items():
+        hints = get_type_hints(event, include_extras=True)
+        names = zip(event.__struct_fields__, event.__struct_encode_fields__, strict=True)
+        public = {line: hints[name] for name, line in names if PRIVATE not in getattr(hints[name], "__metadata__", ())}
+        assert OF_LINES[kind].keys() == public.keys() | ADDED, kind
+        for line, hint in public.items():
+            wanted = {dict if "dict[" in str(each) else get_origin(each) or each for each in get_args(hint) or [hint]}
+            wanted = {str if isinstance(each, type) and issubclass(each, str | UUID) else each for each in wanted}
+            if get_origin(hint) in (list, dict):
+                wanted = {get_origin(hint)}
+            found = {*OF_LINES[kind][line]}
+            assert found | {type(None)} == wanted | {type(None)}, (kind, line)
 
 
 @pytest.mark.parametrize("kind", sorted(REQUIRED_DATA))

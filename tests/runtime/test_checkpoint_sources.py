@@ -67,7 +67,7 @@ class Shown:
         await self.write()
         assert verify_bundle(self.newest()).ok, verify_bundle(self.newest()).to_text()
         with zipfile.ZipFile(io.BytesIO(self.newest().read_bytes())) as archive:
-            bundled = json.loads(archive.read(layout.CHECKPOINTS))
+            bundled = [json.loads(line) for line in archive.read(layout.CHECKPOINT_LINES).splitlines()]
         faces = (await RunReader(self.runtime.faces, self.runtime.definitions).at("acme", run, range(1000))).checkpoints
         assert [(one["number"], one["source"]) for one in bundled] == [
             (one["superstep"], one["source"]) for one in faces

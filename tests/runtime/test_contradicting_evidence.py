@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -223,19 +225,8 @@ async def test_receipts_and_chain_tell_the_same_times(office: Office) -> None:
     assert told == [f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z" for at in times]
 
 
-async def test_every_outcome_of_an_action_binds_its_receipt(office: Office) -> None:
-    run_id = await office.asked()
-    await office.approved()
-    succeeded = await office.runtime.books.events(run_id, type="action.succeeded")
-    assert [len(event.data["receipt_digest"]) for event in succeeded] == [64]
-    await office.bundle()
-    (blob,) = office.blobs()
-    (row,) = [row for row in verify_bundle(blob).rows if row.check == "receipts"]
-    assert "bound to the events by id" not in row.detail
-
-
-async def test_the_receipt_of_an_action_that_was_in_doubt_is_bound_as_it_was_left(office: Office, gate: Any) -> None:
-    """Intended, in doubt, not applied, intended once more, succeeded: the times and the digest are of the last."""
+async def test_the_receipt_of_an_action_that_was_in_doubt_is_as_its_lines_left_it(office: Office, gate: Any) -> None:
+    """Intended, in doubt, not applied, intended once more, succeeded: the times are of the last."""
     run_id = await office.asked()
     assert (await office.runtime.vote("ana", "approve")).counted
     await office.runtime.crash(gate, "INC1")
@@ -246,8 +237,17 @@ async def test_the_receipt_of_an_action_that_was_in_doubt_is_bound_as_it_was_lef
     (blob,) = office.blobs()
     verification = verify_bundle(blob)
     assert verification.ok, verification.to_text()
-    (row,) = [row for row in verification.rows if row.check == "receipts"]
-    assert "bound to the events by id" not in row.detail
+    with zipfile.ZipFile(blob) as archive:
+        events, (receipt,) = (
+            [json.loads(line) for line in archive.read(name).splitlines()]
+            for name in ("events.jsonl", "receipts.jsonl")
+        )
+    lines = [events[seq] for seq in receipt["events"]]
+    assert [line["type"].removeprefix("action.") for line in lines] == [
+        "intended", "in_doubt", "doubt_resolved", "intended", "succeeded"
+    ]  # fmt: skip
+    assert {line["data"]["receipt"] for line in lines} == {receipt["receipt"]}
+    assert (receipt["intended_at"], receipt["settled_at"], receipt["attempt"]) == (lines[3]["ts"], lines[4]["ts"], 2)
 
 
 SHARED = """

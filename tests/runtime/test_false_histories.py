@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,9 +20,13 @@ from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling, content_of
 from runtime.requests.steering import close_run
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
-from tests.support.forging import Forged
+from tests.support.forging import Forged, resealed
+from tests.support.mutating import containers, contents
 from tests.support.runtime_children import CHILD
 from tests.support.runtime_stage import ACTOR
+
+DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
+CHANGES = 10_000 if DEEP else 150
 
 WHOLE = """
 workflow: whole
@@ -239,9 +246,31 @@ def other_steps(f: Forged) -> None:
 
 def other_rules(f: Forged) -> None:
     (name,) = [name for name in f.files if name.startswith("policy/") and name.endswith(".json")]
-    f.files[name] = f.files[name].replace(b'"two_person": true', b'"two_person": false')
+    f.files[name] = f.files[name].replace(b'"two_person":true', b'"two_person":false')
 
 
+def added(file: str, data: bytes) -> Any:
+    """More at the end of a file."""
+    return lambda f: f.edits.append(lambda files: files.update({file: files[file] + data}))
+
+
+def changed(file: str, old: bytes, new: bytes, *, last: bool = False) -> Any:
+    """Other bytes in a file: in the first such place, or in the last."""
+
+    def edit(files: dict[str, bytes]) -> None:
+        assert old in files[file], file
+        first, _, rest = files[file].rpartition(old) if last else files[file].partition(old)
+        files[file] = first + new + rest
+
+    return lambda f: f.edits.append(edit)
+
+
+def relisted(f: Forged) -> None:
+    """The commitments of one event are listed with another one."""
+    changed("disclosures.jsonl", b'"/output","', b'"/output","00')(f)
+
+
+OPENED = "disclosures"
 GATED, LET, RULES = "authority of people", "actions", "order of steps"
 INNER, HELD, TEXTS = "agents and runs within", "pauses and policies in force", "what it is judged by"
 
@@ -428,9 +457,77 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a run of another tenant": (data("run.opened", tenant="other"), "run", "opened in the tenant 'other'"),
     "steps that the workflow's text does not have": (other_steps, "texts", "other steps than the workflow's text"),
     "rules that the policy's text does not have": (other_rules, "texts", "is not its text"),
-    "a member that no file has": (lambda f: f.run.update(also_approved_by="the board"), "run", "which no bundle has"),
     "a claim that no statement has": (lambda f: f.claims.update(redaction_note="full"), "signature", "no bundle has"),
-    "a bundle of the format that nothing judges": (lambda f: setattr(f, "format", 2), "run", "this is the second"),
+    "another release as its producer": (lambda f: f.claims.update(producer="the board agreed"), "statement", "release"),
+    "another status in the statement": (lambda f: f.claims.update(status="canceled"), "statement", "status differs"),
+    "a false output": (
+        lambda f: f.bind("step.succeeded", "put", {"/output/name": "x"}, {"/output/name": "y"}),
+        OPENED, "nothing in its line commits",
+    ),
+    "a false state": (
+        lambda f: f.bind("step.succeeded", "read", {"/values/found": 1}, {"/values/found": 2}),
+        OPENED, "nothing in its line commits",
+    ),
+    "an output that its line does not bind": (
+        all_of(lambda f: f.bind("step.succeeded", "put", {"/output": "x"}, {"/output": "x"}), relisted),
+        OPENED, "lists other values",
+    ),
+    "an output of another event": (
+        lambda f: f.bind("step.succeeded", "put", {"/output/a": 1}, {f"/{'0' * 64}/output/a": 1}),
+        OPENED, "nothing in its line commits",
+    ),
+    "a value of an event that there is not": (
+        added("disclosures.jsonl", b'{"opened":[["%s","/x",1]],"seq":9999,"values":null}\n' % (b"0" * 32)),
+        OPENED, "which there is not",
+    ),
+    "a reason under another question": (
+        data(VOTED, 0, committed=[["/approval/other/vote/ana/x/reason", "0" * 64]]), "lines", "what is not its own"
+    ),
+    "a member of a line": (data(VOTED, 0, also_approved_by="the board"), "lines", "'also_approved_by'"),
+    "a member within a line": (
+        lambda f: f.event("run.opened")["data"]["workflow"].update(signed_off="yes"), "lines", "'signed_off'"
+    ),
+    "a member of how somebody was known": (
+        lambda f: f.event(VOTED)["data"]["identity"].update(mfa="yes"), "lines", "'mfa'"
+    ),
+    "a number that is none": (data("step.started", 0, epoch="x"), "lines", "'epoch' as what it never is"),
+    "an answer to nothing is used up": (
+        lambda f: f.event("approval.consumed")["data"].update(approval=None), "lines", "'approval' as what it never is"
+    ),
+    "known by nothing": (data(VOTED, 0, identity={}), GATED, "was known"),
+    "known by a number": (data(VOTED, 0, identity={"named": 0}), "lines", "no text"),
+    "a policy under another name": (
+        lambda f: f.event("decision.made", 1)["data"]["policies"][0].update(version=9), "authority", "names a policy"
+    ),
+    "an object in place of a word": (data(VOTED, 0, channel={"also_approved_by": "the board"}), "lines", "'channel'"),
+    "an object in a list": (data("step.succeeded", 0, writes=[["x", {"agreed": 1}]]), "lines", "'writes'"),
+    "a term that no gate has": (
+        lambda f: f.definition["editions"][0]["ok"]["terms"].update(waived="yes"), TEXTS, "'waived'"
+    ),
+    "another text in the README": (changed("README.txt", b"CHECK IT", b"TRUST IT"), "readme", "every bundle has"),
+    "words around the key": (added("public-key.pem", b"It is that of the board.\n"), "readme", "more than a key"),
+    **{
+        f"a member of {file}": (changed(file, b"}", b',"zz":1}', last=True), row, "")
+        for file, row in {
+            "approvals.jsonl": "approvals", "receipts.jsonl": "receipts", "attempts.jsonl": "attempts",
+            "checkpoints.jsonl": "checkpoints", "costs.json": "costs", "run.json": "run", "run-head.json": "run",
+            "disclosures.jsonl": OPENED, "definition.json": TEXTS,
+        }.items()
+    },
+    **{
+        f"a line more in {file}": (added(file, b"{}\n"), row, "")
+        for file, row in {
+            "approvals.jsonl": "approvals", "receipts.jsonl": "receipts", "attempts.jsonl": "attempts",
+            "checkpoints.jsonl": "checkpoints", "disclosures.jsonl": OPENED, "tenant.jsonl": TEXTS,
+        }.items()
+    },
+    "a member of a line of the tenant": (
+        in_the_tenant("pause.set", 9, paused="tenant", reason="x", agreed="yes"), TEXTS, "'agreed'"
+    ),
+    "a member of somebody in the directory": (
+        lambda f: people(f, {"cara": {"groups": ["managers"], "standing": "person", "board": True}}), TEXTS, "board"
+    ),
+    "a definition spelled otherwise": (changed("definition.json", b"{", b"{ "), TEXTS, "spelled canonically"),
     "an event of a later release": (
         lambda f: f.put(5, "run.excused", None), "chain", "newer than this verifier"
     ),
@@ -456,3 +553,24 @@ async def test_every_false_history_is_found_and_the_true_one_is_not(whole: Any, 
         if words not in found.get(row, ""):
             passed.append(f"{name}: {row}: {words!r} not in {found}")
     assert passed == [], "\n".join(passed)
+
+
+@pytest.mark.timeout(0 if DEEP else 600)
+async def test_no_change_of_a_container_or_of_a_file_passes(whole: Any, tmp_path: Path) -> None:
+    """Files are listed and signed anew, with the trusted key. 10,000 of each with COUNTERSEAL_DEEP=1."""
+    bundle, signer = whole
+    key, path, random = tmp_path / "public.pem", tmp_path / "changed.zip", Random(42)
+    key.write_bytes(signer.public_key.pem)
+    forged = Forged(bundle)
+    terms(GATE, approvers=[{"group": "owners", "of": 1}])(forged)
+
+    def passes(data: bytes) -> bool:
+        path.write_bytes(data)
+        return verify_bundle(path, public_key=key).ok
+
+    assert passes(bundle)
+    changed = islice(containers(random, bundle, forged.sealed(signer)), CHANGES)
+    assert [number for number, data in enumerate(changed) if passes(data)] == []
+    files = Forged(bundle).files
+    for name, data in islice(contents(random, files), CHANGES):
+        assert not passes(resealed(bundle, {name: data}, signer)), (name, data)

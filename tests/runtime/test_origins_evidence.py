@@ -10,15 +10,15 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from core.canonical import canonical_bytes
 from core.origins.conversation import Listener
 from evidence.bundle import BundleContent, assemble
-from evidence.commitments import disclosure, open_disclosure
+from evidence.commitments import opening
 from evidence.files import FileBlobStore
+from evidence.opened import Opened, digest_of
 from evidence.signing import FileSigner
 from evidence.verify import verify_unsigned
 from runtime.engine.book import agent_chat
-from runtime.engine.book.recorded import parts, shown_values
+from runtime.engine.book.recorded import parts
 from runtime.keep.bundling import Bundling, Material, content_of
 from tests.support.agents import Agents, calls, says
 from tests.support.runtime_agent_origins import OWN, apply, go, read
@@ -48,28 +48,27 @@ class Archive:
         """The verifier's row about origins."""
         made = assemble(content, self.signer.public_key)
         found = verify_unsigned(made.files, made.statement)
+        made.files.close()
         (row,) = [row for row in found.rows if row.check == "origins"]
         assert row.status == "failed" or found.ok, found.to_text()
         return str(row.status), row.detail
 
 
-def opened(material: Material, leave_out: str = "") -> tuple[str, ...]:
-    """Lines that disclose every value of the run's events, but those of one field."""
+def opened(material: Material, leave_out: str = "") -> list[Opened]:
+    """Everything that the bundle opens, and every value that origins are computed from, but those of one field."""
     book, key = material.book, material.book.row["run_key"]
     lines = [line for append in book.appends for line in append.lines]
-    found: list[Any] = []
-    for told, line in zip(book.events, lines, strict=True):
-        values = parts(told.event)[1]
-        shown: Any = shown_values(told, line, key) or ()
-        for path, _ in shown:
-            name, *inner = str(path).split("/")[2:]
+    found: list[Opened] = []
+    for one in content_of(material, "t").opened:
+        values, shown = parts(book.events[one.seq].event)[1], [*one.opened]
+        for path, _ in one.values or ():
+            name, *inner = path.split("/")[1:]
             value: Any = values[name]
             value = value[inner[0].replace("~1", "/").replace("~0", "~")] if inner else value
             if name != leave_out:
-                found.append(disclosure(key, str(path), value))
-    entries: Any = content_of(material, "t").run.origins
-    listed = {path for one in entries for path, _ in one["values"] or ()}
-    return tuple(one for one in found if open_disclosure(one).path in listed)
+                shown.append(opening(key, f"/{digest_of(json.loads(lines[one.seq]))}{path}", value))
+        found.append(replace(one, opened=shown))
+    return found
 
 
 async def told(agents: Agents, tmp_path: Path) -> tuple[Archive, Material]:
@@ -88,10 +87,10 @@ async def test_origins_are_found_again_from_what_is_disclosed(agents: Agents, tm
     content = content_of(material, "test")
     status, words = archive.row(content)
     assert (status, words.split(";")[:2]) == ("ok", WITHHELD), words
-    status, words = archive.row(replace(content, disclosures=opened(material)))
+    status, words = archive.row(replace(content, opened=opened(material)))
     assert (status, words.split(";")[0]) == ("ok", "2 computed again"), words
     for withheld in ("output", "messages", "said", "matching"):
-        status, words = archive.row(replace(content, disclosures=opened(material, withheld)))
+        status, words = archive.row(replace(content, opened=opened(material, withheld)))
         assert (status, words.split(";")[0]) == (
             "ok",
             "1 computed again" if withheld == "output" else "0 computed again",
@@ -117,7 +116,7 @@ async def test_origins_of_each_life_of_an_agent_are_found_again_in_that_life(age
     archive = Archive(runtime, tmp_path)
     material = await archive.material(run)
     content = content_of(material, "test")
-    status, words = archive.row(replace(content, disclosures=opened(material)))
+    status, words = archive.row(replace(content, opened=opened(material)))
     assert (status, words.split(";")[0]) == ("ok", "4 computed again"), words
 
 
@@ -126,17 +125,19 @@ async def test_origins_of_each_life_of_an_agent_are_found_again_in_that_life(age
 async def test_what_is_listed_is_bound_to_the_chain(agents: Agents, tmp_path: Path) -> None:
     archive, material = await told(agents, tmp_path)
     content = content_of(material, "test")
-    told_of: Any = content.run.origins
-    entries = [dict(one) for one in told_of]
-
-    def row(listed: list[Any]) -> tuple[str, str]:
-        return archive.row(replace(content, run=replace(content.run, origins=listed)))
-
-    assert row(entries)[0] == "ok"
-    assert row(entries[1:])[0] == "failed", "an event is missing"
-    changed = json.loads(canonical_bytes(entries))
-    changed[1]["values"][0][1] = "0" * 64
-    assert row(changed)[0] == "failed", "a value is another one"
+    entries = opened(material)
+    assert archive.row(replace(content, opened=entries))[0] == "ok"
+    counts = set()
+    for at in range(len(entries)):
+        status, said = archive.row(replace(content, opened=[*entries[:at], *entries[at + 1 :]]))
+        counts.add(said.split(";")[0])
+        assert status == "ok", "an event of which nothing is opened is withheld"
+    assert {"0 computed again", "1 computed again"} <= counts
+    one = entries[-1]
+    other = [(path, "0" * 64) for path, _ in one.values or ()]
+    made = assemble(replace(content, opened=[replace(one, values=other)]), archive.signer.public_key)
+    assert [row.check for row in verify_unsigned(made.files, made.statement).failed] == ["disclosures"]
+    made.files.close()
 
 
 @pytest.mark.req("P-14")
@@ -155,7 +156,7 @@ async def test_other_origins_than_those_that_are_found_fail(
     else:
         monkeypatch.setattr(agent_chat, "digest_of", lambda heard: "0" * 64)
     archive, material = await told(agents, tmp_path)
-    content = replace(content_of(material, "test"), disclosures=opened(material))
+    content = replace(content_of(material, "test"), opened=opened(material))
     wanted = "does not come from where the event says" if lie == "origins" else "what the model had been shown"
     assert archive.row(content)[0] == "failed"
     assert wanted in archive.row(content)[1]

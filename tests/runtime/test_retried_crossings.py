@@ -11,6 +11,7 @@ import pytest
 
 from connectors.port import Refused
 from core.errors import ConsistencyError
+from evidence.bundle import assemble
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.keep.bundling import Bundling, content_of
@@ -92,7 +93,10 @@ async def test_the_evidence_says_when_a_run_ended_last(runtime: Any, tmp_path: P
     lines = [json.loads(line) for append in content.appends for line in append]
     first, last = [line["ts"] for line in lines if line["type"] == "run.closed"]
     assert first < last
-    assert (content.run.opened_at, content.run.closed_at) == (lines[0]["ts"], last)
+    made = assemble(content, signer.public_key)
+    told = json.loads(made.files.read("run.json"))
+    made.files.close()
+    assert (told["opened_at"], told["closed_at"]) == (lines[0]["ts"], last)
 
 
 @pytest.mark.req("Q-15")

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -31,6 +32,7 @@ from runtime.work.holding import Tools
 from runtime.work.lease import Lease
 from tests.support import oracle
 from tests.support.trouble import Trouble
+from tests.support.verified import sound
 
 WIDE = """
 workflow: wide
@@ -670,6 +672,38 @@ async def test_a_late_answer_between_a_decision_and_its_append_contradicts_nothi
     await slow
     events = await over(runtime, run)
     assert told(events, "action.late") == told(events, "action.doubt_resolved") == ["each[0].put"]
+
+
+@pytest.mark.req("Q-9")
+@pytest.mark.parametrize("kind", ["action.in_doubt", "action.doubt_resolved"])
+async def test_a_late_answer_that_an_outcome_did_not_know_leaves_the_run_its_evidence(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """An open neighbor keeps the barrier away, so the outcome commutes: it is appended as it was decided."""
+    run = await begun(runtime, 3)
+    gates = gated(runtime, ["i000", "i002"])
+    slow = asyncio.create_task(runtime.worker("slow", concurrency=1).work_off())
+    await reached({"i000": gates["i000"]})
+    await runtime.time_passes()
+    await runtime.trouble.expire_leases(step="each[0].put")
+    assert await runtime.sweep() == 1
+
+    async def is_told() -> bool:
+        return "action.late" in await runtime.events(run)
+
+    async def late_first(connection: Connection, commit: Commit) -> Any:
+        if any(b'"each[0].put","ts"' in line and f'"type":"{kind}"'.encode() in line for line in commit.lines):
+            gates["i000"].opened.set()
+            await runtime.until(is_told)
+        return await apply(connection, commit)
+
+    monkeypatch.setattr(committer, "apply", late_first)
+    async with crew(runtime, "fast", concurrency=4):
+        await runtime.until(is_told)
+        gates["i002"].opened.set()
+        await slow
+        await over(runtime, run)
+    await sound(runtime, run, tmp_path)
 
 
 @pytest.mark.req("Q-9")

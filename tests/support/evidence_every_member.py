@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from core.canonical import canonical_bytes, digest, sha256_hex
 from evidence import layout
-from evidence.bundle import BundleContent, CancelRecord
 from evidence.chain import Actor, EventType, timestamp
 from evidence.commitments import commit, disclosure, path_of, reason_path
 from evidence.history import ATTEMPTED
 from evidence.verify import Verification, verify_unsigned
+from tests.support.second_format import BundleContent, CancelRecord
 
 
 def full(workshop: Any) -> Any:

@@ -7,43 +7,51 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
-from core.canonical import canonical_bytes, digest, sha256_hex
+from core.canonical import canonical_bytes, digest
 from evidence import layout
-from evidence.bundle import Unsigned, seal
-from evidence.chain import ChainHead, timestamp
-from evidence.commitments import commit, disclosure, path_of
+from evidence.bundle import Unsigned, seal, stated
+from evidence.chain import ChainHead, ChainReport, timestamp
+from evidence.commitments import commit, opening, path_of
+from evidence.container import Spool
+from evidence.derived import Derived, predicate_of
 from evidence.events import EventType
-from evidence.history import ATTEMPTED, History
-from evidence.receipts import ReceiptStatus
-from evidence.rollup import Rollup
+from evidence.opened import Opened, digest_of
 from evidence.signing import Signer
 
 KEY = b"f" * 32
 LATER = timedelta(days=40)
-
-
-def _pretty(value: Any) -> bytes:
-    return json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
+Files = dict[str, bytes]
 
 
 class Forged:
-    """A bundle taken apart. Change ``events``, ``asked``, ``cards``, ``definition``, ``people`` or ``tenant``."""
+    """A bundle taken apart. Change ``events``, ``asked``, ``cards``, ``definition``, ``people`` or ``tenant``.
+
+    ``edits`` change the files once they are derived, before they are listed and signed; ``claims`` the statement.
+    """
 
     def __init__(self, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             self.files = {name: archive.read(name) for name in archive.namelist()}
         self.events: list[dict[str, Any]] = [json.loads(line) for line in self.files[layout.EVENTS].splitlines()]
-        self.run = json.loads(self.files[layout.RUN_FILE])
         self.definition = json.loads(self.files[layout.DEFINITION])
-        told = {name: json.loads(data) for name, data in self.files.items() if name.startswith("approvals/")}
-        self.asked = {each["approval"]: each["asked"] for each in told.values()}
-        self.cards = {each["approval"]: each["card"] for each in told.values()}
+        for event in self.events:
+            if event["type"] == EventType.APPROVAL_VOTED:
+                event["data"].pop("committed", None)  # we know no reasons
+        told = [json.loads(line)["opened"] for line in self.files[layout.OPENED].splitlines()]
+        parts = [(*path.split("/")[2:4], value) for opened in told for _, path, value in opened]
+        self.asked = {approval: value for approval, what, value in parts if what == "asked"}
+        self.cards = {approval: value for approval, what, value in parts if what == "card"}
+        envelope = json.loads(self.files[layout.ENVELOPE])
+        self.predicate = json.loads(base64.b64decode(envelope["payload"]))["predicate"]
         self.people: dict[str, Any] = {}
         self.tenant: list[dict[str, Any]] = []
-        self.format, self.claims = 3, dict[str, Any]()
+        self.edits: list[Callable[[Files], None]] = []
+        self.claims: dict[str, Any] = {}
+        self.values: list[tuple[int, dict[str, Any], dict[str, Any]]] = []
 
     def at(self, kind: str, number: int = 0, step: str | None = None) -> int:
         """The place of an event; ``number`` counts those of its type and step."""
@@ -82,6 +90,10 @@ class Forged:
         told = {"v": 2, "ts": ts, "type": kind, "actor": actor, "step": None, "data": {**data, "stop": stop}}
         self.tenant.append({"seq": len(self.tenant), "line": told})
 
+    def bind(self, kind: str, step: str, values: dict[str, Any], shown: dict[str, Any]) -> None:
+        """Have a line bind some values, by their paths, and the bundle open others."""
+        self.values.append((self.at(kind, step=step), values, shown))
+
     # -- putting it together -----------------------------------------------------------------------------------------
 
     def sealed(self, signer: Signer) -> bytes:
@@ -91,55 +103,36 @@ class Forged:
         for seq, event in enumerate(self.events):
             if event["type"] == EventType.RUN_CLOSED:
                 event["data"]["count"] = seq + 1
-        history = self._fold(History())
-        self._receipts(history)
-        history, rollup = self._fold(History()), self._fold(Rollup())
-        files = {
-            name: data for name, data in self.files.items()
-            if name not in (layout.ENVELOPE, layout.SUMS) and not name.startswith("approvals/")
-        }  # fmt: skip
-        lines = [canonical_bytes(event) for event in self.events]
-        head = ChainHead.of(f"run:{self.run['run']}").after(lines)
-        final = history.run_status is not None
-        told = json.loads(files[layout.RUN_HEAD]) | {"count": head.count, "head": head.hash, "appends": [len(lines)]}
-        files[layout.RUN_HEAD] = canonical_bytes({**told, "final": final}) + b"\n"
+        opened = self._opened()
+        files: Files = dict.fromkeys(layout.STREAMS, b"")
+        files[layout.OPENED] = b"".join(canonical_bytes(opened[seq].to_json()) + b"\n" for seq in sorted(opened))
+
+        def emit(name: str, line: bytes) -> None:
+            files[name] = files.get(name, b"") + line + b"\n"
+
+        derived, lines = Derived(emit), [canonical_bytes(event) for event in self.events]
+        for seq, event in enumerate(self.events):
+            derived.observe({**event, "seq": seq})
+        stream, tenant = f"run:{self.predicate['run']}", self.predicate["tenant"]
+        head = ChainHead.of(stream).after(lines)
+        report = ChainReport(stream, head.hash, head.count, final=derived.history.run_status is not None)
+        derived.finish(report, tenant, [len(lines)])
         files[layout.EVENTS] = b"".join(line + b"\n" for line in lines)
-        files[layout.RUN_FILE] = _pretty(self._run(history))
-        for name, made in (
-            (layout.DECISIONS, rollup.decisions), (layout.COSTS, rollup.costs()),
-            (layout.CHECKPOINTS, rollup.checkpoints),
-        ):  # fmt: skip
-            files[name] = _pretty(made)
         files[layout.DEFINITION] = canonical_bytes(self.definition) + b"\n"
         files[layout.TENANT] = b"".join(canonical_bytes(line) + b"\n" for line in self.tenant)
-        for key, each in self.people.items():
-            files[layout.people_file(key)] = _pretty(each)
-        for key, known in history.approvals.items():
-            files[layout.record_file("approvals", key)] = _pretty(self._approval(key, known))
-        return seal(self._stated(files, history, head, final), signer).bytes
-
-    def _stated(self, files: dict[str, bytes], history: History, head: ChainHead, final: bool) -> Unsigned:
-        if self.format == 2:
-            lacks = ("directory/", layout.DEFINITION, layout.TENANT)
-            plain = [name for name in files if name.startswith("policy/") and name.endswith(".json")]
-            files = {name: each for name, each in files.items() if not name.startswith(lacks) and name not in plain}
-        envelope = json.loads(self.files[layout.ENVELOPE])
-        statement = json.loads(base64.b64decode(envelope["payload"]))
-        files[layout.SUMS] = "".join(f"{sha256_hex(files[name])}  {name}\n" for name in sorted(files)).encode()
-        statement["subject"] = [{"name": n, "digest": {"sha256": sha256_hex(files[n])}} for n in sorted(files)]
-        claims = {"count": head.count, "last_seq": head.count - 1, "head": head.hash, "final": final}
-        statement["predicate"] |= {**claims, "status": history.run_status, "policies": [*history.policies.values()]}
-        statement["predicate"] |= self.claims
-        statement["predicateType"] = layout.predicate_type(self.format)
-        return Unsigned("forged.zip", files, canonical_bytes(statement))
-
-    def _fold(self, into: Any) -> Any:
-        for seq, event in enumerate(self.events):
-            into.observe({**event, "seq": seq})
-        return into
+        kept = ("workflow/", "policy/", "directory/", layout.README, layout.PUBLIC_KEY)
+        files |= {name: each for name, each in self.files.items() if name.startswith(kept)}
+        files |= {layout.people_file(key): canonical_bytes(each) + b"\n" for key, each in self.people.items()}
+        for edit in self.edits:
+            edit(files)
+        predicate = predicate_of(derived.history, report, tenant, self.predicate["producer"]) | self.claims
+        with closing(Spool()) as spool:
+            for name, each in files.items():
+                spool.write(name, each)
+            return seal(Unsigned("forged.zip", spool, stated(spool, predicate)), signer).bytes
 
     def _commit(self, event: dict[str, Any]) -> None:
-        """Commit to what was asked and shown by a key of our own, and to no reasons."""
+        """Commit to what was asked and shown by a key of our own."""
         data = event["data"]
         if event["type"] == EventType.APPROVAL_REQUESTED:
             place = path_of("approval", data["approval"])
@@ -147,50 +140,34 @@ class Forged:
             data["committed"] = [[f"{place}/asked", commit(KEY, f"{place}/asked", asked)]]
             if card is not None:
                 data["card"] = commit(KEY, f"{place}/card", card)
-        elif event["type"] == EventType.APPROVAL_VOTED:
-            data.pop("committed", None)
 
-    def _approval(self, key: str, known: Any) -> dict[str, Any]:
-        place, asked, card = path_of("approval", key), self.asked[key], self.cards[key]
-        nothing = {"reason": None, "reason_disclosure": None}
-        return {
-            "approval": key, "action": known.action, "status": known.status, "card_commitment": known.card,
-            "card": card, "card_disclosure": None if card is None else disclosure(KEY, f"{place}/card", card),
-            "asked": asked, "asked_disclosure": disclosure(KEY, f"{place}/asked", asked),
-            "votes": [{**vote, **nothing} for vote in known.votes],
-        }  # fmt: skip
+    def _opened(self) -> dict[int, Opened]:
+        found: dict[int, Opened] = {}
+        for seq, event in enumerate(self.events):
+            if event["type"] == EventType.APPROVAL_REQUESTED:
+                place = path_of("approval", event["data"]["approval"])
+                asked, card = (each[event["data"]["approval"]] for each in (self.asked, self.cards))
+                shown = [(f"{place}/{name}", one) for name, one in (("asked", asked), ("card", card)) if one]
+                found[seq] = Opened(seq, [opening(KEY, *one) for one in shown])
+        for seq, values, shown_values in self.values:
+            event = self.events[seq]
+            own = f"/{digest_of(event)}"
+            pairs = [(own + path, commit(KEY, own + path, value)) for path, value in sorted(values.items())]
+            event["data"]["values"] = digest([[*pair] for pair in pairs])
+            listed = [(path.removeprefix(own), commitment) for path, commitment in pairs]
+            opened = [opening(KEY, path if path.count("/") > 2 else own + path, v) for path, v in shown_values.items()]
+            found[seq] = Opened(seq, opened, listed)
+        return found
 
-    def _receipts(self, history: History) -> None:
-        """Make the receipts those of the events, and have the last event about each name its digest."""
-        kept = {}
-        for name in [name for name in self.files if name.startswith("receipts/")]:
-            told = json.loads(self.files.pop(name))
-            kept[told["receipt"]] = told
-        for key, known in history.receipts.items():
-            told = kept.get(key) or next(iter(kept.values()))
-            told = {**told, "receipt": key, "action": known.action, "operation": known.operation}
-            told |= {"status": str(known.status), "attempt": known.attempt}
-            self.files[layout.record_file("receipts", key)] = _pretty(told)
-            about = [
-                e for e in self.events
-                if e["data"].get("receipt") == key and e["type"] not in ("action.intended", "action.recalled")
-            ]  # fmt: skip
-            for event in about:
-                event["data"]["receipt_digest"] = digest(told)
-            assert about or known.status is ReceiptStatus.INTENDED
 
-    def _run(self, history: History) -> dict[str, Any]:
-        run = {**self.run, **history.run, "status": history.run_status}
-        run.pop("origins", None)
-        canceled = history.canceled
-        run["canceled"] = None if canceled is None else {
-            "by": canceled[0], "reason": None, "reason_disclosure": None
-        }  # fmt: skip
-        run["attempts"] = [
-            {**{name: facts.get(name) for name in (*ATTEMPTED, "seq", "step", "ts")}, "values": None}
-            for facts, _ in history.attempts
-        ]
-        return run
+def resealed(bundle: bytes, changed: Files, signer: Signer) -> bytes:
+    """The bundle with other content of some files, listed and signed anew."""
+    forged = Forged(bundle)
+    with closing(Spool()) as spool:
+        for name, each in (forged.files | changed).items():
+            if name not in (layout.SUMS, layout.ENVELOPE):
+                spool.write(name, each)
+        return seal(Unsigned("changed.zip", spool, stated(spool, forged.predicate)), signer).bytes
 
 
 Forge = Callable[[Forged], None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
 from types import MappingProxyType
@@ -21,7 +20,6 @@ from msgspec.structs import replace
 from approvals.content import CardState
 from connectors.port import Refused
 from core.canonical import JsonObject, derived_id, digest
-from core.errors import InputError
 from evidence.chain import Actor, EventType, seal
 from runtime.engine.book import ends, notices, refusals, shared_effects
 from runtime.engine.book.barrier import Crossing
@@ -30,7 +28,6 @@ from runtime.engine.book.plan import CHECKPOINT, Variables, variables
 from runtime.engine.book.recorded import (
     CLOCK_BEHIND,
     KEPT,
-    RECEIPT,
     STORED,
     RecordedEvent,
     digest_of,
@@ -133,13 +130,6 @@ def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
 _place = attrgetter("status", "superstep", "canceling", "extensions", "reference", "finished")
 
 ENGINE = Actor("engine", "counterseal")
-
-# The events whose lines bind the receipt. The intent need not: its outcome or doubt is recorded before the run closes.
-_BINDING = (
-    e.ActionSucceeded, e.ActionFailed, e.ActionInDoubt, e.ActionHeld, e.ActionDoubtResolved, e.ActionLate,
-    e.ActionUnneeded,
-)  # fmt: skip
-
 
 # An outcome is known before its append is built, so the upper bound of the database's time is never before it.
 _OUTCOMES = frozenset({
@@ -284,12 +274,6 @@ class Draft:
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [line_of(recorded, run_key) for recorded in self._recorded]
         contents, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
-        for recorded, content in zip(self._recorded, contents, strict=True):
-            # A line about an action names the digest of its receipt as this append leaves it. A receipt without a
-            # canonical form is recorded all the same; the same error refuses its bundle later.
-            if isinstance(recorded.event, _BINDING) and recorded.event.receipt in self.run.receipts:
-                with suppress(InputError):
-                    content["data"][RECEIPT] = digest(self.run.receipts[recorded.event.receipt].to_evidence(run_key))
         if self.view.behind:
             for content in contents:
                 content["data"][CLOCK_BEHIND] = math.ceil(self.view.behind.total_seconds())

@@ -25,6 +25,7 @@ from core.errors import ConsistencyError, InputError
 from evidence.chain import line_of as content_of
 from evidence.commitments import commit_paths, path_of
 from evidence.events import Actor, EventType
+from evidence.opened import ADDED
 from runtime.engine.model.events import EVENTS, Event
 from runtime.engine.model.events.private import PRIVATE
 
@@ -35,15 +36,13 @@ VALUES = "values"
 VALUES_BYTES_MAX = 256 * 1024 * 1024
 # Shorter values are stored as they are: setting up to deflate them costs more than it saves.
 WORTH_DEFLATING = 256
-# The public names of two digests: of an action's receipt, and of the folded run that this append stores.
-RECEIPT, KEPT = "receipt_digest", "state"
+# The public name of the digest of the folded run that an append stores.
+KEPT = "state"
 # The public name, in the last line of an append, of the keyed digest of all its values as they are stored.
 STORED = "stored"
 # The public name of the seconds by which the database's clock was behind a line: it had gone back, and the line keeps
 # the latest time of its book.
 CLOCK_BEHIND = "clock_behind"
-# The facts that are added to a line after its values are committed to, when the append is made.
-_ADDED = frozenset({VALUES, RECEIPT, KEPT, STORED, CLOCK_BEHIND, "count"})
 
 
 class Diverged(ConsistencyError):
@@ -82,13 +81,14 @@ def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[st
     return commit_paths(run_key, sorted(paths.items()))
 
 
-def shown_values(recorded: RecordedEvent, line: bytes, run_key: bytes) -> list[Json] | None:
-    """The commitments to an event's values; None if its stored line commits to none, or to other values."""
+def listed_values(recorded: RecordedEvent, line: bytes, run_key: bytes) -> list[tuple[str, str]] | None:
+    """The commitments to an event's values, by paths without the event; None if its line commits to none or others."""
     read, values = orjson.loads(line), parts(recorded.event)[1]
     if VALUES not in read["data"] or not values or not _commits_to(read, values, run_key):
         return None
-    plain = {**read, "data": {key: fact for key, fact in read["data"].items() if key not in _ADDED}}
-    return values_committed(run_key, plain, values)
+    plain = {**read, "data": {key: fact for key, fact in read["data"].items() if key not in ADDED}}
+    pairs: list[Any] = values_committed(run_key, plain, values)
+    return [("/" + path.split("/", 2)[2], commitment) for path, commitment in pairs]
 
 
 def line_of(recorded: RecordedEvent, run_key: bytes) -> tuple[dict[str, Any], JsonObject]:
@@ -125,7 +125,7 @@ def read_line(
 
 def _commits_to(line: Mapping[str, Any], values: Mapping[str, Any], run_key: bytes) -> bool:
     """True if the line commits to exactly these values. No line commits to values without a canonical form."""
-    content = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in _ADDED}}
+    content = {**line, "data": {key: fact for key, fact in line["data"].items() if key not in ADDED}}
     try:
         committed = values_committed(run_key, content, values) if values else None
     except InputError:
