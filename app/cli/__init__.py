@@ -8,7 +8,21 @@ from typing import Annotated
 
 import typer
 
-from app.cli import auditing, documents, evidence, grants, pausing, people, queues, receipts, runs, service, signals
+import app.cli.monitoring  # adds its commands to those of evidence
+from app.cli import (
+    auditing,
+    documents,
+    grants,
+    logs,
+    pausing,
+    people,
+    queues,
+    receipts,
+    runs,
+    service,
+    signals,
+)
+from app.cli.evidence import evidence
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -56,7 +70,8 @@ for group in (
     people.approval,
     people.task,
     grants.grant,
-    evidence.evidence,
+    evidence,
+    logs.log,
     auditing.audit,
 ):
     root.add_typer(group)

@@ -1,0 +1,137 @@
+"""Reads and orders the leaves of the tenants' logs, and keeps copies of signed checkpoints.
+
+The leaves are written by triggers of the database, in the transaction of the fact that they record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+
+from core.db import Connection
+from evidence.log.leaves import Leaf, LeafKind
+from runtime.store.statements import statements
+
+_SQL = statements("logs")
+_MOVED = _SQL["moved"]
+_ORDER = _SQL["order"]
+_PAGE = _SQL["page"]
+_WITHOUT_PLACE = _SQL["without_place"]
+_UNORDERED = _SQL["unordered"]
+_COUNTER = _SQL["counter"]
+_KEEP = _SQL["keep"]
+_CHECKPOINT = _SQL["checkpoint"]
+_TENANTS = _SQL["tenants"]
+_RUNS = _SQL["runs"]
+_BOOK = _SQL["book"]
+_ELSEWHERE = _SQL["elsewhere"]
+_BUNDLES = _SQL["bundles"]
+_IN_FORCE = _SQL["in_force"]
+
+PAGE = 5000
+_BATCH = 1000
+
+
+class Unordered(Struct, frozen=True):
+    """How many leaves have no place yet, since when the oldest of them waits, and the database's time."""
+
+    waiting: int
+    since: datetime | None
+    now: datetime
+
+
+async def note_moved(connection: Connection) -> int:
+    """Write a leaf for each open run whose head has moved since its last one; return how many."""
+    return int(await connection.fetchval(_MOVED))
+
+
+async def order(connection: Connection, tenant: str) -> int:
+    """Give the tenant's leaves their order; return how many got a place. A crash leaves the rest for the next call."""
+    count = 0
+    while met := int(await connection.fetchval(_ORDER, tenant)):
+        count += met
+        if met < _BATCH:
+            break
+    return count
+
+
+async def leaves(connection: Connection, tenant: str, first: int = 0) -> AsyncIterator[tuple[int, Leaf]]:
+    """The ordered leaves from this place on, each with its place as the database has it."""
+    place = first
+    while rows := await connection.fetch(_PAGE, tenant, place, PAGE):
+        for row in rows:
+            yield row["place"], _leaf(row)
+        place = rows[-1]["place"] + 1
+
+
+def _leaf(row: asyncpg.Record) -> Leaf:
+    run = None if row["run_id"] is None else str(row["run_id"])
+    head = bytes(row["head"]).hex()
+    return Leaf(row["tenant_id"], LeafKind(row["kind"]), row["count"], head, row["at"], run, row["number"])
+
+
+async def without_place(connection: Connection, tenant: str) -> list[Leaf]:
+    """The leaves that the keeper has still to order."""
+    return [_leaf(row) for row in await connection.fetch(_WITHOUT_PLACE, tenant)]
+
+
+async def unordered(connection: Connection, tenant: str) -> Unordered:
+    """How many leaves the keeper has still to order."""
+    row = await connection.fetchrow(_UNORDERED, tenant)
+    assert row is not None, "an aggregate has a row"
+    return Unordered(**row)
+
+
+async def opened(connection: Connection, tenant: str) -> int:
+    """The number of the run that the tenant has opened last."""
+    return int(await connection.fetchval(_COUNTER, tenant) or 0)
+
+
+async def keep(connection: Connection, tenant: str, size: int, note: bytes) -> None:
+    """Keep a copy of what was signed. A crash before the commit leaves none: the signer's next turn writes it."""
+    await connection.execute(_KEEP, tenant, size, note)
+
+
+async def checkpoint(connection: Connection, tenant: str) -> bytes | None:
+    """The newest signed checkpoint of which the database has a copy."""
+    row = await connection.fetchrow(_CHECKPOINT, tenant)
+    return None if row is None else bytes(row["note"])
+
+
+async def tenants(connection: Connection) -> list[str]:
+    """All tenants that this login sees."""
+    return [row["tenant_id"] for row in await connection.fetch(_TENANTS)]
+
+
+async def runs(connection: Connection, tenant: str) -> AsyncIterator[asyncpg.Record]:
+    """The rows of all runs of a tenant, as far as a log tells about them."""
+    after = UUID(int=0)
+    while rows := await connection.fetch(_RUNS, tenant, after, PAGE):
+        for row in rows:
+            yield row
+        after = rows[-1]["run_id"]
+
+
+async def book(connection: Connection, run_id: UUID) -> list[list[bytes]]:
+    """The lines of each append of a run."""
+    return [bytes(row["lines"]).split(b"\n") for row in await connection.fetch(_BOOK, run_id)]
+
+
+async def tenant_of(connection: Connection, run_id: UUID) -> str | None:
+    """The tenant in which a run is now, if this login sees it."""
+    found: str | None = await connection.fetchval(_ELSEWHERE, run_id)
+    return found
+
+
+async def bundles(connection: Connection, tenant: str) -> list[asyncpg.Record]:
+    """Where the bundles of a tenant are said to be."""
+    return list(await connection.fetch(_BUNDLES, tenant))
+
+
+async def in_force(connection: Connection, tenant: str) -> asyncpg.Record | None:
+    """What the tenant's row says is in force: policies, directory, pauses. None without such a tenant."""
+    return await connection.fetchrow(_IN_FORCE, tenant)
