@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-import app.cli.monitoring  # adds its commands to those of evidence
 from app.cli import (
     auditing,
     documents,
+    evidence,
     grants,
     logs,
+    monitoring,
     pausing,
     people,
     queues,
@@ -22,7 +23,6 @@ from app.cli import (
     service,
     signals,
 )
-from app.cli.evidence import evidence
 from app.cli.outcome import DOCUMENTED, Commands, explained
 
 root = Commands(
@@ -62,6 +62,8 @@ for command in (*service.TOP, *pausing.TOP):
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
 root.command("schema")(documents.schema)
+for command in monitoring.COMMANDS:
+    evidence.evidence.command()(command)
 for group in (
     runs.run,
     receipts.receipt,
@@ -70,7 +72,7 @@ for group in (
     people.approval,
     people.task,
     grants.grant,
-    evidence,
+    evidence.evidence,
     logs.log,
     auditing.audit,
 ):

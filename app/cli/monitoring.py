@@ -9,14 +9,12 @@ import typer
 from msgspec import structs
 
 from app.cli import context
-from app.cli.evidence import evidence
 from app.cli.outcome import Exit, Json, print_one
 
 LogKey = Annotated[str | None, typer.Option(help="The logs' key that you trust, or its file; our own without it.")]
 Rotated = Annotated[list[Path] | None, typer.Option("--rotation", help="A note that ends a key; may be repeated.")]
 
 
-@evidence.command("monitor")
 async def monitor(
     after: Annotated[
         list[Path] | None, typer.Option(help="A checkpoint that you have kept: the log must begin so; repeat it.")
@@ -50,3 +48,6 @@ async def monitor(
     print_one(structs.asdict(found), "\n".join(words), as_json=as_json)
     if found.problems or found.checkpoint is None:
         raise typer.Exit(Exit.FAILED if found.problems else Exit.UNKNOWN_KEY)
+
+
+COMMANDS = (monitor,)

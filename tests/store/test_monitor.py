@@ -210,7 +210,8 @@ async def office(runtime: Any, tmp_path: Path, database_url: str) -> Office:
 @pytest.mark.parametrize("name", ROWS)
 async def test_what_was_done_behind_the_log_is_found(office: Office, name: str) -> None:
     before = await office.compare()
-    assert before.problems == [] and before.checkpoint == before.size > 8
+    assert before.problems == []
+    assert before.checkpoint == before.size > 8
     do, words = ROWS[name]
     await do(office)
     assert any(words in one for one in (await office.compare()).problems), (await office.compare()).problems

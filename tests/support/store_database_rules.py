@@ -28,7 +28,8 @@ ROWS = {
     "log_counters": "INSERT INTO log_counters (tenant_id, runs) SELECT $1, 0 WHERE $2::uuid IS NOT NULL",
     "log_leaves": "INSERT INTO log_leaves (tenant_id, leaf_id, place, kind, run_id, count, head)"
     " VALUES ($1, 1000000, NULL, 'moved', $2, 1, '')",
-    "log_checkpoints": "INSERT INTO log_checkpoints (tenant_id, size, note) SELECT $1, 1, '' WHERE $2::uuid IS NOT NULL",
+    "log_checkpoints": "INSERT INTO log_checkpoints (tenant_id, size, note)"
+    " SELECT $1, 1, '' WHERE $2::uuid IS NOT NULL",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
     " trigger_type, trigger_ref, reference, requested_by, status)"
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
