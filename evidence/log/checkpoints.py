@@ -33,7 +33,7 @@ class Checkpoint(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text that is signed."""
-        return f"{self.origin}\n{self.size}\n{_coded(self.root)}\n"
+        return f"{self.origin}\n{self.size}\n{coded(self.root)}\n"
 
     @classmethod
     def parse(cls, text: str, where: str = "checkpoint") -> Checkpoint:
@@ -51,7 +51,7 @@ def hashed(text: str) -> bytes | None:
         found = base64.b64decode(text, validate=True)
     except ValueError:
         return None
-    return found if len(found) == tree.HASH_BYTES and _coded(found) == text else None
+    return found if len(found) == tree.HASH_BYTES and coded(found) == text else None
 
 
 def opened(data: bytes, keys: Iterable[NoteKey], where: str = "checkpoint") -> tuple[Checkpoint, Note]:
@@ -97,7 +97,7 @@ def _cosigned(checkpoint: Checkpoint, text: str, key: NoteKey, seconds: int) -> 
 
 def proof_file(index: int, proof: Sequence[bytes], note: Note) -> bytes:
     """A proof that a leaf is in the log, which is verified offline."""
-    lines = (_PROOF, f"index {index}", *map(_coded, proof))
+    lines = (_PROOF, f"index {index}", *map(coded, proof))
     return "\n".join(lines).encode() + b"\n\n" + note.packed
 
 
@@ -117,5 +117,6 @@ def check_proof(data: bytes, leaf: bytes, keys: Iterable[NoteKey]) -> tuple[int,
     return int(number), checkpoint, note
 
 
-def _coded(data: bytes) -> str:
+def coded(data: bytes) -> str:
+    """Base64 of a hash, as notes and proofs write it."""
     return base64.b64encode(data).decode()
