@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import asyncpg
+import orjson
 from msgspec import Struct
 
 from core.db import Connection
@@ -31,6 +33,7 @@ _BOOK = _SQL["book"]
 _ELSEWHERE = _SQL["elsewhere"]
 _BUNDLES = _SQL["bundles"]
 _IN_FORCE = _SQL["in_force"]
+_MONITORED = _SQL["monitored"]
 
 PAGE = 5000
 _BATCH = 1000
@@ -135,3 +138,9 @@ async def bundles(connection: Connection, tenant: str) -> list[asyncpg.Record]:
 async def in_force(connection: Connection, tenant: str) -> asyncpg.Record | None:
     """What the tenant's row says is in force: policies, directory, pauses. None without such a tenant."""
     return await connection.fetchrow(_IN_FORCE, tenant)
+
+
+async def monitored(connection: Connection, tenant: str) -> dict[str, Any] | None:
+    """The line of the last comparison of log, database and store; None if there was none."""
+    line = await connection.fetchval(_MONITORED, tenant)
+    return None if line is None else dict(orjson.loads(line))

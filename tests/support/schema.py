@@ -19,7 +19,9 @@ FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', '
     "constraints": """
 SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid) FROM pg_constraint
 WHERE connamespace = 'public'::regnamespace AND contype <> 'n' ORDER BY 1""",
-    "indexes": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
+    # Those of primary keys are their constraints.
+    "indexes": """
+SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND indexname !~ '^pk_' ORDER BY 1""",
     "policies": """
 SELECT tablename || '.' || policyname, concat_ws(' ', cmd, array(SELECT CASE WHEN r LIKE 'counterseal%' THEN r
   ELSE 'owner' END FROM unnest(roles) r)::text, 'USING', qual, 'CHECK', with_check)

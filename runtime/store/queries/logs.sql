@@ -47,3 +47,6 @@ SELECT run_id, name, uri, version_id, lines, sha256, bytes FROM bundles WHERE te
 
 -- name: in_force
 SELECT policy_digests, directory_digest, paused FROM tenants WHERE tenant_id = $1;
+
+-- name: monitored
+SELECT line FROM audit_events WHERE tenant_id = $1 AND type = 'evidence.monitored' ORDER BY seq DESC LIMIT 1;
