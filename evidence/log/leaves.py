@@ -14,7 +14,7 @@ VERSION = 1
 
 
 class LeafKind(StrEnum):
-    """What a leaf records. ``told``: an event of the tenant. ``moved``: the head of an open run has moved on."""
+    """The fact that a leaf records. ``told``: an event of the tenant. ``moved``: an open run has a newer head."""
 
     OPENED = "opened"
     PARKED = "parked"

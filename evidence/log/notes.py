@@ -162,7 +162,7 @@ def valid(key: NoteKey, message: bytes, signature: bytes) -> bool:
 
 
 def check_name(name: str, where: str = "name") -> None:
-    """``InputError`` if the name cannot stand in a note."""
+    """Raise ``InputError`` if the name cannot stand in a note."""
     if not name or any(letter.isspace() or letter == "+" or ord(letter) < ord(" ") for letter in name):
         raise InputError(f"{name[:80]!r} cannot name a key: no spaces, no '+'", where=where)
 

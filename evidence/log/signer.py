@@ -22,7 +22,7 @@ from evidence.log.notes import Note, NoteKey, Signs, signed
 
 
 class Remembered(Struct, frozen=True):
-    """What was signed last of a log."""
+    """The last checkpoint that was signed of a log."""
 
     origin: str
     size: int = 0
@@ -38,7 +38,7 @@ class Grown:
 
     @property
     def size(self) -> int:
-        """How many leaves it has."""
+        """The number of leaves."""
         return len(self.leaves)
 
     def grow(self, leaves: Iterable[bytes]) -> None:
@@ -60,7 +60,7 @@ class Memory(Struct, frozen=True):
     folder: Path
 
     def of(self, origin: str) -> Remembered | None:
-        """What was signed last of this log; None for one that is not known. ``ConfigurationError`` if unreadable."""
+        """The last that was signed of this log; None for one not known. ``ConfigurationError`` if it is unreadable."""
         try:
             said = json.loads(self._path(origin).read_text(encoding="utf-8"))
             found = Remembered(said["origin"], int(said["size"]), bytes.fromhex(said["root"]))
@@ -73,7 +73,7 @@ class Memory(Struct, frozen=True):
         return found
 
     def all(self) -> list[Remembered]:
-        """What was signed last of every log."""
+        """The last that was signed of every log."""
         texts = [path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("*.json"))]
         origins = [json.loads(text)["origin"] for text in texts]
         return [one for one in map(self.of, origins) if one is not None]

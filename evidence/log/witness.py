@@ -25,7 +25,7 @@ OK, BAD, UNSIGNED, UNKNOWN, OTHER_SIZE, INCONSISTENT = 200, 400, 403, 404, 409, 
 
 
 class Answer(NamedTuple):
-    """What a witness answers: the status of HTTP, the type of the content, and the content."""
+    """The answer of a witness: the status of HTTP, the type of the content, and the content."""
 
     status: int
     text: str
@@ -129,7 +129,7 @@ class Policy(Struct, frozen=True):
     quorum: int = 0
 
     def times(self, note: Note) -> dict[str, int]:
-        """When each of the witnesses has cosigned, by name. ``InputError`` for a false cosignature, or too few."""
+        """The time of each witness's cosignature, by name. ``InputError`` for a false cosignature, or too few."""
         found = {key.name: at for key in self.keys if (at := cosigned_at(note, key)) is not None}
         if len(found) < self.quorum:
             words = f"has the cosignatures of {len(found)} of {len({key.name for key in self.keys})} witnesses"

@@ -43,7 +43,7 @@ class Kept(Struct, frozen=True):
 
 
 class Found(Struct):
-    """What a comparison has found. ``size`` and ``root`` are the log's; ``checkpoint`` is the newest that is signed."""
+    """The findings of a comparison. ``size`` and ``root`` are the log's, ``checkpoint`` is the newest signed one."""
 
     tenant: str
     problems: list[str] = field(default_factory=list)

@@ -40,7 +40,7 @@ _BATCH = 1000
 
 
 class Unordered(Struct, frozen=True):
-    """How many leaves have no place yet, since when the oldest of them waits, and the database's time."""
+    """The number of leaves without a place yet, since when the oldest of them waits, and the database's time."""
 
     waiting: int
     since: datetime | None
@@ -83,7 +83,7 @@ async def without_place(connection: Connection, tenant: str) -> list[Leaf]:
 
 
 async def unordered(connection: Connection, tenant: str) -> Unordered:
-    """How many leaves the keeper has still to order."""
+    """The number of leaves that the keeper has still to order."""
     row = await connection.fetchrow(_UNORDERED, tenant)
     assert row is not None, "an aggregate has a row"
     return Unordered(**row)
@@ -131,12 +131,12 @@ async def tenant_of(connection: Connection, run_id: UUID) -> str | None:
 
 
 async def bundles(connection: Connection, tenant: str) -> list[asyncpg.Record]:
-    """Where the bundles of a tenant are said to be."""
+    """The places at which the bundles of a tenant are said to be."""
     return list(await connection.fetch(_BUNDLES, tenant))
 
 
 async def in_force(connection: Connection, tenant: str) -> asyncpg.Record | None:
-    """What the tenant's row says is in force: policies, directory, pauses. None without such a tenant."""
+    """The policies, directory and pauses that are in force by the tenant's row. None without such a tenant."""
     return await connection.fetchrow(_IN_FORCE, tenant)
 
 

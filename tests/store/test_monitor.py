@@ -1,4 +1,4 @@
-"""What somebody with the whole database does, the comparison of log, database and store finds (42: stage 2)."""
+"""A comparison of log, database and store finds what somebody does who has the whole database (promise 6)."""
 
 from __future__ import annotations
 
