@@ -58,13 +58,13 @@ def memory_of(settings: Settings) -> Memory:
     return Memory(settings.log_memory_path)
 
 
-def read(path: Path) -> bytes:
-    """A file's bytes; ``InputError`` if it cannot be read or is too large."""
+def read(path: Path, most: int | None = _FILE_BYTES_MAX) -> bytes:
+    """A file's bytes; ``InputError`` if it cannot be read or is larger than ``most``; None for any size."""
     try:
         with path.open("rb") as file:
-            data = file.read(_FILE_BYTES_MAX + 1)
+            data = file.read(-1 if most is None else most + 1)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    if len(data) > _FILE_BYTES_MAX:
-        raise InputError(f"is larger than {_FILE_BYTES_MAX} bytes", where=str(path))
+    if most is not None and len(data) > most:
+        raise InputError(f"is larger than {most} bytes", where=str(path))
     return data

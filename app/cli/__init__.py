@@ -62,8 +62,8 @@ for command in (*service.TOP, *pausing.TOP):
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
 root.command("schema")(documents.schema)
-for added in monitoring.COMMANDS:
-    evidence.evidence.command()(added)
+for name, added in monitoring.COMMANDS.items():
+    evidence.evidence.command(name)(added)
 for group in (
     runs.run,
     receipts.receipt,

@@ -14,7 +14,7 @@ from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
 from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
-evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, monitor.")
+evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, monitor, period.")
 
 # The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
 _TRUSTED = "trusted-keys"

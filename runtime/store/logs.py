@@ -5,7 +5,7 @@ The leaves are written by triggers of the database, in the transaction of the fa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -34,6 +34,12 @@ _ELSEWHERE = _SQL["elsewhere"]
 _BUNDLES = _SQL["bundles"]
 _IN_FORCE = _SQL["in_force"]
 _MONITORED = _SQL["monitored"]
+_LINES = _SQL["lines"]
+_HEAD = _SQL["head"]
+_BOOK_AND_VALUES = _SQL["book_and_values"]
+_BEGUN = _SQL["begun"]
+_RECEIVED = _SQL["received"]
+_ACTIVE = _SQL["active"]
 
 PAGE = 5000
 _BATCH = 1000
@@ -144,3 +150,37 @@ async def monitored(connection: Connection, tenant: str) -> dict[str, Any] | Non
     """The line of the last comparison of log, database and store; None if there was none."""
     line = await connection.fetchval(_MONITORED, tenant)
     return None if line is None else dict(orjson.loads(line))
+
+
+async def lines(connection: Connection, tenant: str, places: Sequence[int]) -> list[bytes]:
+    """The lines of a tenant's stream at these places, in order."""
+    return [bytes(row["line"]) for row in await connection.fetch(_LINES, tenant, list(places))]
+
+
+async def head(connection: Connection, run_id: UUID) -> str | None:
+    """The head of a run's book."""
+    found: str | None = await connection.fetchval(_HEAD, run_id)
+    return found
+
+
+async def book_and_values(connection: Connection, run_id: UUID) -> list[tuple[list[bytes], bytes | None]]:
+    """The lines of each append of a run, with their values as they are stored."""
+    rows = await connection.fetch(_BOOK_AND_VALUES, run_id)
+    return [(bytes(row["lines"]).split(b"\n"), row["vals"]) for row in rows]
+
+
+async def begun(connection: Connection, tenant: str) -> dict[tuple[str, str], UUID]:
+    """The runs that ServiceNow's triggers have started, by workflow and reference without the endpoint."""
+    rows = await connection.fetch(_BEGUN, tenant)
+    return {(row["workflow"], row["trigger_ref"].partition(":")[2]): row["run_id"] for row in rows}
+
+
+async def received(connection: Connection, tenant: str) -> set[tuple[str, str, str, str | None]]:
+    """The events of records that have arrived: table, kind, record, and how often it had been changed."""
+    rows = await connection.fetch(_RECEIVED, tenant)
+    return {(row["named"], row["kind"], row["sys_id"], row["changed"]) for row in rows}
+
+
+async def active(connection: Connection, tenant: str, since: datetime, until: datetime) -> list[UUID]:
+    """The runs that may have performed something in a period."""
+    return [row["run_id"] for row in await connection.fetch(_ACTIVE, tenant, since, until)]

@@ -50,3 +50,28 @@ SELECT policy_digests, directory_digest, paused FROM tenants WHERE tenant_id = $
 
 -- name: monitored
 SELECT line FROM audit_events WHERE tenant_id = $1 AND type = 'evidence.monitored' ORDER BY seq DESC LIMIT 1;
+
+-- name: lines
+SELECT e.line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
+WHERE t.tenant_id = $1 AND e.seq = ANY ($2::bigint[]) ORDER BY e.seq;
+
+-- name: head
+SELECT audit_head FROM runs WHERE run_id = $1;
+
+-- name: book_and_values
+SELECT lines, vals FROM journal WHERE run_id = $1 ORDER BY n;
+
+-- name: begun
+-- The runs that triggers of ServiceNow have started, by their references.
+SELECT workflow, trigger_ref, run_id FROM runs WHERE tenant_id = $1 AND trigger_type = 'servicenow';
+
+-- name: received
+-- The events of records that have arrived. Of those whose runs are erased the record is not known any more.
+SELECT DISTINCT payload ->> 'table' AS named, payload ->> 'event' AS kind, payload ->> 'sys_id' AS sys_id,
+  payload ->> 'sys_mod_count' AS changed FROM inbox
+WHERE tenant_id = $1 AND source LIKE 'servicenow:%' AND payload ->> 'sys_id' IS NOT NULL;
+
+-- name: active
+-- Runs that may have performed something in a period.
+SELECT run_id FROM runs WHERE tenant_id = $1 AND writes > 0 AND created_at < $3
+  AND (finished_at IS NULL OR finished_at >= $2) ORDER BY run_id;
