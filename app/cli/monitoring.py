@@ -146,4 +146,28 @@ def check_period(
         raise typer.Exit(Exit.FAILED)
 
 
-COMMANDS: Mapping[str, Callable[..., Any]] = {"monitor": monitor, "period": period, "check-period": check_period}
+def logged(
+    path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, with the two files beside it.")],
+    log_key: LogKey = None,
+    rotation: Rotated = None,
+    witness: Annotated[list[str] | None, typer.Option(help="The key of a witness; may be repeated.")] = None,
+    quorum: Annotated[int, typer.Option(min=0, max=100, help="How many of them have to have cosigned.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Check, offline, that the tenant's log has this bundle's leaf. `evidence get --proof` writes the files for it."""
+    from app import logbook, sealing
+    from app.settings import load_settings
+    from evidence.log.notes import NoteKey
+
+    keys = [NoteKey.parse(text, "--witness") for text in witness or ()]
+    found = sealing.logged(path, logbook.ring_of(load_settings(), log_key, rotation or ()), keys, quorum)
+    words = f"logged at index {found['index']} of {found['size']} in {found['log']}, {found['kind']} at {found['ts']}"
+    print_one(found, f"{words}; cosigned by {found['cosigned']} witnesses", as_json=as_json)
+
+
+COMMANDS: Mapping[str, Callable[..., Any]] = {
+    "monitor": monitor,
+    "period": period,
+    "check-period": check_period,
+    "logged": logged,
+}
