@@ -12,10 +12,12 @@ SELECT c.relname || '.' || a.attname, concat_ws(' ', format_type(a.atttypid, a.a
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v', 'p') ORDER BY c.relname, a.attnum""",
+    # A table that is secured, with nothing else to say of it, stands among the columns alone.
     "tables": """
 SELECT relname, concat_ws(' ', relkind, CASE WHEN relrowsecurity THEN 'secured' END,
   CASE WHEN relforcerowsecurity THEN 'forced' END, array_to_string(reloptions, ' '))
-FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'p') ORDER BY 1""",
+FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'p')
+  AND (relkind <> 'r' OR reloptions IS NOT NULL OR NOT (relrowsecurity AND relforcerowsecurity)) ORDER BY 1""",
     "constraints": """
 SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid) FROM pg_constraint
 WHERE connamespace = 'public'::regnamespace AND contype <> 'n' ORDER BY 1""",
