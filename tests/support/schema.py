@@ -24,10 +24,12 @@ WHERE connamespace = 'public'::regnamespace AND contype <> 'n' ORDER BY 1""",
     # Those of primary keys are their constraints.
     "indexes": """
 SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND indexname !~ '^pk_' ORDER BY 1""",
+    # Each with the tables that have it.
     "policies": """
-SELECT tablename || '.' || policyname, concat_ws(' ', cmd, array(SELECT CASE WHEN r LIKE 'counterseal%' THEN r
-  ELSE 'owner' END FROM unnest(roles) r)::text, 'USING', qual, 'CHECK', with_check)
-FROM pg_policies WHERE schemaname = 'public' ORDER BY 1""",
+SELECT concat_ws(' ', policyname || ':', cmd, array(SELECT CASE WHEN r LIKE 'counterseal%' THEN r
+  ELSE 'owner' END FROM unnest(roles) r)::text, 'USING', qual, 'CHECK', with_check),
+  string_agg(tablename, ', ' ORDER BY tablename)
+FROM pg_policies WHERE schemaname = 'public' GROUP BY 1 ORDER BY 1""",
     "triggers": """
 SELECT tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1""",
     # What they do stands in runtime/store/functions: see test_sql_files.
