@@ -573,8 +573,9 @@ GRANT EXECUTE ON FUNCTION link_line TO counterseal_appender;
 -- minute: that is the time for which nothing outside of the database knows what an open run tells.
 --
 -- Executed by counterseal_engine. It runs with the rights of the tables' owner, and takes count and head from the run's
--- row, so nobody can have it log another head. The index ix_runs_last_at leaves out the runs that have long been still.
-CREATE OR REPLACE FUNCTION log_moved_heads() RETURNS int LANGUAGE plpgsql SECURITY DEFINER
+-- row, so nobody can have it log another head. Runs that were still for longer than _within are left out, by the index
+-- ix_runs_last_at; null for none.
+CREATE OR REPLACE FUNCTION log_moved_heads(_within interval) RETURNS int LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 DECLARE met int := 0;
 BEGIN
@@ -582,7 +583,7 @@ BEGIN
   IF pg_try_advisory_xact_lock(hashtextextended('counterseal.log', 0)) THEN
     INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
     SELECT r.tenant_id, 'moved', r.run_id, r.audit_count, decode(r.audit_head, 'hex') FROM runs r
-    WHERE r.last_at > now() - interval '1 hour' AND r.finished_at IS NULL
+    WHERE r.last_at > coalesce(now() - _within, '-infinity') AND r.finished_at IS NULL
       AND r.audit_count > (SELECT coalesce(max(l.count), 0) FROM log_leaves l WHERE l.run_id = r.run_id);
     GET DIAGNOSTICS met = ROW_COUNT;
   END IF;

@@ -69,6 +69,9 @@ FREE_SECONDS = 0.05
 # The database's clock has gone back if it is behind ours, counted from the last sweep, by more than this.
 BACK = timedelta(seconds=2)
 
+# A head that moved is looked for this long before the last look: a line may keep an earlier time than it was told at.
+HEADS = timedelta(minutes=10)
+
 # The interval at which all kept signals are looked at, not only the newest.
 WHOLE_SECONDS = 60.0
 
@@ -139,8 +142,9 @@ class Sweeper(Struct):
                 moved = await sweeps.begin_anew(connection, seen=back)
                 if moved or back:
                     log.warning("the database's clock has gone back; what is timed begins anew", moved=moved)
-            if whole:
-                await logs.note_moved(connection)
+            if whole:  # what moved while no keeper looked, too: at the start that may be long ago
+                since = timedelta(seconds=now - self._whole_at) + HEADS if self._whole_at else None
+                await logs.note_moved(connection, since)
         self._clock = due.now, now
         if whole:
             self._whole_at = now + WHOLE_SECONDS

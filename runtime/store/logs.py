@@ -6,7 +6,7 @@ The leaves are written by triggers of the database, in the transaction of the fa
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -53,9 +53,12 @@ class Unordered(Struct, frozen=True):
     now: datetime
 
 
-async def note_moved(connection: Connection) -> int:
-    """Write a leaf for each open run whose head has moved since its last one; return how many."""
-    return int(await connection.fetchval(_MOVED))
+async def note_moved(connection: Connection, within: timedelta | None = None) -> int:
+    """Write a leaf for each open run whose head has moved since its last one; return how many.
+
+    Runs that were still for longer than ``within`` are not looked at. A crash leaves them to the next look.
+    """
+    return int(await connection.fetchval(_MOVED, within))
 
 
 async def order(connection: Connection, tenant: str) -> int:

@@ -1,7 +1,7 @@
 -- The tenants' logs: leaves and their order, and what the signer has signed.
 
 -- name: moved
-SELECT log_moved_heads();
+SELECT log_moved_heads($1);
 
 -- name: order
 SELECT order_leaves($1);
