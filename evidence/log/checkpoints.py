@@ -105,7 +105,7 @@ def check_proof(data: bytes, leaf: bytes, keys: Iterable[NoteKey]) -> tuple[int,
     """The place of ``leaf`` in a log by a proof in a file, and the checkpoint. ``InputError`` if it proves nothing."""
     head, blank, rest = data.partition(b"\n\n")
     lines = head.decode("ascii", errors="replace").split("\n")
-    rows = [one for one in lines[1:] if not one.startswith("extra ")]
+    rows = lines[2:] if lines[1:2] and lines[1].startswith("extra ") else lines[1:]
     word, _, number = (rows[0] if rows else "").partition(" ")
     proof = [hashed(one) for one in rows[1:]]
     if lines[0] != _PROOF or not blank or word != "index" or not _NUMBER.fullmatch(number) or None in proof:

@@ -584,6 +584,7 @@ BEGIN
     INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
     SELECT r.tenant_id, 'moved', r.run_id, r.audit_count, decode(r.audit_head, 'hex') FROM runs r
     WHERE r.last_at > coalesce(now() - _within, '-infinity') AND r.finished_at IS NULL
+      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- what somebody has broken stops nobody else's
       AND r.audit_count > (SELECT coalesce(max(l.count), 0) FROM log_leaves l WHERE l.run_id = r.run_id);
     GET DIAGNOSTICS met = ROW_COUNT;
   END IF;
@@ -610,6 +611,9 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_opened FROM PUBLIC;
+
 CREATE CONSTRAINT TRIGGER log_opened AFTER INSERT ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
   EXECUTE FUNCTION log_opened();
 
@@ -632,6 +636,9 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_run FROM PUBLIC;
+
 CREATE TRIGGER log_run AFTER UPDATE ON runs FOR EACH ROW WHEN (
   OLD.status <> NEW.status AND NEW.status IN ('waiting_approval', 'waiting')
   OR (OLD.finished_at IS NULL) <> (NEW.finished_at IS NULL)
@@ -649,6 +656,9 @@ BEGIN
   VALUES (NEW.tenant_id, 'told', NEW.seq + 1, decode(NEW.hash, 'hex'));
   RETURN NULL;
 END $function$;
+
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_told FROM PUBLIC;
 
 CREATE TRIGGER log_told AFTER INSERT ON audit_events FOR EACH ROW EXECUTE FUNCTION log_told();
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import structlog
 from msgspec import Struct, field
 
-from core.db import Database
-from core.errors import ConsistencyError, CountersealError
+from core.db import Database, check_tenant
+from core.errors import ConsistencyError, CountersealError, InputError
 from evidence.log import signer, tiles, tree
 from evidence.log.checkpoints import Checkpoint
 from evidence.log.notes import Note, NoteKey, Signs
@@ -49,11 +49,15 @@ class LogSigner(Struct):
         if tenants is None:
             async with self.database.connection() as connection:
                 tenants = await logs.tenants(connection)
+            there = {f"{self.key.name}/{tenant}" for tenant in tenants}
+            gone = sorted(one.origin for one in self.memory.all() if one.origin not in there)
+            refused += [f"The log {origin} was signed, and the database has no such tenant." for origin in gone]
         for tenant in tenants:
             try:
+                check_tenant(tenant)  # it names a folder and a line of the checkpoint, and comes from the database
                 if (found := await self.sign(tenant)) is not None:
                     signed.append(found)
-            except ConsistencyError as error:
+            except (ConsistencyError, InputError) as error:
                 log.error("a log was not signed", tenant=tenant, reason=str(error))
                 refused.append(str(error))
         return signed, refused

@@ -184,7 +184,7 @@ def _of_run(
         if heads.get(leaf.count) != leaf.head:
             yield f"its first {leaf.count} lines are not those that the log knows ({leaf.kind}): it was rewritten"
             break
-    named = orjson.loads(book[0][0])["data"].get("tenant") if book else tenant  # older books do not name it
+    named = _tenant_in(book[0][0]) if book else tenant
     if named not in (None, tenant):
         yield f"its first line names the tenant {named}"
     last = next((leaf for leaf in reversed(leaves) if leaf.kind in (*_ENDED, LeafKind.REOPENED)), None)
@@ -194,6 +194,15 @@ def _of_run(
         yield "the log says that it has ended, and its row does not"
     if (row["purged_at"] is not None) is not (LeafKind.ERASED in kinds):
         yield "the log and its row do not say the same of its erasure"
+
+
+def _tenant_in(line: bytes) -> str | None:
+    """The tenant that a run's first line names; None for a book of an older release, or a line that nobody can read."""
+    try:
+        named = orjson.loads(line)["data"]["tenant"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return str(named)
 
 
 async def _stream(connection: Connection, tenant: str, log: _Log, found: Found) -> None:

@@ -15,6 +15,7 @@ import orjson
 from msgspec import Struct
 
 from core.db import Connection
+from core.errors import ConsistencyError
 from evidence.log.leaves import Leaf, LeafKind
 from runtime.store.statements import statements
 
@@ -42,6 +43,7 @@ _RECEIVED = _SQL["received"]
 _ACTIVE = _SQL["active"]
 
 PAGE = 5000
+_KINDS = frozenset(map(str, LeafKind))
 _BATCH = 1000
 
 
@@ -81,6 +83,9 @@ async def leaves(connection: Connection, tenant: str, first: int = 0) -> AsyncIt
 
 
 def _leaf(row: asyncpg.Record) -> Leaf:
+    if row["kind"] not in _KINDS:
+        words = f"A leaf of the log of {row['tenant_id']} is of the kind {row['kind'][:40]!r}, which nobody writes."
+        raise ConsistencyError(words, remedy="Somebody has written behind the database's triggers.")
     run = None if row["run_id"] is None else str(row["run_id"])
     head = bytes(row["head"]).hex()
     return Leaf(row["tenant_id"], LeafKind(row["kind"]), row["count"], head, row["at"], run, row["number"])

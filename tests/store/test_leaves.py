@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
 
 from core.db import ENGINE_ROLE, Database
@@ -59,6 +60,18 @@ async def test_runs_are_numbered_without_gaps_whoever_starts_them_at_once(runtim
     await runtime.publish(SIMPLE)
     await asyncio.gather(*(runtime.start("simple", ref=str(number % 20)) for number in range(40)))
     assert sorted(leaf.number or 0 for leaf in await leaves(runtime)) == [*range(1, 21)]
+
+
+@pytest.mark.tampers
+@pytest.mark.req("P-3")
+@pytest.mark.parametrize("function", ["log_run", "log_opened", "log_told"])
+async def test_no_login_puts_a_trigger_of_the_log_on_a_table_of_its_own(runtime: Any, function: str) -> None:
+    for login in (runtime.database, runtime.faces):
+        async with login.connection() as connection:
+            await connection.execute("CREATE TEMP TABLE mine (tenant_id text, seq bigint, hash text)")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied for function"):
+                await connection.execute(f"CREATE TRIGGER t AFTER INSERT ON mine EXECUTE FUNCTION {function}()")
+            await connection.execute("DROP TABLE mine")
 
 
 @pytest.mark.req("P-3")

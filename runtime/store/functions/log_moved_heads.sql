@@ -13,6 +13,7 @@ BEGIN
     INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
     SELECT r.tenant_id, 'moved', r.run_id, r.audit_count, decode(r.audit_head, 'hex') FROM runs r
     WHERE r.last_at > coalesce(now() - _within, '-infinity') AND r.finished_at IS NULL
+      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- what somebody has broken stops nobody else's
       AND r.audit_count > (SELECT coalesce(max(l.count), 0) FROM log_leaves l WHERE l.run_id = r.run_id);
     GET DIAGNOSTICS met = ROW_COUNT;
   END IF;

@@ -14,5 +14,8 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_opened FROM PUBLIC;
+
 CREATE CONSTRAINT TRIGGER log_opened AFTER INSERT ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
   EXECUTE FUNCTION log_opened();

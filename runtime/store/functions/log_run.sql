@@ -17,6 +17,9 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_run FROM PUBLIC;
+
 CREATE TRIGGER log_run AFTER UPDATE ON runs FOR EACH ROW WHEN (
   OLD.status <> NEW.status AND NEW.status IN ('waiting_approval', 'waiting')
   OR (OLD.finished_at IS NULL) <> (NEW.finished_at IS NULL)
