@@ -81,7 +81,7 @@ def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_rea
         "http": HttpConnector(HttpSettings(settings.http_hosts)),
     }
     if settings.servicenow_url is not None:
-        found["servicenow"] = ServiceNowConnector(_servicenow(settings, settings.servicenow_url))
+        found["servicenow"] = ServiceNowConnector(servicenow_of(settings, settings.servicenow_url))
     if settings.slack_bot_token is not None:
         token = settings.slack_bot_token.get_secret_value()
         found["slack"] = SlackConnector(SlackSettings(token, settings.slack_api_url))
@@ -99,7 +99,8 @@ def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_rea
     return Connectors(found)
 
 
-def _servicenow(settings: Settings, url: str) -> ServiceNowSettings:
+def servicenow_of(settings: Settings, url: str) -> ServiceNowSettings:
+    """The address of ServiceNow with our credentials. ``ConfigurationError`` without credentials."""
     auth: BasicAuth | ClientCredentials
     if settings.servicenow_client_id is not None and settings.servicenow_client_secret is not None:
         auth = ClientCredentials(settings.servicenow_client_id, settings.servicenow_client_secret.get_secret_value())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from app import adapters, storage
@@ -20,6 +21,7 @@ from approvals.slack.calls import call
 from connectors.port import SETTINGS
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError, TransportError
+from evidence.log.notes import Note
 from evidence.signing import FileSigner
 from policy.scope import EVERYTHING
 from policy.sets import PolicySet
@@ -27,7 +29,7 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
 from runtime.requests.publishing import Unread, unread
-from runtime.store import approvals, bundles, documents, inbox, replication, tenants
+from runtime.store import approvals, bundles, documents, inbox, logs, replication, tenants
 from runtime.store.replication import Kind, listed
 
 SECONDS_MAX = 15.0
@@ -147,11 +149,12 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
         waiting = [one for one in await documents.workflow_versions(connection, tenant) if one.waits_for]
         lost = await unread(connection, tenant, await tenants.directory(connection, tenant))
         unshown = await approvals.undelivered(connection, tenant, RUNS_SHOWN)
+        log = (await logs.checkpoint(connection, tenant), await logs.monitored(connection, tenant))
     if not found:
         words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
         yield Check("tenant", State.BROKEN, words)
         return
-    for check in _evidence(refused):
+    for check in (*_evidence(refused), *_log(*log)):
         yield check
     for check in _questions(lost, unshown):
         yield check
@@ -200,6 +203,26 @@ def _evidence(refused: Sequence[tuple[UUID, str]]) -> Iterator[Check]:
         yield Check("evidence", State.BROKEN, f"run {run_id}: {NOT_STORED}: {why}. {remedy(run_id)}")
     if more := len(refused[RUNS_SHOWN:]):
         yield Check("evidence", State.BROKEN, f"and {more} more runs")
+
+
+def _log(signed: bytes | None, compared: Mapping[str, Any] | None) -> Iterator[Check]:
+    """Report who signs the tenant's log, and what its last comparison with database and store has found."""
+    if signed is None:
+        yield Check("log", State.MISSING, "nobody signs it; `counterseal log sign` does, in a process of its own")
+    else:
+        size = Note.parse(signed).text.split("\n")[1]
+        yield Check("log", State.OK, f"signed up to leaf {size}")
+    if compared is None:
+        yield Check(
+            "monitor", State.MISSING, "log, database and store were never compared; `counterseal evidence monitor`"
+        )
+    elif count := compared["data"]["problems"]:
+        words = (
+            f"at {compared['ts']} log, database and store differed in {count} places; `counterseal evidence monitor`"
+        )
+        yield Check("monitor", State.BROKEN, words)
+    else:
+        yield Check("monitor", State.OK, f"at {compared['ts']} log, database and store told the same")
 
 
 def _key(settings: Settings) -> Check:

@@ -65,6 +65,16 @@ def held(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the lock exclusively inside the block; ``BlockingIOError`` if somebody else holds it."""
+    handle = lock(path, wait=False)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 def wait_until(fact: Callable[[], bool], seconds: float) -> bool:
     """Poll ``fact`` every 20 ms. True as soon as it holds; False if it does not within ``seconds``."""
     end = time.monotonic() + seconds

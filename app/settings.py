@@ -31,6 +31,7 @@ from connectors.http.addresses import AllowedHost
 from core.db import address, check_tenant
 from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
+from evidence.log.notes import check_name
 
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
@@ -108,6 +109,14 @@ def _postgres(value: SecretStr) -> SecretStr:
         address(value.get_secret_value())
     except InputError:
         raise ValueError("is not postgresql://user:password@host/name; there is no other database") from None
+    return value
+
+
+def _origin(value: str) -> str:
+    try:
+        check_name(value)
+    except InputError as error:
+        raise ValueError(error.message) from None
     return value
 
 
@@ -213,6 +222,9 @@ class Settings(BaseSettings):
     sql_url: DatabaseUrl | None = None
 
     signing_key: Path | None = None
+    log_key: Path | None = None
+    log_memory: Path | None = None
+    log_origin: Annotated[str, AfterValidator(_origin)] = "counterseal"
     webhooks: dict[str, WebhookEndpoint] = Field(default_factory=dict)
     definitions_mode: DefinitionsMode = "warn"
     definitions_dir: Path | None = None
@@ -287,6 +299,21 @@ class Settings(BaseSettings):
     def signing_key_path(self) -> Path:
         """The path of the key that signs evidence; a missing key is created there."""
         return self.signing_key or self.home / "keys" / "evidence.pem"
+
+    @property
+    def log_key_path(self) -> Path:
+        """The path of the key that signs checkpoints of the tenants' logs; a missing key is created there."""
+        return self.log_key or self.home / "keys" / "log.pem"
+
+    @property
+    def log_memory_path(self) -> Path:
+        """The folder in which the signer remembers what it has signed."""
+        return self.log_memory or self.home / "log-memory"
+
+    @property
+    def log_path(self) -> Path:
+        """The folder below which each tenant's log stands as others read it."""
+        return self.home / "log"
 
     @property
     def evidence_path(self) -> Path:

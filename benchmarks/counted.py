@@ -89,7 +89,7 @@ async def wal(world: World, runs: int = WAL_RUNS) -> list[Figure]:
     await world.dispatcher().work_off()
     whole = [await _wal_of(world, runs, w1_delivered) for _ in range(ROUNDS)]
     return [
-        at_most("W1: WAL per run", 26, median(bare), "KiB", spread=spread_of(bare)),
+        at_most("W1: WAL per run", 28, median(bare), "KiB", spread=spread_of(bare)),
         at_most("W2: WAL per run", 36, median(ten), "KiB", spread=spread_of(ten)),
         plain(
             "W1: the same, card and bundle delivered",

@@ -46,6 +46,9 @@ class BlobStore(Protocol):
         """The bytes of exactly that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if their SHA-256
         is not ``blob.sha256``."""
 
+    async def keys(self, prefix: str) -> list[str]:
+        """The keys of all blobs below this prefix, which ends in a slash."""
+
 
 def check_put(key: str, data: bytes, sha256: str) -> None:
     """Raise ``InputError`` unless ``key`` is plain ``/``-separated names and ``sha256`` is the digest of ``data``."""

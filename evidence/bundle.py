@@ -104,15 +104,15 @@ class Unsigned(Struct, frozen=True):
     statement: bytes
 
 
-def build_bundle(content: BundleContent, signer: Signer) -> Bundle:
-    """Make the bundle, verify it and sign it.
+def build_bundle(content: BundleContent, signer: Signer, *, final: bool = True) -> Bundle:
+    """Make the bundle, verify it and sign it. The run must have closed, if it is to be ``final``.
 
     ``ContradictionError`` if the chain does not verify or does not end at ``head``, or if the parts contradict each
     other, so tampered evidence is never signed. ``InputError`` for names that a bundle cannot hold.
     """
     unsigned = assemble(content, signer.public_key)
     with closing(unsigned.files):
-        found = verify_unsigned(unsigned.files, unsigned.statement)
+        found = verify_unsigned(unsigned.files, unsigned.statement, final=final)
         if not found.ok:
             message = "; ".join(f"{row.check}: {row.detail}" for row in found.failed)
             raise ContradictionError(message, [row.check for row in found.failed])

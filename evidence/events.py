@@ -81,6 +81,7 @@ class EventType(StrEnum):
     EVIDENCE_EXPORTED = "evidence.exported"
     EVIDENCE_READ = "evidence.read"
     EVIDENCE_FAILED = "evidence.failed"
+    EVIDENCE_MONITORED = "evidence.monitored"
     TOKEN_CREATED = "token.created"  # noqa: S105  the name of an event
     TOKEN_REVOKED = "token.revoked"  # noqa: S105  the name of an event
     SESSION_OFFERED = "session.offered"
@@ -210,6 +211,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.WORKFLOW_UNSTARTED: frozenset({"name", "version", "event"}),
     # checks: the verifier's checks that the run's bundle failed; the bundle was not signed
     EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
+    # the size and root of the tenant's log, and how many differences were found between log, database and store
+    EventType.EVIDENCE_MONITORED: frozenset({"size", "root", "problems"}),
 }
 """The members that ``data`` must hold, by type. Other members are allowed, but never values. Ids are strings."""
 

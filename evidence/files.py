@@ -38,6 +38,14 @@ class FileBlobStore:
             raise TransportError(f"the evidence file {key} cannot be read: {error.strerror}") from error
         return check_got(blob, data)
 
+    async def keys(self, prefix: str) -> list[str]:
+        """See ``BlobStore.keys``."""
+        return await asyncio.to_thread(self._keys, prefix)
+
+    def _keys(self, prefix: str) -> list[str]:
+        found = (path.relative_to(self._root) for path in (self._root / prefix).glob("**/*") if path.is_file())
+        return sorted(path.as_posix() for path in found if not path.name.startswith("."))
+
     def _write(self, key: str, data: bytes) -> None:
         path = self._root / key
         _make_directory(path.parent)

@@ -70,6 +70,20 @@ class S3BlobStore:
         data, _ = await self._fetch(key_of(blob, self._prefix), blob.version_id)
         return check_got(blob, data)
 
+    async def keys(self, prefix: str) -> list[str]:
+        """See ``BlobStore.keys``."""
+
+        def listed() -> list[str]:
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._folder + prefix
+            )
+            return [one["Key"].removeprefix(self._folder) for page in pages for one in page.get("Contents", ())]
+
+        try:
+            return await asyncio.to_thread(listed)
+        except (ClientError, BotoCoreError) as error:
+            raise self._failure(error, prefix) from error
+
     def _request(self, key: str, data: bytes, sha256: str) -> dict[str, Any]:
         request: dict[str, Any] = {
             "Bucket": self._bucket,

@@ -148,11 +148,11 @@ def verify_bundle(
         return _Run(container, known, require_final, compiler).verify(path)
 
 
-def verify_unsigned(files: Files | Mapping[str, bytes], statement: bytes) -> Verification:
-    """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed."""
+def verify_unsigned(files: Files | Mapping[str, bytes], statement: bytes, *, final: bool = True) -> Verification:
+    """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed if ``final``."""
     try:
         held = files if isinstance(files, Files) else HeldFiles(files)
-        return _Run(held, Pins(), require_final=True).contents(statement)
+        return _Run(held, Pins(), require_final=final).contents(statement)
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)),))
 

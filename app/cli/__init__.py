@@ -13,6 +13,8 @@ from app.cli import (
     documents,
     evidence,
     grants,
+    logs,
+    monitoring,
     pausing,
     people,
     queues,
@@ -62,6 +64,8 @@ root.command()(why.why)
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
 root.command("schema")(documents.schema)
+for name, added in monitoring.COMMANDS.items():
+    evidence.evidence.command(name)(added)
 for group in (
     runs.run,
     receipts.receipt,
@@ -71,6 +75,7 @@ for group in (
     people.task,
     grants.grant,
     evidence.evidence,
+    logs.log,
     auditing.audit,
 ):
     root.add_typer(group)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 from msgspec.structs import replace
@@ -14,7 +15,10 @@ from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
 from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
-evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify.")
+evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, monitor, period.")
+
+if TYPE_CHECKING:
+    from runtime.requests.sealing import Sealed
 
 # The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
 _TRUSTED = "trusted-keys"
@@ -24,13 +28,23 @@ _TRUSTED = "trusted-keys"
 async def get(
     run_id: RunId,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    so_far: Annotated[bool, typer.Option("--so-far", help="Of a run that goes on: made now, with its leaf.")] = False,
+    proof: Annotated[
+        bool, typer.Option("--proof", help="With the run's leaf of the log, and the proof of it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Download a run's bundle. The export is recorded in the audit."""
+    """Download a run's bundle. The export is recorded in the audit.
+
+    With --so-far or --proof two files beside it say where the tenant's log has the run: `evidence logged` checks them.
+    """
     from app.shown import ENDED, exported, run_row
     from runtime.keep.bundling import NOT_STORED, remedy
     from runtime.store import read_models
 
+    if so_far:
+        await _get_so_far(run_id, output, as_json=as_json)
+        return
     async with context.faces() as faces:
         tenant = faces.settings.tenant
         found = await run_row(faces, tenant, run_id, see="See `counterseal run list`.")
@@ -42,10 +56,43 @@ async def get(
         if row is None:
             raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
         data = await exported(faces, tenant, context.actor(faces.settings), row)
-    path = output / row["name"] if output.is_dir() else output
+    path = _named(output, row["name"])
     _write(path, data)
+    if proof:
+        await _write_leaf(path, run_id)
     written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data)}
     print_one(written, f"{path} ({len(data)} bytes, SHA-256 {row['sha256']})", as_json=as_json)
+
+
+async def _get_so_far(run_id: UUID, output: Path, *, as_json: bool) -> None:
+    from app import sealing
+
+    async with context.overview() as (settings, database):
+        actor = context.actor(settings)
+        made, seal = await sealing.so_far(settings, database, settings.tenant, run_id, actor)
+    path = _named(output, made.name)
+    _write(path, made.bytes)
+    _write_seal(path, seal)
+    written = {"path": str(path), "sha256": made.sha256, "bytes": len(made.bytes), "leaf": seal.leaf.kind}
+    print_one(written, f"{path}: the run so far, as the log has it ({seal.leaf.kind})", as_json=as_json)
+
+
+async def _write_leaf(path: Path, run_id: UUID) -> None:
+    from app import sealing
+
+    async with context.overview() as (settings, database):
+        _write_seal(path, await sealing.leaf_of(database, settings.tenant, run_id))
+
+
+def _named(output: Path, name: str) -> Path:
+    return output / name if output.is_dir() else output
+
+
+def _write_seal(path: Path, seal: Sealed) -> None:
+    from app.sealing import LEAF, PROOF
+
+    _write(path.with_name(path.name + LEAF), seal.leaf.bytes)
+    _write(path.with_name(path.name + PROOF), seal.proof)
 
 
 @evidence.command("again")

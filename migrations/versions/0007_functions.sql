@@ -569,6 +569,99 @@ REVOKE ALL ON FUNCTION link_line FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION link_line TO counterseal_appender;
 
+-- Writes a leaf for each open run whose head has moved since its last leaf; returns how many. A keeper calls it once a
+-- minute: that is the time for which nothing outside of the database knows what an open run tells.
+--
+-- Executed by counterseal_engine. It runs with the rights of the tables' owner, and takes count and head from the run's
+-- row, so nobody can have it log another head. Runs that were still for longer than _within are left out, by the index
+-- ix_runs_last_at; null for none.
+CREATE OR REPLACE FUNCTION log_moved_heads(_within interval) RETURNS int LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE met int := 0;
+BEGIN
+  -- Of several keepers one writes; a crash before the commit leaves all of it to the next minute.
+  IF pg_try_advisory_xact_lock(hashtextextended('counterseal.log', 0)) THEN
+    INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
+    SELECT r.tenant_id, 'moved', r.run_id, r.audit_count, decode(r.audit_head, 'hex') FROM runs r
+    WHERE r.last_at > coalesce(now() - _within, '-infinity') AND r.finished_at IS NULL
+      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- what somebody has broken stops nobody else's
+      AND r.audit_count > (SELECT coalesce(max(l.count), 0) FROM log_leaves l WHERE l.run_id = r.run_id);
+    GET DIAGNOSTICS met = ROW_COUNT;
+  END IF;
+  RETURN met;
+END $function$;
+
+REVOKE ALL ON FUNCTION log_moved_heads FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION log_moved_heads TO counterseal_engine;
+
+-- Numbers a new run within its tenant, without gaps, and writes the leaf that opens it.
+--
+-- Nobody calls it: the trigger log_opened does, at the very end of the transaction that opens the run, whichever login
+-- writes the row. So the counter is locked only while that commits, and whoever waits for it holds nothing that another
+-- start needs. It runs with the rights of the tables' owner, because no login may write a leaf.
+CREATE OR REPLACE FUNCTION log_opened() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE its_number int;
+BEGIN
+  INSERT INTO log_counters AS c (tenant_id, runs) VALUES (NEW.tenant_id, 1)
+  ON CONFLICT (tenant_id) DO UPDATE SET runs = c.runs + 1 RETURNING runs INTO its_number;
+  INSERT INTO log_leaves (tenant_id, kind, run_id, number, count, head)
+  VALUES (NEW.tenant_id, 'opened', NEW.run_id, its_number, NEW.audit_count, decode(NEW.audit_head, 'hex'));
+  RETURN NULL;
+END $function$;
+
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_opened FROM PUBLIC;
+
+CREATE CONSTRAINT TRIGGER log_opened AFTER INSERT ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+  EXECUTE FUNCTION log_opened();
+
+-- Writes a leaf of the tenant's log when a run parks, ends, is reopened, gets a late answer or is erased: in the
+-- transaction that makes the fact, so that nobody makes one without the other.
+--
+-- Nobody calls it: the trigger log_run does, whichever login writes the row. It runs with the rights of the tables'
+-- owner, because no login may write a leaf.
+CREATE OR REPLACE FUNCTION log_run() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+BEGIN
+  -- A crash before the commit leaves neither the fact nor its leaf.
+  INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
+  VALUES (NEW.tenant_id, CASE
+      WHEN OLD.purged_at IS NULL AND NEW.purged_at IS NOT NULL THEN 'erased'
+      WHEN OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL THEN 'closed'
+      WHEN OLD.finished_at IS NOT NULL AND NEW.finished_at IS NULL THEN 'reopened'
+      WHEN NEW.finished_at IS NOT NULL THEN 'late' ELSE 'parked' END,
+    NEW.run_id, NEW.audit_count, decode(NEW.audit_head, 'hex'));
+  RETURN NULL;
+END $function$;
+
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_run FROM PUBLIC;
+
+CREATE TRIGGER log_run AFTER UPDATE ON runs FOR EACH ROW WHEN (
+  OLD.status <> NEW.status AND NEW.status IN ('waiting_approval', 'waiting')
+  OR (OLD.finished_at IS NULL) <> (NEW.finished_at IS NULL)
+  OR OLD.purged_at IS NULL AND NEW.purged_at IS NOT NULL
+  OR NEW.finished_at IS NOT NULL AND OLD.audit_count <> NEW.audit_count) EXECUTE FUNCTION log_run();
+
+-- Writes a leaf of the tenant's log for a line of its stream, in the transaction that appends the line.
+--
+-- Nobody calls it: the trigger log_told does, whichever login writes the row. It runs with the rights of the tables'
+-- owner, because no login may write a leaf.
+CREATE OR REPLACE FUNCTION log_told() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+BEGIN
+  INSERT INTO log_leaves (tenant_id, kind, count, head)
+  VALUES (NEW.tenant_id, 'told', NEW.seq + 1, decode(NEW.hash, 'hex'));
+  RETURN NULL;
+END $function$;
+
+-- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+REVOKE ALL ON FUNCTION log_told FROM PUBLIC;
+
+CREATE TRIGGER log_told AFTER INSERT ON audit_events FOR EACH ROW EXECUTE FUNCTION log_told();
+
 -- Raises stop_number, the guard of every intent, at any change of a tenant's policies, directory or pauses.
 --
 -- Nobody calls it: the trigger stop_number does, whichever login writes the row. It takes exclusively the lock that
@@ -662,6 +755,30 @@ ALTER FUNCTION open_run OWNER TO counterseal_appender;
 REVOKE ALL ON FUNCTION open_run FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION open_run TO counterseal_engine, counterseal_faces;
+
+-- Gives the leaves of a tenant's log that have no place yet their places, in the order in which they were written;
+-- returns how many. A leaf without a place stays one until it gets it, so none is missed, however late it commits.
+--
+-- Executed by counterseal_engine, whose keeper gives the order. It runs with the rights of the tables' owner, because no
+-- login may change a leaf; it changes only leaves without a place.
+CREATE OR REPLACE FUNCTION order_leaves(_tenant text) RETURNS int LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE met int;
+BEGIN
+  -- One keeper at a time: the next one sees the places that this one has given. A crash leaves the leaves unordered.
+  PERFORM pg_advisory_xact_lock(hashtextextended('counterseal.log:' || _tenant, 0));
+  UPDATE log_leaves l SET place = w.place FROM (
+    SELECT leaf_id, row_number() OVER (ORDER BY leaf_id)
+      + (SELECT coalesce(max(place), -1) FROM log_leaves WHERE tenant_id = _tenant AND place IS NOT NULL) AS place
+    FROM log_leaves WHERE tenant_id = _tenant AND place IS NULL ORDER BY leaf_id LIMIT 1000) w
+  WHERE l.tenant_id = _tenant AND l.leaf_id = w.leaf_id;
+  GET DIAGNOSTICS met = ROW_COUNT;
+  RETURN met;
+END $function$;
+
+REVOKE ALL ON FUNCTION order_leaves FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION order_leaves TO counterseal_engine;
 
 -- Orders a message that no append orders: a note to one person, or the bundle of a run once more.
 --

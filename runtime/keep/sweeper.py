@@ -1,8 +1,9 @@
 """The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and repairs it.
 
 Expired leases, due retries, the ladder of open questions (remind, escalate, expire), messages and queue messages that
-nobody finished, runs whose payloads have been kept for long enough. Each repair is a transaction of its own, which
-decides again under the run's lock, so any number of sweepers do no harm. An idle sweep is one statement.
+nobody finished, runs whose payloads have been kept for long enough, leaves of logs that have no place yet. Each repair
+is a transaction of its own, which decides again under the run's lock, so any number of sweepers do no harm. An idle
+sweep is one statement.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
 from runtime.requests.views import folded
 from runtime.requests.windows import end_window
-from runtime.store import approvals, audit, books, retention, sweeps
+from runtime.store import approvals, audit, books, logs, retention, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
@@ -67,6 +68,9 @@ FREE_SECONDS = 0.05
 
 # The database's clock has gone back if it is behind ours, counted from the last sweep, by more than this.
 BACK = timedelta(seconds=2)
+
+# A head that moved is looked for this long before the last look: a line may keep an earlier time than it was told at.
+HEADS = timedelta(minutes=10)
 
 # The interval at which all kept signals are looked at, not only the newest.
 WHOLE_SECONDS = 60.0
@@ -118,12 +122,14 @@ class Sweeper(Struct):
         due = await self._due()
         lanes.begin("consequences", partial(self._consequences, due.changed), due.changed)
         lanes.begin("purges", partial(self._purges, due.purges), due.purges)
+        lanes.begin("log", partial(self._ordered, due.unordered), due.unordered)
         return await self._repaired(due)
 
     async def sweep(self) -> int:
         """Repair everything that is due; return how many things were."""
         due = await self._due()
         count = await self._repaired(due)
+        await self._ordered(due.unordered)
         return count + await self._consequences(due.changed) + await self._purges(due.purges)
 
     async def _due(self) -> sweeps.Due:
@@ -136,6 +142,9 @@ class Sweeper(Struct):
                 moved = await sweeps.begin_anew(connection, seen=back)
                 if moved or back:
                     log.warning("the database's clock has gone back; what is timed begins anew", moved=moved)
+            if whole:  # what moved while no keeper looked, too: at the start that may be long ago
+                since = timedelta(seconds=now - self._whole_at) + HEADS if self._whole_at else None
+                await logs.note_moved(connection, since)
         self._clock = due.now, now
         if whole:
             self._whole_at = now + WHOLE_SECONDS
@@ -204,6 +213,17 @@ class Sweeper(Struct):
             repair = partial(purge, definitions=self.definitions, run_id=run_id)
             count += await self._guarded(Repair(run_id, repair), self.database)
         return count
+
+    async def _ordered(self, tenants: Sequence[str]) -> int:
+        """Give the leaves of these tenants' logs their order. That repairs nothing, so it counts for nothing."""
+
+        async def order(tenant: str, database: Database) -> int:
+            async with database.connection() as connection:
+                return await logs.order(connection, tenant)
+
+        for tenant in tenants:
+            await self._guarded(Repair(None, partial(order, tenant)), self.database)
+        return 0
 
     async def _guarded(self, repair: Repair, database: Database, waiting: list[Repair] | None = None) -> int:
         """Make one repair. A failure is logged, and does not stop the others.

@@ -3,9 +3,11 @@
 -- one. Only the owner of the database, who migrates it, may do more.
 
 -- The login of the workers and keepers. It sees every tenant. Lines and values of a book are never changed, and
--- only purge_records deletes values, after their retention. Nobody may delete an effect.
-GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, people, policies, run_lines, runs,
-  sessions, tenants, tokens, unavailable, workflows TO counterseal_engine;
+-- only purge_records deletes values, after their retention. Nobody may delete an effect. No login may write a leaf
+-- of a log: triggers do, and order_leaves gives it its place.
+GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, log_checkpoints, log_counters, log_leaves,
+  people, policies, run_lines, runs, sessions, tenants, tokens, unavailable, workflows TO counterseal_engine;
+GRANT INSERT, UPDATE (note, at) ON log_checkpoints TO counterseal_engine;
 GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counterseal_engine;
 GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
@@ -23,8 +25,8 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- without one. It changes runs only through append_to_run, open_run and order_message (functions/). It cannot read the
 -- folded state of a run (runs.state): only read_run and read_question do.
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
-  group_members, journal, ledger, people, policies, queue, records, refusals, remains, run_lines, tenants, votes,
-  waits, workspaces TO counterseal_faces;
+  group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, people, policies, queue, records, refusals,
+  remains, run_lines, tenants, votes, waits, workspaces TO counterseal_faces;
 GRANT SELECT, INSERT ON inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;

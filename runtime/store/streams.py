@@ -22,10 +22,11 @@ TenantEvent: TypeAlias = dict[str, Any]
 
 
 class Stream(Struct, frozen=True):
-    """Every event of a tenant's stream, in order, and the head to which they come."""
+    """Every event of a tenant's stream, in order, and the head to which they come; ``heads`` are those after each."""
 
     head: ChainHead
     events: Sequence[TenantEvent]
+    heads: Sequence[str] = ()
 
 
 async def read(connection: Connection, tenant: str) -> Stream:
@@ -62,7 +63,7 @@ def _checked(tenant: str, row: asyncpg.Record) -> Stream:
     for event, kind in zip(events, row["types"], strict=True):
         if event["type"] != kind:
             raise _broken(f"line {event['seq'] + 1} is {event['type']}, and the column beside it says {kind}")
-    return Stream(stored, events)
+    return Stream(stored, events, row["heads"] or ())
 
 
 def _broken(words: str) -> Diverged:

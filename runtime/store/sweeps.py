@@ -33,7 +33,8 @@ class Due(Struct, frozen=True):
     ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
     ``changed`` are tenants with a change of policy or pauses that keepers still have work with. ``untold`` are effects,
     each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
-    long enough; ``windows`` of triggers are over, each by tenant, workflow and reference.
+    long enough; ``windows`` of triggers are over, each by tenant, workflow and reference; ``unordered`` are tenants
+    with leaves of their log that have no place yet.
     """
 
     now: datetime
@@ -46,6 +47,7 @@ class Due(Struct, frozen=True):
     untold: tuple[tuple[str, str], ...]
     long_open: tuple[UUID, ...]
     windows: tuple[tuple[str, str, str], ...] = ()
+    unordered: tuple[str, ...] = ()
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
@@ -67,6 +69,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple((tenant, key) for tenant, key in row["untold"] or ()),
         tuple(UUID(run) for run in row["long_open"] or ()),
         tuple((tenant, workflow, reference) for tenant, workflow, reference in row["windows"] or ()),
+        tuple(row["unordered"] or ()),
     )
 
 

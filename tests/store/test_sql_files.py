@@ -36,9 +36,11 @@ async def test_the_functions_of_a_migrated_database_are_those_of_the_files(datab
         owner = re.findall(rf"^ALTER FUNCTION {name} OWNER TO (\w+);", text, re.MULTILINE)
         assert [row["owner"]] == owner or (not owner and not row["owner"].startswith("counterseal")), name
         granted = re.findall(rf"^GRANT EXECUTE ON FUNCTION {name} TO (.+);", text, re.MULTILINE)
-        told = {*granted[0].split(", "), *owner} if granted else set(ROLES)
+        revoked = f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC" in text
+        told = {*granted[0].split(", "), *owner} if granted else set[str]() if revoked else set(ROLES)
         assert set(row["users"]) == told, name
-        assert row["public"] != bool(granted), f"{name}: only what triggers and constraints call is everybody's"
+        assert row["public"] is not revoked, f"{name}: only what triggers and constraints call is everybody's"
+        assert revoked or not row["prosecdef"], f"{name}: anybody could put such a trigger on a table of their own"
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,18 +12,24 @@ SELECT c.relname || '.' || a.attname, concat_ws(' ', format_type(a.atttypid, a.a
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v', 'p') ORDER BY c.relname, a.attnum""",
+    # A table that is secured, with nothing else to say of it, stands among the columns alone.
     "tables": """
 SELECT relname, concat_ws(' ', relkind, CASE WHEN relrowsecurity THEN 'secured' END,
   CASE WHEN relforcerowsecurity THEN 'forced' END, array_to_string(reloptions, ' '))
-FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'p') ORDER BY 1""",
+FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'v', 'p')
+  AND (relkind <> 'r' OR reloptions IS NOT NULL OR NOT (relrowsecurity AND relforcerowsecurity)) ORDER BY 1""",
     "constraints": """
 SELECT conrelid::regclass || '.' || conname, pg_get_constraintdef(oid) FROM pg_constraint
 WHERE connamespace = 'public'::regnamespace AND contype <> 'n' ORDER BY 1""",
-    "indexes": "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
+    # Those of primary keys are their constraints.
+    "indexes": """
+SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND indexname !~ '^pk_' ORDER BY 1""",
+    # Each with the tables that have it.
     "policies": """
-SELECT tablename || '.' || policyname, concat_ws(' ', cmd, array(SELECT CASE WHEN r LIKE 'counterseal%' THEN r
-  ELSE 'owner' END FROM unnest(roles) r)::text, 'USING', qual, 'CHECK', with_check)
-FROM pg_policies WHERE schemaname = 'public' ORDER BY 1""",
+SELECT concat_ws(' ', policyname || ':', cmd, array(SELECT CASE WHEN r LIKE 'counterseal%' THEN r
+  ELSE 'owner' END FROM unnest(roles) r)::text, 'USING', qual, 'CHECK', with_check),
+  string_agg(tablename, ', ' ORDER BY tablename)
+FROM pg_policies WHERE schemaname = 'public' GROUP BY 1 ORDER BY 1""",
     "triggers": """
 SELECT tgrelid::regclass || '.' || tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1""",
     # What they do stands in runtime/store/functions: see test_sql_files.

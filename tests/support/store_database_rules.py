@@ -24,6 +24,12 @@ ROWS = {
     " VALUES ($1, $2::uuid::text, 't', now(), 'D1', '1', 1)",
     "tokens": "INSERT INTO tokens (token_hash, tenant_id, subject, roles)"
     " VALUES ($2::uuid::text, $1, 's', '{}')",
+    # The rows of runs and of audit_events write leaves of their own.
+    "log_counters": "INSERT INTO log_counters (tenant_id, runs) SELECT $1, 0 WHERE $2::uuid IS NOT NULL",
+    "log_leaves": "INSERT INTO log_leaves (tenant_id, leaf_id, place, kind, run_id, count, head)"
+    " VALUES ($1, 1000000, NULL, 'moved', $2, 1, '')",
+    "log_checkpoints": "INSERT INTO log_checkpoints (tenant_id, size, note)"
+    " SELECT $1, 1, '' WHERE $2::uuid IS NOT NULL",
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
     " trigger_type, trigger_ref, reference, requested_by, status)"
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
@@ -53,7 +59,7 @@ ROWS = {
     " VALUES ($2, $1, $2, 'card', '{}', 'pending')",
     "journal": "INSERT INTO journal (run_id, n, tenant_id, first_seq, lines) VALUES ($2, 1, $1, 0, '{}')",
     "audit_events": "INSERT INTO audit_events (stream_id, seq, tenant_id, type, line, hash)"
-    " VALUES ($2, 0, $1, 't', '', 'h')",
+    " VALUES ($2, 0, $1, 't', '', '00')",
     "bundles": "INSERT INTO bundles (run_id, tenant_id, lines, name, uri, sha256, bytes, key_id)"
     " VALUES ($2, $1, 1, 'n', 'u', 's', 1, 'k')",
 }  # fmt: skip

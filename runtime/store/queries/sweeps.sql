@@ -140,7 +140,9 @@ SELECT now() AS now, (SELECT count(*) FROM found) AS freed, (SELECT count(*) FRO
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
   (SELECT jsonb_agg(run_id) FROM long_open) AS long_open,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, workflow, reference)) FROM windows) AS windows,
-  (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed;
+  (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed,
+  (SELECT array_agg(tenant_id) FROM tenants t WHERE EXISTS (
+    SELECT FROM log_leaves l WHERE l.tenant_id = t.tenant_id AND l.place IS NULL)) AS unordered;
 
 -- name: take_away
 SELECT owner FROM queue

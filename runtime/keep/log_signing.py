@@ -1,0 +1,127 @@
+"""Signs the tenants' logs, and writes each as others read it: tiles, leaves and the newest checkpoint, in a folder.
+
+It reads the database and believes none of it: what it has signed before it knows from its own memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import structlog
+from msgspec import Struct, field
+
+from core.db import Database, check_tenant
+from core.errors import ConsistencyError, CountersealError, InputError
+from evidence.log import signer, tiles, tree
+from evidence.log.checkpoints import Checkpoint
+from evidence.log.notes import Note, NoteKey, Signs
+from evidence.log.signer import Grown, Memory, replace_file
+from runtime.store import logs
+
+log = structlog.get_logger(__name__)
+
+CHECKPOINT = "checkpoint"
+
+
+class LogSigner(Struct):
+    """Signs what is new. ``key`` has the installation's name; a tenant's log is named by it and the tenant.
+
+    ``witness`` adds cosignatures to a signed checkpoint, given all hashes of leaves.
+    """
+
+    database: Database
+    key: NoteKey
+    private: Signs
+    memory: Memory
+    folder: Path
+    witness: Callable[[Note, Sequence[bytes]], Awaitable[Note]] | None = None
+    _known: dict[str, Grown] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Read every leaf again in the next turn, so that a leaf that was changed since is noticed."""
+        self._known.clear()
+
+    async def turn(self, tenants: Sequence[str] | None = None) -> tuple[list[Checkpoint], list[str]]:
+        """Sign each tenant's log; return what was signed, and why a log was not. One log stops no other."""
+        signed, refused = list[Checkpoint](), list[str]()
+        if tenants is None:
+            async with self.database.connection() as connection:
+                tenants = await logs.tenants(connection)
+            there = {f"{self.key.name}/{tenant}" for tenant in tenants}
+            gone = sorted(one.origin for one in self.memory.all() if one.origin not in there)
+            refused += [f"The log {origin} was signed, and the database has no such tenant." for origin in gone]
+        for tenant in tenants:
+            try:
+                check_tenant(tenant)  # it names a folder and a line of the checkpoint, and comes from the database
+                if (found := await self.sign(tenant)) is not None:
+                    signed.append(found)
+            except (ConsistencyError, InputError) as error:
+                log.error("a log was not signed", tenant=tenant, reason=str(error))
+                refused.append(str(error))
+        return signed, refused
+
+    async def sign(self, tenant: str) -> Checkpoint | None:
+        """Sign a tenant's log if it has new leaves. ``ConsistencyError`` if it is not what was signed before.
+
+        Memory, folder and database are written in this order: a crash in between leaves what the next turn completes.
+        """
+        key = self.key.renamed(f"{self.key.name}/{tenant}")
+        grown, first, bodies = await self._read(tenant)
+        known = self.memory.of(key.name)
+        if known is None and await self._signed_before(tenant):
+            words = f"The log {key.name} was signed before, and the memory in {self.memory.folder} does not know it."
+            remedy = "Restore the signer's memory, or teach it a checkpoint that you trust: `log sign --learn FILE`."
+            raise ConsistencyError(words, remedy=remedy)
+        note = signer.sign(self.memory, key, self.private, grown)
+        again = known is not None and known.size == grown.size
+        if note is None or (again and await self._published(tenant) == grown.size):
+            return None
+        if self.witness is not None:
+            note = await self.witness(note, grown.leaves)
+        await asyncio.to_thread(self._publish, tenant, first, bodies, note)
+        async with self.database.connection() as connection:
+            await logs.keep(connection, tenant, grown.size, note.packed)
+        return Checkpoint.parse(note.text)
+
+    async def _read(self, tenant: str) -> tuple[Grown, int, list[bytes]]:
+        """The log, and the bytes of its leaves from the last full bundle on that was known.
+
+        ``ConsistencyError`` if a leaf is missing, is another tenant's, or is not the one that was read before.
+        """
+        grown = self._known.get(tenant) or Grown()
+        first = grown.size // tiles.WIDTH * tiles.WIDTH
+        bodies = list[bytes]()
+        async with self.database.connection() as connection:
+            async for place, leaf in logs.leaves(connection, tenant, first):
+                if place != first + len(bodies) or leaf.tenant != tenant:
+                    raise ConsistencyError(f"The leaf {first + len(bodies)} of the log of {tenant} is missing.")
+                bodies.append(leaf.bytes)
+        hashes, old = [tree.leaf_hash(body) for body in bodies], grown.size - first
+        if hashes[:old] != grown.leaves[first:]:
+            raise ConsistencyError(f"A leaf of the log of {tenant} was changed or removed since it was read.")
+        grown.grow(hashes[old:])
+        self._known[tenant] = grown
+        return grown, first, bodies
+
+    async def _signed_before(self, tenant: str) -> bool:
+        async with self.database.connection() as connection:
+            return await logs.checkpoint(connection, tenant) is not None
+
+    async def _published(self, tenant: str) -> int | None:
+        """The size of the checkpoint in the folder."""
+        try:
+            data = await asyncio.to_thread((self.folder / tenant / CHECKPOINT).read_bytes)
+            return Checkpoint.parse(Note.parse(data).text).size
+        except (OSError, CountersealError):
+            return None
+
+    def _publish(self, tenant: str, first: int, bodies: Sequence[bytes], note: Note) -> None:
+        """Write the files that are new, and then the checkpoint that names them."""
+        root = self.folder / tenant
+        hashes = self._known[tenant].leaves
+        for path, data in (*tiles.bundles(bodies, first), *tiles.tiles(hashes, first)):
+            if not (root / path).exists() or ".p/" in path:
+                replace_file(root / path, data)
+        replace_file(root / CHECKPOINT, note.packed)
