@@ -1,10 +1,10 @@
-"""Commands for evidence: get a run's bundle, print the public key, verify offline."""
+"""Commands for evidence: get a run's bundle, print the public key, verify offline, draw a report."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec.structs import replace
@@ -14,7 +14,10 @@ from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
 from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
-evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify.")
+if TYPE_CHECKING:
+    from evidence.pins import Pins
+
+evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify, report.")
 
 # The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
 _TRUSTED = "trusted-keys"
@@ -110,6 +113,24 @@ def trust(
     print_one(told, "\n".join(f"trusted from now on: {one.key_id}" for one in found), as_json=as_json)
 
 
+def _pins(
+    keys: list[Path] | None,
+    fingerprints: list[str] | None,
+    *,
+    run: str | None = None,
+    tenant: str | None = None,
+    sha256: str | None = None,
+    after: Path | None = None,
+) -> Pins:
+    """What the bundle is held against: the keys that are named or, without any, those that are trusted for good."""
+    from app.settings import load_settings
+    from evidence.pins import Pins
+
+    kept = [] if keys or fingerprints else sorted((load_settings().home / _TRUSTED).glob("*.pem"))
+    pins = Pins.of([*(keys or kept)], fingerprints or (), run=run, tenant=tenant, sha256=sha256, after=after)
+    return replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
+
+
 @evidence.command("verify")
 def verify(
     path: Annotated[Path, typer.Argument(help="The zip file, or the directory it was extracted into.")],
@@ -124,14 +145,34 @@ def verify(
 ) -> None:
     """Check a bundle, offline: no database and no network. Exit 1 if a check failed, 6 if its key is not trusted."""
     from app.compiling import Texts
-    from app.settings import load_settings
-    from evidence.pins import Pins
     from evidence.verify import verify_bundle
 
-    kept = [] if key or fingerprint else sorted((load_settings().home / _TRUSTED).glob("*.pem"))
-    pins = Pins.of([*(key or kept)], fingerprint or (), run=run, tenant=tenant, sha256=sha256, after=after)
-    pins = replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
+    pins = _pins(key, fingerprint, run=run, tenant=tenant, sha256=sha256, after=after)
     result = verify_bundle(path, require_final=not allow_unfinished, pins=pins, compiler=Texts())
     print_one(result.to_json(), result.to_text(), as_json=as_json)
     if result.exit_code:
         raise typer.Exit(Exit(result.exit_code))
+
+
+@evidence.command("report")
+def report(
+    path: Annotated[Path, typer.Argument(help="The zip file, or the directory it was extracted into.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    key: Annotated[list[Path] | None, typer.Option(help="PEM public key that you trust; may be repeated.")] = None,
+    fingerprint: Annotated[list[str] | None, typer.Option(help="SHA-256 of a key (DER) that you trust.")] = None,
+    allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw a bundle as one page to read and print, offline. It is verified first; exit 6 if its key is not trusted."""
+    from app.compiling import Texts
+    from evidence.report.rendering import render_report
+
+    pins = _pins(key, fingerprint)
+    drawn, found = render_report(path, pins=pins, compiler=Texts(), require_final=not allow_unfinished)
+    written = output / "report.html" if output.is_dir() else output
+    _write(written, drawn.page)
+    told = {"path": str(written), "bytes": len(drawn.page), "trusted": found.trusted}
+    words = "" if found.trusted else "; nobody has said that its key is to be trusted, and the page says so"
+    print_one(told, f"{written} ({len(drawn.page)} bytes){words}", as_json=as_json)
+    if found.exit_code:
+        raise typer.Exit(Exit(found.exit_code))

@@ -24,6 +24,7 @@ from app.console.sessions import Viewer, viewer_of
 from app.faces import Faces, version
 from app.http.middleware import read_body
 from core.errors import InputError
+from evidence.report import rendering
 from runtime.requests import pausing
 from runtime.store import tenants
 
@@ -171,7 +172,8 @@ def identified(text: str) -> UUID:
 
 @cache
 def _environment() -> Environment:
-    folder = FileSystemLoader(Path(__file__).parent / "templates")
+    # The symbols are those of the report.
+    folder = FileSystemLoader([Path(__file__).parent / "templates", rendering.FOLDER])
     made = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     names = (
         "q",
