@@ -122,7 +122,7 @@ def _pins(
     sha256: str | None = None,
     after: Path | None = None,
 ) -> Pins:
-    """What the bundle is held against: the keys that are named or, without any, those that are trusted for good."""
+    """Everything that the bundle is held against: the keys that are named or, without any, those that are kept."""
     from app.settings import load_settings
     from evidence.pins import Pins
 

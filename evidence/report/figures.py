@@ -9,7 +9,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from evidence.receipts import ReceiptStatus
-from evidence.report.folding import ALLOW, ASK, Effect, Judged, Plot, Question
+from evidence.report.folding import ALLOW, ASK, Effect, Judged, Outcome, Plot, Question
 from evidence.report.marks import plain
 from evidence.report.words import CHOICES, EFFECTS, OUTCOMES, clock, read_time, span
 
@@ -151,7 +151,7 @@ def _asked(parts: list[Markup], column: Column, x: float) -> tuple[float, float]
     parts.append(_symbol(x, _PEOPLE, colour, sign, 20))
     voters = [vote.who for vote in asked.votes if not vote.refused] if asked else []
     parts.append(_TEXT.format(x, 34, "mu", _clipped(plain(voters[-1]) if voters else word.lower())))
-    if asked is None or asked.outcome != "approved":
+    if asked is None or asked.outcome != Outcome.APPROVED:
         return x, _PEOPLE
     parts.append(_GO.format(f"M{x + 11:.1f} 52C{x + 22:.1f} 52 {x + 22:.1f} 52 {x + 22:.1f} 70V106"))
     parts.append(
@@ -178,7 +178,7 @@ def points(plot: Plot) -> list[tuple[str, str, str, str, int]]:
             no = vote.refused or vote.choice in ("reject", "fail")
             sign = ("canceled", "slate") if vote.refused else ("rejected", "red") if no else ("approved", "green")
             found.append((vote.ts, f"{plain(vote.who)}: {words}", *sign, vote.seq))
-        if asked.outcome in ("expired", "superseded"):
+        if asked.outcome in (Outcome.EXPIRED, Outcome.SUPERSEDED):
             sign_, colour, word = OUTCOMES[asked.outcome]
             found.append((asked.ended, f"the question ends: {word.lower()}", sign_, colour, asked.ended_seq))
     for effect in plot.effects.values():

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, field
 
 from evidence.events import EventType as E
-from evidence.receipts import ReceiptStatus
+from evidence.receipts import ReceiptStatus, Resolution
+
+
+class Outcome(StrEnum):
+    """The outcome of a question, as its lines tell it."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    OPEN = ""
+
+
+class End(StrEnum):
+    """The status with which a run closed."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed_terminal"
+    CANCELED = "canceled"
+    OPEN = "open"
+
 
 ALLOW, ASK, DENY = "allow", "needs_approval", "deny"
-_ENDS = {E.APPROVAL_SUPERSEDED: "superseded", E.APPROVAL_EXPIRED: "expired"}
+_ENDS = {E.APPROVAL_SUPERSEDED: Outcome.SUPERSEDED, E.APPROVAL_EXPIRED: Outcome.EXPIRED}
 _SETTLES = {
     E.ACTION_SUCCEEDED: ReceiptStatus.SUCCEEDED,
     E.ACTION_FAILED: ReceiptStatus.FAILED,
@@ -198,7 +219,7 @@ def _act(plot: Plot, event: Mapping[str, Any]) -> None:
             effect.status = _SETTLES[E(kind)]
             effect.altered = tuple(map(str, data.get("altered") or effect.altered))
         elif kind == E.ACTION_DOUBT_RESOLVED:
-            ends = {"applied": ReceiptStatus.SUCCEEDED, "failed": ReceiptStatus.FAILED}
+            ends = {Resolution.APPLIED: ReceiptStatus.SUCCEEDED, Resolution.FAILED: ReceiptStatus.FAILED}
             effect.status = ends.get(data["resolution"], effect.status)
         elif kind == E.ACTION_LATE:
             effect.late.append(seq)

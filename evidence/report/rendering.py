@@ -111,7 +111,7 @@ def _checks(found: Verification) -> list[tuple[str, str, str, list[Any]]]:
 
 
 def _notices(found: Verification, bundle: Read) -> list[str]:
-    """What a reader must know before the first sentence."""
+    """The notices that a reader must know before the first sentence."""
     told = []
     if not found.trusted:
         told.append(

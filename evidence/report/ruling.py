@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 from msgspec import Struct
 
+from evidence.judging.people import ACTION
 from evidence.report import words
 from evidence.report.folding import ALLOW, ASK, DENY, Judged, Plot
 from evidence.report.marks import plain, soft
@@ -44,7 +45,7 @@ class Rules:
         self._plot = plot
 
     def rules(self) -> list[Row]:
-        """Why the policy allowed, asked or denied: each outcome by the rules that made it."""
+        """The reasons why the policy allowed, asked or denied: each outcome by the rules that made it."""
         found: dict[tuple[str, tuple[str, ...]], list[Judged]] = {}
         for one in self._plot.judged.values():
             found.setdefault((one.outcome, one.rules), []).append(one)
@@ -93,9 +94,7 @@ class Rules:
     def _in_words(self, judged: Judged) -> Markup:
         if judged.outcome == DENY:
             return Markup("In words: what this rule matches is not done, whoever wants it.")
-        asked = next(
-            (one for one in self._plot.asked.values() if one.step == judged.step and one.kind == "action"), None
-        )
+        asked = next((one for one in self._plot.asked.values() if one.step == judged.step and one.kind == ACTION), None)
         terms = self._terms(asked.approval) if asked else None
         if not isinstance(terms, Mapping):
             return Markup("In words: what this rule matches needs the approval of people.")

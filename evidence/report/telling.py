@@ -7,9 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from evidence.judging.people import ACTION, IN_DOUBT
 from evidence.receipts import ReceiptStatus
 from evidence.report import words
-from evidence.report.folding import ALLOW, DENY, Effect, Judged, Plot, Question, Vote
+from evidence.report.folding import ALLOW, DENY, Effect, End, Judged, Outcome, Plot, Question, Vote
 from evidence.report.marks import plain, q, soft, value, withheld
 from evidence.report.reading import Read
 from evidence.report.ruling import Claim, Row
@@ -29,7 +30,7 @@ class Teller:
 
     @property
     def reference(self) -> str:
-        """What the run is about, as a card names it; "" if no card is disclosed."""
+        """The reference of what the run is about, as a card names it; "" if no card is disclosed."""
         return next((str(card["reference"]) for card in map(self._card, self._plot.asked) if card.get("reference")), "")
 
     @property
@@ -56,9 +57,9 @@ class Teller:
     def verdict(self) -> list[tuple[str, str, Markup | str]]:
         """The line below the heading: symbol, colour and words."""
         plot = self._plot
-        sign, colour, end = words.ERRORS.get(plot.error) or words.ENDS.get(plot.status, words.ENDS["open"])
+        sign, colour, end = words.ERRORS.get(plot.error) or words.ENDS.get(plot.status, words.ENDS[End.OPEN])
         approved = [one for one in plot.wrote if one.approval]
-        if plot.status == "succeeded" and approved and all(map(plot.seal, approved)):
+        if plot.status == End.SUCCEEDED and approved and all(map(plot.seal, approved)):
             end = "Done as approved"
         listed = [(sign, colour, end)]
         people = {vote.who for asked in plot.asked.values() for vote in asked.votes if not vote.refused}
@@ -78,7 +79,7 @@ class Teller:
         return listed
 
     def lead(self) -> list[Claim]:
-        """What happened, in a paragraph."""
+        """The paragraph about what happened."""
         plot = self._plot
         said = [] if plot.wrote else [Claim(Markup("Nothing was changed."))]
         version = plot.opened["data"]["workflow"]["version"]
@@ -120,11 +121,11 @@ class Teller:
             if card
             else Markup(", on a withheld card")
         )
-        if asked.kind == "in_doubt":
+        if asked.kind == IN_DOUBT:
             first = Markup("It did not know whether an action had happened{}. So it stopped and asked people.").format(
                 wanted
             )
-        elif asked.kind == "action":
+        elif asked.kind == ACTION:
             first = Markup("It wanted to do this{}. The rules leave this to people, so it stopped and asked.").format(
                 wanted
             )
@@ -138,7 +139,7 @@ class Teller:
                 for one in counted
             ]
             said.append(Claim(Markup("{}.").format(joined(each)), tuple(one.seq for one in counted)))
-        if asked.outcome not in ("approved", "rejected"):
+        if asked.outcome not in (Outcome.APPROVED, Outcome.REJECTED):
             said.append(
                 Claim(
                     Markup("The question ended: {}.").format(
@@ -150,7 +151,7 @@ class Teller:
         return [*said, *self._done(asked)]
 
     def _done(self, asked: Question) -> list[Claim]:
-        if asked.kind != "action":
+        if asked.kind != ACTION:
             return []
         done = [one for one in self._plot.effects.values() if one.approval == asked.approval]
         if not done:
@@ -183,11 +184,11 @@ class Teller:
             ]
         if not plot.ended:
             return [Claim(Markup("The run had not ended when this was written."))]
-        _, _, end = words.ERRORS.get(plot.error) or words.ENDS.get(plot.status, words.ENDS["open"])
+        _, _, end = words.ERRORS.get(plot.error) or words.ENDS.get(plot.status, words.ENDS[End.OPEN])
         return [Claim(Markup("The run ended at {}: {}.").format(self._at(plot.ended), end.lower()), (plot.closed_seq,))]
 
     def people(self) -> list[Row]:
-        """Who had which part: asked for it, shaped it, was asked, did not count, decided."""
+        """The people and their parts: asked for it, shaped it, was asked, did not count, decided."""
         opened = self._plot.opened
         started = self._at(opened["ts"])
         rows = [Row((Markup("Started it"), words.actor(opened["actor"]), Markup("started the run"), started), (0,))]
@@ -245,7 +246,7 @@ class Teller:
         return Markup()
 
     def written(self, most: int) -> list[Row]:
-        """What was written: where, before and after, by which right, with which outcome."""
+        """The effects: where, before and after, by which right, with which outcome."""
         return [self._effect(one) for one in [*self._plot.effects.values()][:most]]
 
     def _effect(self, effect: Effect) -> Row:

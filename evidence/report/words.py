@@ -10,13 +10,15 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from evidence.receipts import ReceiptStatus
+from evidence.report.folding import End, Outcome
 from evidence.report.marks import plain, q
 from evidence.report.reading import Policy
 
 RULE_LINES_MAX = 40
 REFUSED = {
     "already_decided": "the question had been decided",
-    "expired": "the time to answer was over",
+    Outcome.EXPIRED: "the time to answer was over",
     "stale": "the question is too old",
     "changed": "the question had changed meanwhile",
     "wrong_choice": "this is no answer to the question",
@@ -47,29 +49,30 @@ ROLES = {
     "outside_writer": "wrote outside what it reads",
     "subject": "is whom it is about",
 }
-ENDS = {
-    "succeeded": ("applied", "green", "Done"),
-    "failed_terminal": ("failed", "red", "Failed"),
-    "canceled": ("canceled", "slate", "Canceled"),
-    "open": ("waiting", "slate", "Not ended yet"),
+ENDS: Mapping[str, tuple[str, str, str]] = {
+    End.SUCCEEDED: ("applied", "green", "Done"),
+    End.FAILED: ("failed", "red", "Failed"),
+    End.CANCELED: ("canceled", "slate", "Canceled"),
+    End.OPEN: ("waiting", "slate", "Not ended yet"),
 }
-ERRORS = {
-    "policy_denied": ("denied", "red", "Denied by the rules"),
-    "rejected": ("rejected", "red", "Rejected"),
-    "expired": ("expired", "brown", "Expired"),
+_DENIED = "policy_denied"
+ERRORS: Mapping[str, tuple[str, str, str]] = {
+    _DENIED: ("denied", "red", "Denied by the rules"),
+    Outcome.REJECTED: ("rejected", "red", "Rejected"),
+    Outcome.EXPIRED: ("expired", "brown", "Expired"),
 }
-OUTCOMES = {
-    "approved": ("approved", "green", "Approved"),
-    "rejected": ("rejected", "red", "Rejected"),
-    "expired": ("expired", "brown", "Expired"),
-    "superseded": ("superseded", "slate", "Superseded"),
-    "": ("waiting", "slate", "Not answered"),
+OUTCOMES: Mapping[str, tuple[str, str, str]] = {
+    Outcome.APPROVED: ("approved", "green", "Approved"),
+    Outcome.REJECTED: ("rejected", "red", "Rejected"),
+    Outcome.EXPIRED: ("expired", "brown", "Expired"),
+    Outcome.SUPERSEDED: ("superseded", "slate", "Superseded"),
+    Outcome.OPEN: ("waiting", "slate", "Not answered"),
 }
-EFFECTS = {
-    "intended": ("in-doubt", "violet", "No outcome recorded"),
-    "succeeded": ("applied", "green", "Applied"),
-    "failed": ("failed", "red", "Failed"),
-    "in_doubt": ("in-doubt", "violet", "In doubt"),
+EFFECTS: Mapping[str, tuple[str, str, str]] = {
+    ReceiptStatus.INTENDED: ("in-doubt", "violet", "No outcome recorded"),
+    ReceiptStatus.SUCCEEDED: ("applied", "green", "Applied"),
+    ReceiptStatus.FAILED: ("failed", "red", "Failed"),
+    ReceiptStatus.IN_DOUBT: ("in-doubt", "violet", "In doubt"),
 }
 CHOICES = {
     "approve": "approved",
@@ -135,7 +138,7 @@ def span(seconds: float) -> str:
 
 
 def actor(who: Mapping[str, Any]) -> Markup:
-    """Who did something, named as what it is."""
+    """Name whoever did something as what it is."""
     kind, name = str(who["kind"]), who["id"]
     if kind == "person":
         return bold(name)
@@ -145,7 +148,7 @@ def actor(who: Mapping[str, Any]) -> Markup:
 
 
 def quorum(approvers: Iterable[Mapping[str, Any]]) -> Markup:
-    """Who has to answer: one of a group, two of another."""
+    """The people who have to answer: one of a group, two of another."""
     words = [Markup("{} of {}").format(one.get("of", 1), italic(one.get("group"))) for one in approvers]
     return joined(words)
 
@@ -167,9 +170,9 @@ def because(policy: Policy | None, rule: str) -> str:
 def rule_text(policy: Policy, rule: str) -> str:
     """The rule as it stands in the policy's text; as JSON if it cannot be found there."""
     lines = policy.text.split("\n")
-    head = re.compile(rf"^(\s*)-\s+id:\s*['\"]?{re.escape(rule)}['\"]?\s*(?:#.*)?$")
+    head = re.compile(rf"(\s*)-\s+id:\s*['\"]?{re.escape(rule)}['\"]?\s*(?:#.*)?")
     for number, text in enumerate(lines):
-        if match := head.match(text):
+        if match := head.fullmatch(text):
             indent, kept = len(match[1]), [text]
             for more in lines[number + 1 :]:
                 if more.strip() and len(more) - len(more.lstrip()) <= indent:
