@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec.structs import replace
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
+from app.cli.outcome import Commands, Exit, Json, first_of, print_fields, print_one, print_rows
 from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
 if TYPE_CHECKING:
     from evidence.pins import Pins
 
-evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify, report.")
+evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify, report, find.")
 
 # The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
 _TRUSTED = "trusted-keys"
@@ -176,3 +177,57 @@ def report(
     print_one(told, f"{written} ({len(drawn.page)} bytes){words}", as_json=as_json)
     if found.exit_code:
         raise typer.Exit(Exit(found.exit_code))
+
+
+@evidence.command("find")
+async def find(
+    person: Annotated[str | None, typer.Option(help="Any name of a person; needs --part.")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="requester, approver, contributor, or refused (a click that did not count).")
+    ] = None,
+    decision: Annotated[
+        str | None, typer.Option(help="allowed, asked, denied; approved, rejected, expired, superseded.")
+    ] = None,
+    operation: Annotated[str | None, typer.Option(help="Of an action, such as servicenow.incident.update.")] = None,
+    target: Annotated[str | None, typer.Option(help="The beginning of the target of an effect.")] = None,
+    rule: Annotated[str | None, typer.Option(help="A rule that decided, with or without its policy's name.")] = None,
+    reference: Annotated[str | None, typer.Option(help="The business reference.")] = None,
+    workflow: Annotated[str | None, typer.Option(help="The name of the workflow.")] = None,
+    since: Annotated[str | None, typer.Option(help="Voted (--part approver) or begun from this moment on.")] = None,
+    until: Annotated[str | None, typer.Option(help="Voted (--part approver) or begun before this moment.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many at most.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Find runs by who did what in them, newest first. What is shown is verified; asking is recorded in the audit."""
+    from runtime.requests import searching
+    from runtime.requests.searching import Decision, Part
+
+    for word, words, what in ((part, Part, "part"), (decision, Decision, "decision")):
+        if word is not None:
+            context.check_word(word, list(map(str, words)), what)
+    when = context.moment("--since", since), context.moment("--until", until)
+    asked = searching.Asked(
+        person, Part(part) if part else None, Decision(decision) if decision else None,
+        operation, target, rule, reference, workflow, *when,
+    )  # fmt: skip
+    found, after = list[Mapping[str, Any]](), searching.NEWEST
+    async with context.faces() as faces:
+        actor = context.actor(faces.settings)
+        while len(found) <= limit:
+            most = min(limit + 1 - len(found), 200)
+            told = await faces.ask(faces.settings.tenant, searching.find, faces.definitions, actor, asked, most, after)
+            found += told.runs
+            if told.following is None:
+                break
+            after = told.following
+    rows = first_of(found, limit)
+    if not as_json:
+        rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}", "who": _who(row)} for row in rows]
+    columns = ("run_id", "reference", "workflow", "status", "requester", "who", "created_at")
+    print_rows(rows, columns, as_json=as_json, empty="No run fits.")
+
+
+def _who(row: Mapping[str, Any]) -> str:
+    """The answers to the run's questions that fit, in short."""
+    votes = [vote for question in row["questions"] for vote in question["answers"]]
+    return ", ".join(f"{vote['person']}: {vote['choice'] or 'not counted'}" for vote in votes)
