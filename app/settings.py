@@ -32,6 +32,8 @@ from core.db import address, check_tenant
 from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
 
+# The folder in ``home`` with the keys that verifying trusts if it is given none.
+TRUSTED = "trusted-keys"
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
 _REMEDY = "Run `counterseal doctor` when it is changed."
@@ -330,3 +332,8 @@ def _problem(item: Any) -> str:
         return message
     inside = "".join(f".{part}" for part in place[1:])
     return f"{_variable(place[0])}{inside}: {message[:1].lower()}{message[1:]}"
+
+
+def trusted_keys(home: Path) -> list[Path]:
+    """The keys that ``evidence trust`` has kept in ``home``."""
+    return sorted((home / TRUSTED).glob("*.pem"))

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 evidence = Commands(name="evidence", help="Evidence bundles: get, again, key, trust, verify, report, find.")
 
-# The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
-_TRUSTED = "trusted-keys"
-
 
 @evidence.command("get")
 async def get(
@@ -96,13 +93,13 @@ def trust(
     as_json: Json = False,
 ) -> None:
     """Trust keys from now on, without `--key`. Compare the fingerprints with those that you got on another way."""
-    from app.settings import load_settings
+    from app.settings import TRUSTED, load_settings
     from evidence.pins import load_key
     from evidence.signing import FileSigner
 
     settings = load_settings()
     found = [load_key(path) for path in keys or ()] or [FileSigner.load(settings.signing_key_path).public_key]
-    folder = settings.home / _TRUSTED
+    folder = settings.home / TRUSTED
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -124,10 +121,10 @@ def _pins(
     after: Path | None = None,
 ) -> Pins:
     """Everything that the bundle is held against: the keys that are named or, without any, those that are kept."""
-    from app.settings import load_settings
+    from app.settings import load_settings, trusted_keys
     from evidence.pins import Pins
 
-    kept = [] if keys or fingerprints else sorted((load_settings().home / _TRUSTED).glob("*.pem"))
+    kept = [] if keys or fingerprints else trusted_keys(load_settings().home)
     pins = Pins.of([*(keys or kept)], fingerprints or (), run=run, tenant=tenant, sha256=sha256, after=after)
     return replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
 

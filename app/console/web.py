@@ -36,11 +36,13 @@ READERS = (Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR)
 DECIDERS = (Role.ADMIN, Role.OPERATOR, Role.APPROVER)
 OPERATORS = (Role.ADMIN, Role.OPERATOR)
 OVERSEERS = (Role.ADMIN, Role.OPERATOR, Role.AUDITOR)
+AUDITORS = (Role.ADMIN, Role.AUDITOR)
 FIELDS_MAX = 1000
 # The pages in the navigation, with the roles that open them.
 PAGES = (
     ("inbox", "Inbox", DECIDERS),
     ("runs", "Runs", READERS),
+    ("evidence", "Evidence", AUDITORS),
     ("policies", "Policies", READERS),
     ("workflows", "Workflows", READERS),
     ("people", "People", OVERSEERS),

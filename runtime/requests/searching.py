@@ -171,7 +171,17 @@ async def _told(
         return None
     if asked.target is not None and not await _aimed(connection, tenant, definitions, row, asked.target):
         return None
-    names = ("run_id", "workflow", "workflow_version", "reference", "requester", "status", "created_at", "finished_at")
+    names = (
+        "run_id",
+        "workflow",
+        "workflow_version",
+        "reference",
+        "requester",
+        "status",
+        "error",
+        "created_at",
+        "finished_at",
+    )
     shown = {**{name: row[name] for name in (*names, "bundle")}, "requester": row["requester"] or row["requested_by"]}
     return {
         **shown,

@@ -18,7 +18,7 @@ SELECT s.*, CASE
     SELECT FROM journal j WHERE j.run_id = s.run_id AND position(wanted.text IN j.lines) > 0))
   END AS fits,
   EXISTS (SELECT FROM bundles b WHERE b.run_id = s.run_id) AS bundle
-FROM (SELECT r.run_id, r.workflow, r.workflow_version, r.reference, r.requester, r.requested_by, r.status,
+FROM (SELECT r.run_id, r.workflow, r.workflow_version, r.reference, r.requester, r.requested_by, r.status, r.error,
     r.created_at, r.finished_at
   FROM runs r WHERE r.tenant_id = $1 AND (r.created_at, r.run_id) < ($2, $3) AND r.created_at >= $4
   ORDER BY r.created_at DESC, r.run_id DESC LIMIT $5) s
