@@ -166,6 +166,7 @@ async def directory_show(
     moment = context.moment("--at", at)
     async with context.faces() as faces:
         found = await faces.ask(faces.settings.tenant, past.directory_at, moment, digest)
+        await context.told(faces, "directory")
     if as_json:
         members = None if found.members is None else [structs.asdict(one) for one in found.members]
         print_json({**structs.asdict(found), "members": members})

@@ -111,6 +111,7 @@ async def listed(
         whose = context.actor(faces.settings).id if mine else requested_by
         wanted = await of_person(connection, faces.settings.tenant, wanted, whose)
         rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit + 1)
+        await context.told(faces, "runs")
     rows = first_of(rows, limit)
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
@@ -210,6 +211,7 @@ async def _show(run_id: UUID) -> dict[str, Any]:
             row = await read_models.run(connection, tenant, run_id)
             held = await pausing.of_run(connection, tenant, run_id)
             approvals = await questions.approvals_page(connection, tenant, context.INT4_MAX, run_id=run_id)
+        await context.told(faces, "run", run=run_id)
     assert row is not None, "a run that was seen stays"
     return {
         "run": {**row, **run_state(row, seen), "late": seen.late, "paused": [asdict(one) for one in held]},
@@ -229,7 +231,9 @@ def _event(seq: int, line: bytes) -> dict[str, Any]:
 
 async def _checkpoints(run_id: UUID, *numbers: int) -> list[dict[str, Any]]:
     async with context.faces() as faces:
-        return [dict(found) for found in await faces.reader.checkpoints(faces.settings.tenant, run_id, *numbers)]
+        found = await faces.reader.checkpoints(faces.settings.tenant, run_id, *numbers)
+        await context.told(faces, "checkpoints", run=run_id)
+        return [dict(one) for one in found]
 
 
 def _print_checkpoint(checkpoint: dict[str, Any], *, as_json: bool) -> None:

@@ -30,6 +30,7 @@ from app.console import (
 from app.console.web import HOME, Elsewhere, drawn
 from app.faces import Faces
 from app.http import problems
+from app.http.told import CONSOLE, Told
 from core.errors import CountersealError
 
 log = structlog.get_logger(__name__)
@@ -74,7 +75,7 @@ class Console:
     """Middleware that takes the console's paths, and leaves all others to the API behind it."""
 
     def __init__(self, app: ASGIApp, faces: Faces) -> None:
-        self._app, self._console = app, create_console(faces)
+        self._app, self._console = app, Told(create_console(faces), faces, CONSOLE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer below ``HOME``. The bare address of the installation leads there."""

@@ -22,7 +22,7 @@ from app.console.web import AUDITORS, FacesDep, identified, opened_to, page
 from app.faces import Faces
 from app.http.dependencies import decode_cursor, encode_cursor
 from app.settings import trusted_keys
-from app.shown import exported, run_row
+from app.shown import fetched, run_row
 from core.errors import ConsistencyError, InputError
 from evidence.pins import Pins
 from evidence.report.rendering import Report, render_report
@@ -157,13 +157,13 @@ async def report(run: str, viewer: Desk, faces: FacesDep) -> Response:
 
 
 async def _bundle(viewer: Viewer, faces: Faces, run_id: UUID) -> tuple[Row, Row, bytes]:
-    """The run, its newest bundle, and the bytes of it, whose export is recorded."""
+    """The run, its newest bundle, and the bytes of it. What is shown of them is recorded with the answer."""
     tenant = viewer.who.tenant
     row = await run_row(faces, tenant, run_id)
     bundle = await faces.ask(tenant, read_models.bundle, run_id)
     if bundle is None:
         raise ConsistencyError("This run has no evidence yet.", remedy="It is written when the run has ended.")
-    return row, bundle, await exported(faces, tenant, viewer.actor, bundle)
+    return row, bundle, await fetched(faces, tenant, bundle)
 
 
 async def _pins(viewer: Viewer, faces: Faces, row: Row, bundle: Mapping[str, Any]) -> Pins:

@@ -60,14 +60,15 @@ async def tenant_events(
     person: Text | None = None,
     since: AwareDatetime | None = None,
     until: AwareDatetime | None = None,
+    run: UUID | None = None,
 ) -> dict[str, Any]:
     """Lists what belongs to no run: publications, pauses, tokens, refused requests, erasures, reads of evidence.
 
     The chain of the whole stream is computed again for every page. 409 names the line at which it is broken.
     `person` is a person's id, account or e-mail: events in which the person acts, or is named. `until` is excluded.
-    Reading is an event of the stream.
+    `type` may end with `.*`: `evidence.*` with `run` is who read evidence of a run. Reading is an event of the stream.
     """
-    wanted, before = Wanted(kind, person, since, until), paging.after(int)
+    wanted, before = Wanted(kind, person, since, until, str(run) if run else None), paging.after(int)
     seen = await faces.ask(who.tenant, auditing.look, wanted, who.actor, paging.limit + 1, *before)
     rows = [{**event, "at": event["ts"]} for event in seen.events]
     return {**paging.page(rows, "seq"), "verified": {"lines": seen.head.count, "head": seen.head.hash}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from core.canonical import JsonObject
+from uuid import UUID
+
+from core.canonical import JsonObject, canonical_bytes
 from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import Actor, ChainHead, Event, EventType, append
@@ -12,6 +14,8 @@ from runtime.store.statements import statements
 _SQL = statements("audit")
 _HEAD = _SQL["head"]
 _TELL = _SQL["tell"]
+_TOLD = _SQL["told"]
+_RUN_OF = _SQL["run_of"]
 
 
 async def record(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
@@ -35,3 +39,32 @@ async def line(connection: Connection, tenant: str, kind: EventType, actor: Acto
     told: JsonObject = {**data, "stop": row["stop_number"]} if kind in STOPPING else data
     (made,), _ = append(head, [Event(kind, actor, row["now"], told)])
     return made
+
+
+async def read_by(
+    connection: Connection,
+    tenant: str,
+    actor: Actor,
+    what: str,
+    door: str,
+    *,
+    run: UUID | None = None,
+    thing: UUID | None = None,
+) -> None:
+    """Record that somebody was shown something; one line for each person, thing and hour is enough.
+
+    ``thing`` is a question or a task, whose run is found. Two at the same moment may make two lines, never none: a
+    crash before the commit leaves no line, and nothing was shown.
+    """
+    if run is None and thing is not None:
+        run = await connection.fetchval(_RUN_OF, tenant, thing)
+    named = {"run": run, "thing": thing}
+    data: JsonObject = {
+        "what": what,
+        "door": door,
+        **{name: str(one) for name, one in named.items() if one is not None},
+    }
+    # A line is canonical, so that it begins with these members, and its time stands right behind them.
+    begins = canonical_bytes({"actor": {"id": actor.id, "kind": actor.kind}, "data": data, "step": None})[:-1]
+    if not await connection.fetchval(_TOLD, tenant, begins + b',"ts":"'):
+        await record(connection, tenant, EventType.EVIDENCE_READ, actor, data)
