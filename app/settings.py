@@ -33,6 +33,8 @@ from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
 from evidence.log.notes import check_name
 
+# The folder in ``home`` with the keys that verifying trusts if it is given none.
+TRUSTED = "trusted-keys"
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
 _REMEDY = "Run `counterseal doctor` when it is changed."
@@ -357,3 +359,8 @@ def _problem(item: Any) -> str:
         return message
     inside = "".join(f".{part}" for part in place[1:])
     return f"{_variable(place[0])}{inside}: {message[:1].lower()}{message[1:]}"
+
+
+def trusted_keys(home: Path) -> list[Path]:
+    """The keys that ``evidence trust`` has kept in ``home``."""
+    return sorted((home / TRUSTED).glob("*.pem"))

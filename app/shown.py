@@ -117,10 +117,17 @@ def attempted(receipt: Row) -> dict[str, Any]:
 
 
 async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
-    """Record the export, then return the bundle's bytes.
+    """Record the export, then return the bundle's bytes. Errors as for ``fetched``: then nothing is recorded."""
+    data = await fetched(faces, tenant, row)
+    facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
+    await faces.ask(tenant, audit.record, EventType.EVIDENCE_EXPORTED, actor, facts)
+    return data
 
-    ``ConsistencyError`` if the bundle is not the one of this run, tenant and number of lines: somebody who may write a
-    row could otherwise have it name another run's. Nothing is recorded then.
+
+async def fetched(faces: Faces, tenant: str, row: Row) -> bytes:
+    """The bundle's bytes. ``ConsistencyError`` if it is not the one of this run, tenant and number of lines.
+
+    Somebody who may write a row could otherwise have it name another run's.
     """
     data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
@@ -130,8 +137,6 @@ async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
     if claimed != asked or row["lines"] > row["audit_count"]:
         words = f"{row['uri']} is not the evidence of run {row['run_id']} as it is kept, but says {dict(claimed)}."
         raise ConsistencyError(words, remedy="Somebody has changed what is stored: compare it with a backup.")
-    facts: JsonObject = {"run": str(row["run_id"]), "sha256": row["sha256"]}
-    await faces.ask(tenant, audit.record, EventType.EVIDENCE_EXPORTED, actor, facts)
     return data
 
 

@@ -34,7 +34,7 @@ from core.terms import Grant
 from evidence.chain import Actor, EventType
 from runtime.requests.steering import ask_again
 from runtime.requests.voting import AnswerTo, VoteRequest
-from runtime.store import faces, tasks, tokens
+from runtime.store import audit, faces, tasks, tokens
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
@@ -173,7 +173,11 @@ class Interactions:
             false = seen.elsewhere(own, asked.place)
         else:
             false = None if asked.digest == view.digest else seen.WINDOW
-        return (person, view) if false is None else await self._false(false, asked)
+        if false is not None:
+            return await self._false(false, asked)
+        actor, thing = Actor("person", person.id), asked.approval_id
+        await self._faces.ask(self._tenant, audit.read_by, actor, "approval", "slack", thing=thing)
+        return person, view
 
     async def ask(self, click: Click) -> CardView | Answer:
         """The card that was clicked: a window repeats its question, and is bound to its digest. Secrets stay hidden."""

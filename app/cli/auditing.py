@@ -20,10 +20,13 @@ def _group() -> None:
 
 @audit.command("tenant")
 async def tenant_events(
-    type_: Annotated[str | None, typer.Option("--type", help="Only events of this type, such as pause.set.")] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="Only events of this type, such as pause.set or pause.*.")
+    ] = None,
     person: Annotated[str | None, typer.Option(help="Only events in which this person acts, or is named.")] = None,
     since: Annotated[str | None, typer.Option(help="Only from this moment on (RFC 3339).")] = None,
     until: Annotated[str | None, typer.Option(help="Only before this moment (RFC 3339).")] = None,
+    run: Annotated[str | None, typer.Option(help="Only events about this run.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many at most.")] = 100,
     as_json: Json = False,
 ) -> None:
@@ -35,7 +38,7 @@ async def tenant_events(
     from runtime.requests import auditing
     from runtime.requests.auditing import Wanted
 
-    wanted = Wanted(type_, person, context.moment("--since", since), context.moment("--until", until))
+    wanted = Wanted(type_, person, context.moment("--since", since), context.moment("--until", until), run)
     async with context.faces() as faces:
         actor = context.actor(faces.settings)
         seen = await faces.ask(faces.settings.tenant, auditing.look, wanted, actor, limit + 1)

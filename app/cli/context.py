@@ -90,6 +90,14 @@ def actor(settings_: Settings) -> Actor:
     return Actor("person", settings_.person_id)
 
 
+async def told(faces: Faces, what: str, *, run: UUID | None = None, thing: UUID | None = None) -> None:
+    """Record that the person at the command line is shown something, before it is printed."""
+    from runtime.store import audit
+
+    person = actor(faces.settings)
+    await faces.ask(faces.settings.tenant, audit.read_by, person, what, "cli", run=run, thing=thing)
+
+
 def check_word(text: str, words: Sequence[str], what: str) -> None:
     """Refuse a word that the option ``--what`` does not accept; ``InputError`` lists the accepted words."""
     if text not in words:

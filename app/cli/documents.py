@@ -166,6 +166,7 @@ async def directory_show(
     moment = context.moment("--at", at)
     async with context.faces() as faces:
         found = await faces.ask(faces.settings.tenant, past.directory_at, moment, digest)
+        await context.told(faces, "directory")
     if as_json:
         members = None if found.members is None else [structs.asdict(one) for one in found.members]
         print_json({**structs.asdict(found), "members": members})
@@ -227,10 +228,22 @@ def _standing(done: Published, changed: str, same: str) -> str:
 
 
 @policy.command("list")
-async def policy_list(as_json: Json = False) -> None:
-    """List every published policy, and which one is active."""
+async def policy_list(
+    at: Annotated[str | None, typer.Option(help="Only those in force at this moment (RFC 3339).")] = None,
+    as_json: Json = False,
+) -> None:
+    """List every published policy, and which one is active; with --at who proposed and who agreed, and since when."""
+    from msgspec import structs
+
+    from runtime.requests import past
     from runtime.store import read_models
 
+    if (moment := context.moment("--at", at)) is not None:
+        async with context.faces() as faces:
+            found = await faces.ask(faces.settings.tenant, past.policies_at, moment)
+        names = ("name", "version", "digest", "since", "until", "author", "approver")
+        print_rows([structs.asdict(one) for one in found], names, as_json=as_json, empty="No policy was in force.")
+        return
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         rows = await read_models.policy_versions(connection, faces.settings.tenant)
     columns = ("name", "version", "active", "digest", "published_by", "published_at")

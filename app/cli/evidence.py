@@ -1,27 +1,26 @@
-"""Commands for evidence: get a run's bundle, print the public key, verify offline."""
+"""Commands for evidence: get a run's bundle, print the public key, verify offline, draw a report."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 from msgspec.structs import replace
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_fields, print_one
+from app.cli.outcome import Commands, Exit, Json, first_of, print_fields, print_one, print_rows
 from app.cli.runs import RunId
 from core.errors import ConsistencyError, InputError
 
-evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, monitor, period.")
-
 if TYPE_CHECKING:
+    from evidence.pins import Pins
     from runtime.requests.sealing import Sealed
 
-# The folder in ``home`` with the keys that ``verify`` trusts if it is given none.
-_TRUSTED = "trusted-keys"
+evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, report, find, monitor, period.")
 
 
 @evidence.command("get")
@@ -139,13 +138,13 @@ def trust(
     as_json: Json = False,
 ) -> None:
     """Trust keys from now on, without `--key`. Compare the fingerprints with those that you got on another way."""
-    from app.settings import load_settings
+    from app.settings import TRUSTED, load_settings
     from evidence.pins import load_key
     from evidence.signing import FileSigner
 
     settings = load_settings()
     found = [load_key(path) for path in keys or ()] or [FileSigner.load(settings.signing_key_path).public_key]
-    folder = settings.home / _TRUSTED
+    folder = settings.home / TRUSTED
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -155,6 +154,24 @@ def trust(
         _write(folder / f"{one.key_id}.pem", one.pem)
     told = {"trusted": [one.key_id for one in found], "folder": str(folder)}
     print_one(told, "\n".join(f"trusted from now on: {one.key_id}" for one in found), as_json=as_json)
+
+
+def _pins(
+    keys: list[Path] | None,
+    fingerprints: list[str] | None,
+    *,
+    run: str | None = None,
+    tenant: str | None = None,
+    sha256: str | None = None,
+    after: Path | None = None,
+) -> Pins:
+    """Everything that the bundle is held against: the keys that are named or, without any, those that are kept."""
+    from app.settings import load_settings, trusted_keys
+    from evidence.pins import Pins
+
+    kept = [] if keys or fingerprints else trusted_keys(load_settings().home)
+    pins = Pins.of([*(keys or kept)], fingerprints or (), run=run, tenant=tenant, sha256=sha256, after=after)
+    return replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
 
 
 @evidence.command("verify")
@@ -171,14 +188,88 @@ def verify(
 ) -> None:
     """Check a bundle, offline: no database and no network. Exit 1 if a check failed, 6 if its key is not trusted."""
     from app.compiling import Texts
-    from app.settings import load_settings
-    from evidence.pins import Pins
     from evidence.verify import verify_bundle
 
-    kept = [] if key or fingerprint else sorted((load_settings().home / _TRUSTED).glob("*.pem"))
-    pins = Pins.of([*(key or kept)], fingerprint or (), run=run, tenant=tenant, sha256=sha256, after=after)
-    pins = replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
+    pins = _pins(key, fingerprint, run=run, tenant=tenant, sha256=sha256, after=after)
     result = verify_bundle(path, require_final=not allow_unfinished, pins=pins, compiler=Texts())
     print_one(result.to_json(), result.to_text(), as_json=as_json)
     if result.exit_code:
         raise typer.Exit(Exit(result.exit_code))
+
+
+@evidence.command("report")
+def report(
+    path: Annotated[Path, typer.Argument(help="The zip file, or the directory it was extracted into.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    key: Annotated[list[Path] | None, typer.Option(help="PEM public key that you trust; may be repeated.")] = None,
+    fingerprint: Annotated[list[str] | None, typer.Option(help="SHA-256 of a key (DER) that you trust.")] = None,
+    allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw a bundle as one page to read and print, offline. It is verified first; exit 6 if its key is not trusted."""
+    from app.compiling import Texts
+    from evidence.report.rendering import render_report
+
+    pins = _pins(key, fingerprint)
+    drawn, found = render_report(path, pins=pins, compiler=Texts(), require_final=not allow_unfinished)
+    written = output / "report.html" if output.is_dir() else output
+    _write(written, drawn.page)
+    told = {"path": str(written), "bytes": len(drawn.page), "trusted": found.trusted}
+    words = "" if found.trusted else "; nobody has said that its key is to be trusted, and the page says so"
+    print_one(told, f"{written} ({len(drawn.page)} bytes){words}", as_json=as_json)
+    if found.exit_code:
+        raise typer.Exit(Exit(found.exit_code))
+
+
+@evidence.command("find")
+async def find(
+    person: Annotated[str | None, typer.Option(help="Any name of a person; needs --part.")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="requester, approver, contributor, or refused (a click that did not count).")
+    ] = None,
+    decision: Annotated[
+        str | None, typer.Option(help="allowed, asked, denied; approved, rejected, expired, superseded.")
+    ] = None,
+    operation: Annotated[str | None, typer.Option(help="Of an action, such as servicenow.incident.update.")] = None,
+    target: Annotated[str | None, typer.Option(help="The beginning of the target of an effect.")] = None,
+    rule: Annotated[str | None, typer.Option(help="A rule that decided, with or without its policy's name.")] = None,
+    reference: Annotated[str | None, typer.Option(help="The business reference.")] = None,
+    workflow: Annotated[str | None, typer.Option(help="The name of the workflow.")] = None,
+    since: Annotated[str | None, typer.Option(help="Voted (--part approver) or begun from this moment on.")] = None,
+    until: Annotated[str | None, typer.Option(help="Voted (--part approver) or begun before this moment.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many at most.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Find runs by who did what in them, newest first. What is shown is verified; asking is recorded in the audit."""
+    from runtime.requests import searching
+    from runtime.requests.searching import Decision, Part
+
+    for word, words, what in ((part, Part, "part"), (decision, Decision, "decision")):
+        if word is not None:
+            context.check_word(word, list(map(str, words)), what)
+    when = context.moment("--since", since), context.moment("--until", until)
+    asked = searching.Asked(
+        person, Part(part) if part else None, Decision(decision) if decision else None,
+        operation, target, rule, reference, workflow, *when,
+    )  # fmt: skip
+    found, after = list[Mapping[str, Any]](), searching.NEWEST
+    async with context.faces() as faces:
+        actor = context.actor(faces.settings)
+        while len(found) <= limit:
+            most = min(limit + 1 - len(found), 200)
+            told = await faces.ask(faces.settings.tenant, searching.find, faces.definitions, actor, asked, most, after)
+            found += told.runs
+            if told.following is None:
+                break
+            after = told.following
+    rows = first_of(found, limit)
+    if not as_json:
+        rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}", "who": _who(row)} for row in rows]
+    columns = ("run_id", "reference", "workflow", "status", "requester", "who", "created_at")
+    print_rows(rows, columns, as_json=as_json, empty="No run fits.")
+
+
+def _who(row: Mapping[str, Any]) -> str:
+    """The answers to the run's questions that fit, in short."""
+    votes = [vote for question in row["questions"] for vote in question["answers"]]
+    return ", ".join(f"{vote['person']}: {vote['choice'] or 'not counted'}" for vote in votes)

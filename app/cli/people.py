@@ -59,6 +59,7 @@ async def approval_list(
     wanted = None if status == "all" else status
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await approvals.approvals_page(connection, faces.settings.tenant, limit + 1, status=wanted)
+        await context.told(faces, "approvals")
     rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in first_of(found, limit)]
     columns = ("approval_id", "title", "kind", "tier", "requester", "status", "outcome", "expires_at")
     if sys.stdout.isatty() and not as_json:
@@ -74,6 +75,7 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
     async with context.faces() as faces:
         person, remedy = as_person or faces.settings.person_id, "See `counterseal approval list`."
         shown = await approval_detail(faces, faces.settings.tenant, approval_id, person, remedy)
+        await context.told(faces, "approval", thing=approval_id)
     if as_json:
         print_json(shown)
         return
@@ -195,6 +197,7 @@ async def task_list(
     wanted = None if state == "all" else TaskState(state)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await tasks.page(connection, faces.settings.tenant, limit + 1, FIRST_ID, state=wanted, group=group)
+        await context.told(faces, "tasks")
     rows = [task_summary(task) for task in first_of(found, limit)]
     columns = ("task_id", "title", "group", "state", "reference", "due_at")
     print_rows(rows, columns, as_json=as_json, empty="There are no such tasks.")
@@ -209,6 +212,7 @@ async def task_show(task_id: TaskId, as_json: Json = False) -> None:
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         shown = task_detail(await tasks.read(connection, task_id))
+        await context.told(faces, "task", thing=task_id)
     if as_json:
         print_json(shown)
         return

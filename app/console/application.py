@@ -14,17 +14,30 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.console import approvals, definitions, entrance, entrance_oidc, health, inbox, lists, run, runs, tasks
+from app.console import (
+    approvals,
+    definitions,
+    entrance,
+    entrance_oidc,
+    evidence,
+    health,
+    inbox,
+    lists,
+    run,
+    runs,
+    tasks,
+)
 from app.console.web import HOME, Elsewhere, drawn
 from app.faces import Faces
 from app.http import problems
+from app.http.told import CONSOLE, Told
 from core.errors import CountersealError
 
 log = structlog.get_logger(__name__)
 
 ROUTERS = (
     *(entrance.router, entrance_oidc.router, inbox.router, lists.router, approvals.router, tasks.router),
-    *(runs.router, run.router, definitions.router, health.router),
+    *(runs.router, run.router, definitions.router, health.router, evidence.router),
 )
 # htmx adds neither styles nor evaluated code (its configuration in the page), so that this holds for it too.
 CSP = (
@@ -62,7 +75,7 @@ class Console:
     """Middleware that takes the console's paths, and leaves all others to the API behind it."""
 
     def __init__(self, app: ASGIApp, faces: Faces) -> None:
-        self._app, self._console = app, create_console(faces)
+        self._app, self._console = app, Told(create_console(faces), faces, CONSOLE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer below ``HOME``. The bare address of the installation leads there."""

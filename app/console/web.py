@@ -24,6 +24,7 @@ from app.console.sessions import Viewer, viewer_of
 from app.faces import Faces, version
 from app.http.middleware import read_body
 from core.errors import InputError
+from evidence.report import rendering
 from runtime.requests import pausing
 from runtime.store import tenants
 
@@ -35,11 +36,13 @@ READERS = (Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR)
 DECIDERS = (Role.ADMIN, Role.OPERATOR, Role.APPROVER)
 OPERATORS = (Role.ADMIN, Role.OPERATOR)
 OVERSEERS = (Role.ADMIN, Role.OPERATOR, Role.AUDITOR)
+AUDITORS = (Role.ADMIN, Role.AUDITOR)
 FIELDS_MAX = 1000
 # The pages in the navigation, with the roles that open them.
 PAGES = (
     ("inbox", "Inbox", DECIDERS),
     ("runs", "Runs", READERS),
+    ("evidence", "Evidence", AUDITORS),
     ("policies", "Policies", READERS),
     ("workflows", "Workflows", READERS),
     ("people", "People", OVERSEERS),
@@ -171,7 +174,8 @@ def identified(text: str) -> UUID:
 
 @cache
 def _environment() -> Environment:
-    folder = FileSystemLoader(Path(__file__).parent / "templates")
+    # The symbols are those of the report.
+    folder = FileSystemLoader([Path(__file__).parent / "templates", rendering.FOLDER])
     made = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     names = (
         "q",

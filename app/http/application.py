@@ -30,6 +30,7 @@ from app.http import (
 )
 from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
+from app.http.told import HTTP, Told
 from core.errors import InputError, nearest
 from runtime.requests import pausing
 from runtime.store import queue_reads, read_models, replication
@@ -92,6 +93,7 @@ def create_app(faces: Faces) -> FastAPI:
     application.state.slack = signed.slack_endpoint_of(faces)
     problems.install(application)
     # The middleware that is added last is the outermost.
+    application.add_middleware(Told, faces=faces, door=HTTP)
     application.add_middleware(Bounded)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Console, faces=faces)

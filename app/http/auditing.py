@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, BaseModel
 
 from app.http import models
-from app.http.dependencies import Auditor, FacesDep, Paged
-from runtime.requests import auditing, past
+from app.http.dependencies import Auditor, FacesDep, Paged, encode_cursor
+from runtime.requests import auditing, past, searching
 from runtime.requests.auditing import Wanted
-from runtime.requests.past import PastDirectory
+from runtime.requests.past import PastDirectory, PastPolicy
+from runtime.requests.searching import Asked, Decision, Part
 
 router = APIRouter(prefix="/v1", tags=["evidence"])
 
@@ -58,14 +60,15 @@ async def tenant_events(
     person: Text | None = None,
     since: AwareDatetime | None = None,
     until: AwareDatetime | None = None,
+    run: UUID | None = None,
 ) -> dict[str, Any]:
     """Lists what belongs to no run: publications, pauses, tokens, refused requests, erasures, reads of evidence.
 
     The chain of the whole stream is computed again for every page. 409 names the line at which it is broken.
     `person` is a person's id, account or e-mail: events in which the person acts, or is named. `until` is excluded.
-    Reading is an event of the stream.
+    `type` may end with `.*`: `evidence.*` with `run` is who read evidence of a run. Reading is an event of the stream.
     """
-    wanted, before = Wanted(kind, person, since, until), paging.after(int)
+    wanted, before = Wanted(kind, person, since, until, str(run) if run else None), paging.after(int)
     seen = await faces.ask(who.tenant, auditing.look, wanted, who.actor, paging.limit + 1, *before)
     rows = [{**event, "at": event["ts"]} for event in seen.events]
     return {**paging.page(rows, "seq"), "verified": {"lines": seen.head.count, "head": seen.head.hash}}
@@ -107,3 +110,122 @@ async def directory(
     `digest` may be the beginning of one. 404 if there was none, 409 if the tenant's stream is broken.
     """
     return await faces.ask(who.tenant, past.directory_at, at, digest)
+
+
+class PolicyInForce(BaseModel):
+    """A policy that was in force at a moment; `until` is null if it is now. Whoever agreed is the `approver`."""
+
+    name: str
+    version: int
+    digest: str
+    since: datetime
+    until: datetime | None
+    author: str
+    approver: str
+
+
+class PoliciesInForce(BaseModel):
+    """All policies that were in force at a moment, by name."""
+
+    items: list[PolicyInForce]
+
+
+@router.get("/policies/in-force", response_model=PoliciesInForce, summary="The policies in force at a moment")
+async def in_force(who: Auditor, faces: FacesDep, at: AwareDatetime | None = None) -> dict[str, list[PastPolicy]]:
+    """Shows which version of each policy was in force, since when, by whose proposal and agreement; now without `at`.
+
+    The tenant's stream is verified for each answer: 409 if it is broken.
+    """
+    return {"items": await faces.ask(who.tenant, past.policies_at, at)}
+
+
+class FoundAction(BaseModel):
+    """A decision of the rules in a run that was found; `outcome` is that of the effect that it led to, if one did."""
+
+    seq: int
+    at: datetime
+    step: str
+    operation: str
+    decision: str
+    rules: list[str]
+    outcome: str | None
+    receipt: str | None
+
+
+class FoundAnswer(BaseModel):
+    """One click. `why` says why it did not count."""
+
+    person: str
+    at: datetime
+    choice: str | None
+    groups: list[str]
+    counted: bool
+    why: str | None
+
+
+class FoundQuestion(BaseModel):
+    """A question to people in a run that was found; `outcome` is null while it is open."""
+
+    approval: str
+    seq: int
+    at: datetime
+    step: str
+    kind: str
+    outcome: str | None
+    answers: list[FoundAnswer]
+
+
+class FoundRun(BaseModel):
+    """A run that was found, with those of its actions and questions that fit. `left` counts those beyond 100 each.
+
+    `bundle` says if its evidence is stored.
+    """
+
+    run_id: UUID
+    workflow: str
+    workflow_version: int
+    reference: str
+    requester: str
+    status: str
+    created_at: datetime
+    finished_at: datetime | None
+    bundle: bool
+    actions: list[FoundAction]
+    questions: list[FoundQuestion]
+    left: int
+
+
+class FoundRuns(models.Page[FoundRun]):
+    """A page of runs. It looked at so many runs (`looked_at`, at most 1,000), so it may be short, and have a `next`."""
+
+    looked_at: int
+
+
+@router.get("/evidence/runs", response_model=FoundRuns, summary="Find runs by who did what in them")
+async def find(
+    who: Auditor,
+    faces: FacesDep,
+    paging: Paged,
+    person: Text | None = None,
+    part: Part | None = None,
+    decision: Decision | None = None,
+    operation: Text | None = None,
+    target: Text | None = None,
+    rule: Text | None = None,
+    reference: Text | None = None,
+    workflow: Text | None = None,
+    since: AwareDatetime | None = None,
+    until: AwareDatetime | None = None,
+) -> dict[str, Any]:
+    """Finds runs, newest first; each parameter narrows the answer.
+
+    `person` is any name of a person, and needs a `part`. `since` and `until` (excluded) bound the vote if `part` is
+    `approver`, otherwise the beginning of the run. `target` is the beginning of one. What is shown comes from the run's
+    lines, which are verified: 409 if those of a run were altered. Asking is an event of the tenant's stream.
+    """
+    asked = Asked(person, part, decision, operation, target, rule, reference, workflow, since, until)
+    key = paging.after(datetime, UUID)
+    after = (key[0], key[1]) if key else searching.NEWEST
+    told = await faces.ask(who.tenant, searching.find, faces.definitions, who.actor, asked, paging.limit, after)
+    following = None if told.following is None else encode_cursor(told.following)
+    return {"items": told.runs, "next": following, "looked_at": told.looked_at}

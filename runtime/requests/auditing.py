@@ -18,12 +18,16 @@ from runtime.store.streams import TenantEvent
 
 
 class Wanted(Struct, frozen=True):
-    """A filter of events: all, or those of this type, of this person, from ``since`` on, and before ``until``."""
+    """A filter of events: all, or those of this type, of this person, from ``since`` on, before ``until``, of this run.
+
+    A type may end with ``.*``: all types that begin so.
+    """
 
     type: str | None = None
     person: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    run: str | None = None
 
 
 class Seen(Struct, frozen=True):
@@ -42,6 +46,7 @@ async def look(
     tenant's stream has. A crash before the commit leaves no event, and nothing was shown.
     """
     known = {str(kind) for kind in TENANT_EVENTS}
+    known |= {f"{kind.partition('.')[0]}.*" for kind in known}
     if wanted.type is not None and wanted.type not in known:
         raise InputError(f"{wanted.type!r} is no event of a tenant.", where="type", remedy=nearest(wanted.type, known))
     for where, moment in (("since", wanted.since), ("until", wanted.until)):
@@ -61,7 +66,8 @@ async def look(
 def _fits(event: TenantEvent, wanted: Wanted, people: Directory) -> bool:
     at = datetime.fromisoformat(event["ts"])
     return (
-        wanted.type in (None, event["type"])
+        wanted.type in (None, event["type"], f"{event['type'].partition('.')[0]}.*")
+        and (wanted.run is None or event["data"].get("run") == wanted.run)
         and (wanted.since is None or at >= wanted.since)
         and (wanted.until is None or at < wanted.until)
         and (wanted.person is None or _names(event, wanted.person, people))

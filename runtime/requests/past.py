@@ -1,4 +1,4 @@
-"""Tells which directory was in use at a moment, and who was in each group then, since when, and by whose publication.
+"""Tells which policies were in force and which directory was in use at a moment, and who was in each group then.
 
 The tenant's audit says which text was published when; the texts are kept beside it.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from core.canonical import sha256_hex
 from core.db import Connection
@@ -46,6 +47,42 @@ class PastDirectory(Struct, frozen=True):
     by: str
     source: str | None
     members: Sequence[Membership] | None
+
+
+class PastPolicy(Struct, frozen=True):
+    """A policy that was in force at a moment, since when, by whose proposal and with whose agreement.
+
+    ``until`` is the time at which another version or nothing took its place; None if it is in force now.
+    """
+
+    name: str
+    version: int
+    digest: str
+    since: datetime
+    until: datetime | None
+    author: str
+    approver: str
+
+
+async def policies_at(connection: Connection, tenant: str, at: datetime | None = None) -> list[PastPolicy]:
+    """The policies in force at a moment, or now. ``Diverged`` if the tenant's stream is not what was written."""
+    if at is not None and at.tzinfo is None:
+        raise InputError("has no time zone.", where="at", remedy="Such as 2026-11-01T00:00:00Z.")
+    stream = await streams.read(connection, tenant)
+    found: dict[str, PastPolicy] = {}
+    for event in stream.events:
+        data, moment = event["data"], _at(event)
+        if event["type"] not in (EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED):
+            continue
+        if at is not None and moment > at:
+            if data["name"] in found and found[data["name"]].until is None:
+                found[data["name"]] = replace(found[data["name"]], until=moment)
+        elif event["type"] == EventType.POLICY_RETIRED:
+            found.pop(data["name"], None)
+        else:
+            facts = {name: data[name] for name in ("name", "version", "digest", "author", "approver")}
+            found[data["name"]] = PastPolicy(**facts, since=moment, until=None)
+    return [found[name] for name in sorted(found)]
 
 
 async def directory_at(

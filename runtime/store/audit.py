@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from uuid import UUID
 
 import structlog
 
-from core.canonical import JsonObject
+from core.canonical import JsonObject, canonical_bytes
 from core.db import Connection, after_commit
 from core.errors import NotFoundError
 from evidence.chain import Actor, ChainHead, Event, EventType, append
@@ -21,6 +22,8 @@ log = structlog.get_logger("counterseal.facts")
 _SQL = statements("audit")
 _HEAD = _SQL["head"]
 _TELL = _SQL["tell"]
+_TOLD = _SQL["told"]
+_RUN_OF = _SQL["run_of"]
 
 
 async def record(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
@@ -52,3 +55,32 @@ def say(notice: Notice, **about: str) -> None:
     """Write one line into the log: what it is about stands first."""
     write = log.warning if notice.level == "warning" else log.info
     write(notice.words, **about, **notice.facts)
+
+
+async def read_by(
+    connection: Connection,
+    tenant: str,
+    actor: Actor,
+    what: str,
+    door: str,
+    *,
+    run: UUID | None = None,
+    thing: UUID | None = None,
+) -> None:
+    """Record that somebody was shown something; one line for each person, thing and hour is enough.
+
+    ``thing`` is a question or a task, whose run is found. Two at the same moment may make two lines, never none: a
+    crash before the commit leaves no line, and nothing was shown.
+    """
+    if run is None and thing is not None:
+        run = await connection.fetchval(_RUN_OF, tenant, thing)
+    named = {"run": run, "thing": thing}
+    data: JsonObject = {
+        "what": what,
+        "door": door,
+        **{name: str(one) for name, one in named.items() if one is not None},
+    }
+    # A line is canonical, so that it begins with these members, and its time stands right behind them.
+    begins = canonical_bytes({"actor": {"id": actor.id, "kind": actor.kind}, "data": data, "step": None})[:-1]
+    if not await connection.fetchval(_TOLD, tenant, begins + b',"ts":"'):
+        await record(connection, tenant, EventType.EVIDENCE_READ, actor, data)

@@ -1,7 +1,7 @@
 // Keys that move. No key approves, rejects, cancels or resumes; all are dead while a field has focus.
 (() => {
   "use strict";
-  const pages = { i: "inbox", r: "runs", p: "policies", w: "workflows", h: "health" };
+  const pages = { i: "inbox", r: "runs", e: "evidence", p: "policies", w: "workflows", h: "health" };
   let going = false;
   const rows = () => [...document.querySelectorAll("main .item h3 a, main .list tbody th a")];
   const step = (by) => {
