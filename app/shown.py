@@ -122,7 +122,8 @@ async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
     ``ConsistencyError`` if the bundle is not the one of this run, tenant and number of lines: somebody who may write a
     row could otherwise have it name another run's. Nothing is recorded then.
     """
-    data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
+    store = await faces.blobs(tenant)
+    data = await store.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
     claimed, asked = stated(data), {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}

@@ -105,7 +105,8 @@ class Secrets(Struct, frozen=True, dict=True):
             return {self.text(name): self.json(item) for name, item in value.items()}
         return value
 
-    def _object(self, value: JsonObject) -> JsonObject:
+    def object(self, value: JsonObject) -> JsonObject:
+        """The object with a mask in place of each secret."""
         made = self.json(value)
         assert isinstance(made, dict)
         return made
@@ -116,7 +117,8 @@ class Secrets(Struct, frozen=True, dict=True):
             case Done() if self.values:
                 return self.done(outcome)
             case Parked(external_id=named, output=output) if self.values and isinstance(output, dict):
-                return Parked(None if named is None else self.text(named), self._object(output))
+                external = None if named is None else self.text(named)
+                return replace(outcome, external_id=external, output=self.object(output))
             case Refused() | NotSent() | InDoubt():
                 return self.failure(outcome)
         return outcome

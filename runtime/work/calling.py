@@ -216,7 +216,7 @@ class Calling:
             raise LostLease from over
 
     async def _send(self) -> Outcome | Unfit:
-        work, clock, connectors = self._work, self._hold.met.clock, self._tools.connectors
+        work, clock, connectors = self._work, self._hold.met.clock, self._hold.met.connectors
         name = work.operation.connector
         if (connector := connectors.get(name)) is None:
             return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
