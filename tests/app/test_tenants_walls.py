@@ -1,0 +1,270 @@
+"""What leaves in a tenant's name is the tenant's own: its Slack, ServiceNow, hosts, keys. Nobody inherits (promise 8).
+
+The matrix: each kind of thing that leaves x both tenants x {own, the other's, not set}. The kinds come from the code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from app import outside as outsides
+from app.access import Role
+from app.delivering import KINDS
+from app.settings import Settings
+from connectors.port import SETTINGS
+from runtime.requests import tenancy
+from tests.support import two_tenants
+from tests.support.two_tenants import CARDS, OPERATOR, Side
+
+INCIDENT = "a" * 32
+WORKFLOWS = """
+workflow: write
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: s, do: servicenow.incident.add_work_note, with: {sys_id: "${{ trigger.number }}", work_notes: hello}}
+---
+workflow: post
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: s, do: slack.message.post, with: {channel: C0OPS, text: hello}}
+---
+workflow: call
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: s, do: http.request.send, with: {method: POST, url: "${{ raw(trigger.number) }}", json: {a: 1}}}
+---
+workflow: ask
+version: 1
+reference: ${{ run.id }}
+steps:
+  - {id: s, do: model.chat.complete, with: {model: gpt-4o, messages: [{role: user, content: hi}]}}
+"""
+# Each connector of the settings, with the workflow that tries it, or why no call is made here.
+CONNECTORS = {
+    "servicenow": "write",
+    "slack": "post",
+    "http": "call",
+    "model": "ask",
+    "bpmn": "targets only: tests/app/test_completing.py ends waits by it",
+    "sql": "targets only: tests/connectors/test_sql.py calls it",
+}
+# Each kind of message, with what carries it.
+MESSAGES = {
+    **dict.fromkeys(("card", "remind", "escalate", "voided", "proposal", "note", "task", "hold"), "slack"),
+    **dict.fromkeys(("told", "alarm", "alarmed"), "slack"),
+    **dict.fromkeys(("cancel", "return", "shared"), "connectors"),
+    "bundle": "evidence",
+}
+
+
+@dataclass
+class Walls:
+    """One installation: `default` has what the environment says, `globex` what its settings say."""
+
+    installation: Any
+    default: Side
+    globex: Side
+
+    async def of(self, tenant: str) -> Any:
+        async with self.installation.app.faces.database.transaction(tenant) as connection:
+            return await self.installation.app.outsides.of(connection, tenant)
+
+    async def globex_key(self) -> None:
+        await (await self.of("globex")).signer.read()
+
+    def sides(self, tenant: str) -> tuple[Side, Side]:
+        """The tenant's own side, and the other's."""
+        return (self.default, self.globex) if tenant == "default" else (self.globex, self.default)
+
+    async def ended(self, workflow: str, number: str, tenant: str) -> tuple[str, str]:
+        """How a run ends, and its error."""
+        run = await self.installation.parked(workflow, number, tenant)
+        row = await self.installation.one("SELECT status, error FROM runs WHERE run_id = $1", run)
+        return row["status"], str((row["error"] or {}).get("message"))
+
+
+@pytest.fixture
+async def walls(settings: Settings, serve: Any, tmp_path: Path) -> AsyncIterator[Walls]:
+    async with AsyncExitStack() as stack:
+        sides = [await two_tenants.side(stack, name, tmp_path / f"evidence-{name}") for name in ("default", "globex")]
+        folder = tmp_path / "secrets" / "globex"
+        folder.mkdir(parents=True)
+        pem = ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        with os.fdopen(os.open(folder / "evidence.pem", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(pem)
+        made = two_tenants.environment_of(settings, sides[0], sides[1:], tmp_path / "secrets")
+        installation = await serve(made, real=True)
+        for one in sides:
+            path = "/slack/events" if one.tenant == "default" else f"/slack/events/{one.tenant}"
+            one.world.slack.people.url = f"{installation.url}{path}"
+            one.world.servicenow.state.seed("incident", {"sys_id": INCIDENT, "number": "INC1", "sys_mod_count": "0"})
+            await two_tenants.prepare(installation, one.tenant, *WORKFLOWS.split("---"))
+        yield Walls(installation, *sides)
+
+
+def test_every_kind_of_thing_that_leaves_has_a_row() -> None:
+    assert set(CONNECTORS) == set(SETTINGS)
+    assert set(MESSAGES) == set(KINDS)
+    # A setting is the installation's, or owned by a tenant; a new one says which.
+    installation = {
+        *("home", "database_url", "engine_database_url", "faces_database_url", "auto_migrate", "tenant", "workspace"),
+        *("person", "host", "port", "console_url", "sqs_queue_url", "sqs_dlq_url", "aws_endpoint_url", "aws_region"),
+        *("http_header_seconds", "http_body_seconds", "http_idle_seconds", "http_connections_max"),
+        *("oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_email", "oidc_roles"),
+        *("secrets", "secrets_dir", "vault_url", "vault_mount", "vault_namespace", "vault_token", "vault_token_file"),
+        *("definitions_mode", "definitions_dir", "lease_seconds", "worker_concurrency", "log_format", "log_level"),
+    }
+    assert installation | outsides.OWNED == set(Settings.model_fields)
+    assert not installation & outsides.OWNED
+
+
+@pytest.mark.req("promise 8")
+@pytest.mark.parametrize("tenant", ["default", "globex"])
+async def test_own_and_the_other_s(walls: Walls, tenant: str) -> None:
+    """Connector calls, cards, clicks, notes, bundles and signatures of each tenant reach its own world alone."""
+    own, other = walls.sides(tenant)
+    installation = walls.installation
+    await two_tenants.apply(installation, walls.globex.document())
+    run = await installation.parked("write", INCIDENT, tenant)
+    question = await installation.books.approval(run=run)
+    assert question.message_ts in [one.ts for one in own.world.slack.state.messages(CARDS)]
+    # The other's app does not count for this question, and signs nothing for this tenant.
+    for path, signer in (
+        ("/slack/events", walls.globex), ("/slack/events/globex", walls.default),
+        ("/slack/events/nobody", walls.globex),
+    ):  # fmt: skip
+        answer = await posted(installation, path, signer.secret("signing"), question)
+        assert answer.status_code == 401, (path, answer.text)
+    for path, signer in (("/slack/events", walls.default), ("/slack/events/globex", walls.globex)):
+        if signer is other:
+            answer = await posted(installation, path, signer.secret("signing"), question)
+            assert answer.status_code == 400, "an app acts in its own tenant only"
+    assert await installation.books.votes(approval=question.id) == []
+    assert (await own.world.slack.people.click(CARDS, question.message_ts, "counterseal.approve", "U0ANA")).ok
+    await installation.work()
+    assert await installation.status(run) == "succeeded"
+    assert await walls.ended("post", "1", tenant) == ("succeeded", "None")
+    assert (await walls.ended("call", f"{own.echo.url}/in", tenant))[0] == "succeeded"
+    status, words = await walls.ended("call", f"{other.echo.url}/in", tenant)
+    assert (status, "is not among the allowed hosts" in words) == ("failed_terminal", True)
+    assert ("http.hosts of the tenant globex" if tenant == "globex" else "COUNTERSEAL_HTTP_HOSTS") in words
+    assert (await walls.ended("ask", "1", tenant))[0] == ("succeeded" if tenant == "globex" else "failed_terminal")
+    bundle = await installation.one("SELECT * FROM bundles WHERE run_id = $1", run)
+    signer, theirs = (await walls.of(tenant)).signer, (await walls.of(other.tenant)).signer
+    await walls.globex_key()
+    assert bundle["key_id"] == signer.public_key.key_id != theirs.public_key.key_id
+    assert not [one for one in other.folder.rglob("*") if str(run) in str(one)]
+    # Nothing of it reached the other's world, and nothing names the other.
+    assert (other.seen.strip(), other.world.servicenow.state.writes("incident", INCIDENT, "counterseal")) == ("", [])
+    assert other.tenant not in own.seen
+
+
+async def posted(installation: Any, path: str, secret: str, question: Any) -> Any:
+    """A click on a card, signed with this secret."""
+    payload = installation.click(question.id, question.nonce, "U0ANA")
+    payload["team"]["id"] = payload["user"]["team_id"] = "T0DEMO"
+    return await installation.slack(payload, secret=secret, path=path)
+
+
+UNSET = {
+    "slack": ("write", "`slack` is not set for the tenant globex"),
+    "servicenow": ("write", "the connector 'servicenow' is not set for the tenant globex"),
+    "model": ("ask", "the connector 'model' is not set for the tenant globex"),
+    "http": ("call", "http.hosts of the tenant globex"),
+    "evidence": ("write", "`evidence` is not set for the tenant globex"),
+}
+
+
+@pytest.mark.req("promise 8")
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("part", UNSET)
+async def test_what_is_not_set_is_an_error_that_names_it(walls: Walls, part: str, applied: bool) -> None:
+    """Whether the tenant has settings without this part or none at all: nothing of the environment is taken instead."""
+    installation, (workflow, words) = walls.installation, UNSET[part]
+    if applied:
+        await two_tenants.apply(installation, walls.globex.document(**{part: True}))
+    elif part in ("slack", "evidence"):  # a run that comes so far needs the other parts
+        return
+    number = {"call": f"{walls.default.echo.url}/in", "write": INCIDENT}.get(workflow, "1")
+    status, why = await walls.ended(workflow, number, "globex")
+    if part == "slack":
+        (question,) = await installation.books.approvals()
+        row = await installation.one("SELECT card, card_problem FROM approvals WHERE approval_id = $1", question.id)
+        status, why = row["card"], row["card_problem"]
+    if part == "evidence":
+        question = await installation.books.approval()
+        click = (CARDS, question.message_ts, "counterseal.approve", "U0ANA")
+        assert (await walls.globex.world.slack.people.click(*click)).ok
+        await installation.work()
+        row = await installation.one("SELECT status, last_error FROM commands WHERE kind = 'bundle'")
+        status, why = row["status"], row["last_error"]
+    assert status in ("failed_terminal", "refused", "failed"), (status, why)
+    assert words in why
+    assert walls.default.seen.strip() == ""
+
+
+async def test_new_settings_are_taken_at_once_and_a_suspended_tenant_stands_still(walls: Walls) -> None:
+    installation, globex = walls.installation, walls.globex
+    first = await two_tenants.apply(installation, globex.document(http=True))
+    assert (first.version, first.changed) == (1, True)
+    assert (await two_tenants.apply(installation, globex.document(http=True))).changed is False
+    assert (await walls.ended("call", f"{globex.echo.url}/in", "globex"))[0] == "failed_terminal"
+    assert (await two_tenants.apply(installation, globex.document())).version == 2
+    assert (await walls.ended("call", f"{globex.echo.url}/in", "globex"))[0] == "succeeded"
+    told = await installation.tenant_events("tenant.applied", "globex")
+    assert [one["data"]["version"] for one in told] == [1, 2]
+    assert (told[1]["actor"]["id"], told[1]["data"]["digest"]) == ("root", (await row_of(installation))["digest"])
+    run = await installation.start("write", INCIDENT, tenant="globex")
+    assert await tenancy.suspend(installation.engine, "globex", "unpaid", OPERATOR)
+    await installation.work()
+    assert globex.world.slack.state.messages(CARDS) == []
+    assert await installation.status(run) == "waiting"
+    client = await installation.client(Role.TRIGGER, Role.OPERATOR, tenant="globex")
+    refused = await client.post("/v1/runs", json={"workflow": "post", "input": {"number": "1"}})
+    assert (refused.status_code, "is suspended, so nothing starts in it: unpaid" in refused.text) == (409, True)
+    lifted = await client.post("/v1/pauses/resume", json={"what": "suspended", "reason": "me"})
+    assert lifted.status_code == 400, "no face ends it"
+    assert (await walls.ended("call", f"{walls.default.echo.url}/in", "default"))[0] == "succeeded"
+    assert await tenancy.suspend(installation.engine, "globex", "", OPERATOR, lift=True)
+    await installation.app.sweeper().sweep()
+    await installation.work()
+    assert len(globex.world.slack.state.messages(CARDS)) == 1
+
+
+async def row_of(installation: Any) -> Any:
+    return await installation.one("SELECT * FROM tenant_settings ORDER BY version DESC LIMIT 1")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("slack_bot: {from: environment, for: ['", "slack_bot: {from: environment, for: ['x"),
+         "The secret slack_bot of the tenant globex is not for"),
+        (lambda text: text.replace("for: [evidence]", "for: [incoming]"), "pem of the tenant globex is not for evidence"),
+        (lambda text: text.replace("secrets.crm }", "secrets.crn }"), "The tenant globex has no secret 'crn'"),
+        (lambda text: text.replace("'${{ secrets.sn }}'", "'plain-password'"), "servicenow.password"),
+        (lambda text: text.replace("name: evidence.pem", "name: ../default/evidence.pem"), "secrets.pem.name"),
+        (lambda text: text.replace("tenant: globex", "tenant: nobody"), "There is no tenant 'nobody'"),
+    ],
+)  # fmt: skip
+async def test_settings_that_cannot_be_are_refused(walls: Walls, change: Callable[[str], str], said: str) -> None:
+    given = change(walls.globex.document())
+    assert given != walls.globex.document()
+    with pytest.raises(Exception, match=r".") as error:
+        await two_tenants.apply(walls.installation, given)
+    assert said in str(error.value)
+    assert await row_of(walls.installation) is None
