@@ -260,8 +260,7 @@ class Outsides:
         connectors = self.given.connectors
         if connectors is None:
             made = adapters.connectors_of(settings, self.catalog, self.read, owner="" if environment else tenant)
-            if not environment:
-                made = self._lending(tenant, content, made, lender)
+            made = self._lending(tenant, content, made, lender)
             connectors = await self.stack.enter_async_context(aclosing(made))
         chat = await self._chat(settings, content, lender)
         signer, blobs = self._evidence(settings, content, lender, environment=environment)
@@ -283,7 +282,7 @@ class Outsides:
                 found[name] = lending(connector, partial(make, name), lender, parts)
             else:
                 found[name] = connector
-        return Connectors(found, owner=tenant)
+        return Connectors(found, owner=bare.owner)
 
     async def _chat(self, settings: Settings, content: TenantDocument | None, lender: Lender) -> Chat | None:
         if settings.slack_bot_token is None and self.given.messenger is None:

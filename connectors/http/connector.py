@@ -16,6 +16,7 @@ from connectors.urls import canonical_url
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
+from core.secret_values import LIKE_REFERENCE
 from core.unkept import marker
 
 ADDRESSES_MAX = 4
@@ -111,6 +112,8 @@ def _prepare(call: Call) -> tuple[bytes, httpx.Headers] | Refused:
     except InputError as error:
         return Refused("invalid_header", error.message)
     for name, value in given.items():
+        if LIKE_REFERENCE.search(str(value)):
+            return Refused("secret_not_lent", f"the header {name} refers to a secret, and there is none to lend")
         headers[name] = str(value)
     if _has_effect(call):
         headers["Idempotency-Key"] = call.idempotency_key
