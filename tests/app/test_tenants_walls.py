@@ -5,16 +5,11 @@ The matrix: each kind of thing that leaves x both tenants x {own, the other's, n
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from app import outside as outsides
 from app.access import Role
@@ -23,9 +18,8 @@ from app.settings import Settings
 from connectors.port import SETTINGS
 from runtime.requests import tenancy
 from tests.support import two_tenants
-from tests.support.two_tenants import CARDS, OPERATOR, Side
+from tests.support.two_tenants import CARDS, INCIDENT, OPERATOR, Walls
 
-INCIDENT = "a" * 32
 WORKFLOWS = """
 workflow: write
 version: 1
@@ -69,55 +63,20 @@ MESSAGES = {
 }
 
 
-@dataclass
-class Walls:
-    """One installation: `default` has what the environment says, `globex` what its settings say."""
-
-    installation: Any
-    default: Side
-    globex: Side
-
-    async def of(self, tenant: str) -> Any:
-        async with self.installation.app.faces.database.transaction(tenant) as connection:
-            return await self.installation.app.outsides.of(connection, tenant)
-
-    async def globex_key(self) -> None:
-        await (await self.of("globex")).signer.read()
-
-    def sides(self, tenant: str) -> tuple[Side, Side]:
-        """The tenant's own side, and the other's."""
-        return (self.default, self.globex) if tenant == "default" else (self.globex, self.default)
-
-    async def ended(self, workflow: str, number: str, tenant: str) -> tuple[str, str]:
-        """How a run ends, and its error."""
-        run = await self.installation.parked(workflow, number, tenant)
-        row = await self.installation.one("SELECT status, error FROM runs WHERE run_id = $1", run)
-        return row["status"], str((row["error"] or {}).get("message"))
-
-
 @pytest.fixture
 async def walls(settings: Settings, serve: Any, tmp_path: Path) -> AsyncIterator[Walls]:
-    async with AsyncExitStack() as stack:
-        sides = [await two_tenants.side(stack, name, tmp_path / f"evidence-{name}") for name in ("default", "globex")]
-        folder = tmp_path / "secrets" / "globex"
-        folder.mkdir(parents=True)
-        pem = ed25519.Ed25519PrivateKey.generate().private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        with os.fdopen(os.open(folder / "evidence.pem", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(pem)
-        made = two_tenants.environment_of(settings, sides[0], sides[1:], tmp_path / "secrets")
-        installation = await serve(made, real=True)
-        for one in sides:
-            path = "/slack/events" if one.tenant == "default" else f"/slack/events/{one.tenant}"
-            one.world.slack.people.url = f"{installation.url}{path}"
-            one.world.servicenow.state.seed("incident", {"sys_id": INCIDENT, "number": "INC1", "sys_mod_count": "0"})
-            await two_tenants.prepare(installation, one.tenant, *WORKFLOWS.split("---"))
-        yield Walls(installation, *sides)
+    async with two_tenants.walls(settings, serve, tmp_path, *WORKFLOWS.split("---")) as made:
+        yield made
 
 
-def test_every_kind_of_thing_that_leaves_has_a_row() -> None:
+async def test_every_kind_of_thing_that_leaves_has_a_row(walls: Walls) -> None:
     assert set(CONNECTORS) == set(SETTINGS)
+    unset = await walls.of("globex")
+    for name in CONNECTORS:
+        assert name == "http" or name not in unset.connectors
+        words = str(unset.connectors.missing(name))
+        assert f"the connector {name!r} is not set for the tenant globex. Set `{name}` in the tenant's" in words
+    assert (unset.chat, unset.signer, unset.blobs, unset.slack_secret) == (None, None, None, None)
     assert set(MESSAGES) == set(KINDS)
     # A setting is the installation's, or owned by a tenant; a new one says which.
     installation = {
@@ -254,7 +213,7 @@ async def row_of(installation: Any) -> Any:
     [
         (lambda text: text.replace("slack_bot: {from: environment, for: ['", "slack_bot: {from: environment, for: ['x"),
          "The secret slack_bot of the tenant globex is not for"),
-        (lambda text: text.replace("for: [evidence]", "for: [incoming]"), "pem of the tenant globex is not for evidence"),
+        (lambda text: text.replace("for: [evidence]", "for: [incoming]"), "pem of the tenant globex is not for evide"),
         (lambda text: text.replace("secrets.crm }", "secrets.crn }"), "The tenant globex has no secret 'crn'"),
         (lambda text: text.replace("'${{ secrets.sn }}'", "'plain-password'"), "servicenow.password"),
         (lambda text: text.replace("name: evidence.pem", "name: ../default/evidence.pem"), "secrets.pem.name"),

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from contextlib import AsyncExitStack
+import os
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -14,7 +22,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.settings import AllowedHost, Settings
-from core.secret_values import Secret, SecretError, Value
 from evidence.chain import Actor
 from runtime.requests import policies, publishing, tenancy
 from sandbox.model import ModelConfig
@@ -39,7 +46,12 @@ policy: all
 version: 1
 rules:
   - {id: post, match: {connector: slack}, outcome: allow}
-  - {id: call, match: {connector: http}, outcome: allow}
+  - {id: call, match: {connector: http}, when: "action.fields.method != 'PUT'", outcome: allow}
+  - id: put
+    match: {connector: http}
+    when: action.fields.method == 'PUT'
+    outcome: needs_approval
+    approvers: [{group: leads}]
   - {id: complete, match: {connector: model}, outcome: allow}
   - {id: write, match: {connector: servicenow}, outcome: needs_approval, approvers: [{group: leads}]}
 """
@@ -52,17 +64,19 @@ class Echo:
     url: str = ""
     seen: list[dict[str, Any]] = field(default_factory=list)
     status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def app(self) -> Starlette:
         async def answer(request: Request) -> Response:
             body = (await request.body()).decode()
             self.seen.append({"headers": dict(request.headers), "body": body, "path": request.url.path})
-            said = json.dumps({"error": {"message": f"you sent {dict(request.headers)}"}, "body": body})
-            return Response(said, self.status, headers=self.headers, media_type="application/json")
+            told = " ".join(request.headers.values())
+            ways = [told, quote(told, safe=""), base64.b64encode(f"x{told}".encode()).decode(), told.encode().hex()]
+            said = json.dumps({"error": {"message": f"you sent {ways}"}, "body": body, told: ways})
+            headers = {"Location": f"/else?t={quote(told)}", "ETag": quote(told)}
+            return Response(said, self.status, headers=headers, media_type="application/json")
 
-        return Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST"])])
+        return Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST", "PUT"])])
 
 
 @dataclass
@@ -88,7 +102,7 @@ class Side:
         host = self.echo.url.removeprefix("http://")
         slack, now = (url.removeprefix("http://") for url in (self.world.slack.url, self.world.servicenow.url))
         parts = {
-            "slack": f"slack: {{bot_token: '${{{{ secrets.slack_bot }}}}', signing_secret: '${{{{ secrets.signing }}}}',"
+            "slack": "slack: {bot_token: '${{ secrets.slack_bot }}', signing_secret: '${{ secrets.signing }}',"
             f" channel: {CARDS}, api_url: '{self.world.slack.url}/api/'}}",
             "servicenow": f"servicenow: {{url: '{self.world.servicenow.url}', username: {INTEGRATION_USER},"
             " password: '${{ secrets.sn }}'}",
@@ -177,8 +191,67 @@ async def apply(installation: Any, document: str) -> Any:
     return await tenancy.apply(installation.engine, document, "tenant.yaml", OPERATOR)
 
 
-class Away:
-    """A keeper of secrets that does not answer."""
+INCIDENT = "a" * 32
 
-    async def read(self, secret: Secret) -> Value:
-        raise SecretError("no answer", again=True)
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(_text, value))
+    if not isinstance(value, bytes):
+        return f"{value} {json.dumps(value, default=str)}"
+    with suppress(zlib.error):
+        value = zlib.decompress(value)
+    return value.decode("latin-1")
+
+
+@dataclass
+class Walls:
+    """One installation: `default` has what the environment says, `globex` what its settings say."""
+
+    installation: Any
+    default: Side
+    globex: Side
+
+    async def of(self, tenant: str) -> Any:
+        async with self.installation.app.faces.database.transaction(tenant) as connection:
+            return await self.installation.app.outsides.of(connection, tenant)
+
+    async def globex_key(self) -> None:
+        await (await self.of("globex")).signer.read()
+
+    def sides(self, tenant: str) -> tuple[Side, Side]:
+        """The tenant's own side, and the other's."""
+        return (self.default, self.globex) if tenant == "default" else (self.globex, self.default)
+
+    async def dump(self, table: str) -> list[str]:
+        """Every row of a table, as the engine's login cannot hide any; bytes are shown as text, too."""
+        rows = await self.installation.all(f"SELECT * FROM {table}")
+        return [" ".join(_text(value) for value in row.values()) for row in rows]
+
+    async def ended(self, workflow: str, number: str, tenant: str) -> tuple[str, str]:
+        """How a run ends, and its error."""
+        run = await self.installation.parked(workflow, number, tenant)
+        row = await self.installation.one("SELECT status, error FROM runs WHERE run_id = $1", run)
+        return row["status"], str((row["error"] or {}).get("message"))
+
+
+@asynccontextmanager
+async def walls(settings: Settings, serve: Any, folder: Path, *workflows: str) -> AsyncIterator[Walls]:
+    """A served installation with both tenants; the settings of `globex` are still to be applied."""
+    async with AsyncExitStack() as stack:
+        sides = [await side(stack, name, folder / f"evidence-{name}") for name in ("default", "globex")]
+        keys = folder / "secrets" / "globex"
+        keys.mkdir(parents=True)
+        pem = ed25519.Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        with os.fdopen(os.open(keys / "evidence.pem", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(pem)
+        installation = await serve(environment_of(settings, sides[0], sides[1:], folder / "secrets"), real=True)
+        for one in sides:
+            path = "/slack/events" if one.tenant == "default" else f"/slack/events/{one.tenant}"
+            one.world.slack.people.url = f"{installation.url}{path}"
+            record = {"sys_id": INCIDENT, "number": "INC1", "sys_mod_count": "0"}
+            one.world.servicenow.state.seed("incident", record)
+            await prepare(installation, one.tenant, *workflows)
+        yield Walls(installation, *sides)
