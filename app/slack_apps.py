@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
@@ -40,11 +41,13 @@ class SlackApps:
     def __init__(self, faces: Faces, now: Callable[[], float] = time.monotonic) -> None:
         self._faces, self._now = faces, now
         self._apps: dict[str, _App] = {}
-        # Stands for an app that there is not, so that nobody learns which there are: no signature fits its secret.
+
+    @cached_property
+    def _nobody(self) -> SlackEndpoint:
+        """Stands for an app that there is not, so that nobody learns which there are: no signature fits its secret."""
         unknown = secrets.token_hex(32)
-        self._nobody = SlackEndpoint(
-            AsyncApp(signing_secret=unknown, token=unknown), signing_secret=unknown, now=faces.now
-        )
+        bolt = AsyncApp(signing_secret=unknown, token=unknown)
+        return SlackEndpoint(bolt, signing_secret=unknown, now=self._faces.now)
 
     async def of(self, tenant: str) -> SlackEndpoint | None:
         """The endpoint of this tenant's app; None if the tenant has no app that can be called."""
