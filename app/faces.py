@@ -71,13 +71,13 @@ class Faces:
 
     @cached_property
     def outsides(self) -> Outsides:
-        """What each tenant has outside, asked for by tenant."""
+        """The systems and keys of each tenant, asked for by tenant."""
         from app.outside import Given, Outsides
 
         return Outsides(self.settings, self.definitions.catalog, self.stack, Given(blobs=self.given_blobs))
 
     async def outside(self, tenant: str) -> Outside:
-        """What this tenant has outside now. ``NotFoundError`` if there is no such tenant."""
+        """The systems and keys of this tenant now. ``NotFoundError`` if there is no such tenant."""
         async with self.database.transaction(tenant) as connection:
             return await self.outsides.of(connection, tenant)
 

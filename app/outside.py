@@ -1,4 +1,4 @@
-"""What each tenant has outside: connectors, Slack, the key that signs, the place of evidence. Asked for by tenant.
+"""The systems and keys of each tenant: connectors, Slack, the key that signs, the place of evidence.
 
 A tenant with settings of its own (``counterseal tenant apply``) has what they say, and nothing else. A tenant without
 has what the environment says if COUNTERSEAL_TENANT names it, and nothing otherwise. So nobody inherits from anybody.
@@ -159,7 +159,7 @@ class LendingSigner:
 
 @dataclass(frozen=True)
 class Outside:
-    """What one tenant has outside, by one version of its settings. What is None is not set, and is never another's."""
+    """The systems and keys of one tenant, by one version of its settings. A part that is None is not set."""
 
     tenant: str
     settings: Settings
@@ -209,7 +209,7 @@ class _Known:
 
 @dataclass
 class Outsides:
-    """What every tenant has outside. One for a process; ``stack`` closes at its end what it has made.
+    """The systems and keys of every tenant, asked for by tenant. One for a process; ``stack`` closes at its end what it has made.
 
     ``read`` reads the tenants' records. ``signer`` has the key of the environment, which is its tenant's.
     """
@@ -225,7 +225,7 @@ class Outsides:
     _session: aiohttp.ClientSession | None = None
 
     async def of(self, connection: Connection, tenant: str, stop: int | None = None) -> Outside:
-        """What this tenant has now; by settings of this stop number or a later one, if that is known.
+        """Find those of a tenant, by settings of this stop number or a later one if that is known.
 
         ``NotFoundError`` if there is no such tenant.
         """
@@ -246,7 +246,7 @@ class Outsides:
         return known.outside
 
     def known(self, tenant: str) -> Outside:
-        """What this tenant had when it was asked for last; ``NotFoundError`` if it never was."""
+        """The ones of a tenant when it was asked for last; ``NotFoundError`` if it never was."""
         if (found := self._known.get(tenant)) is None:
             raise NotFoundError(f"The tenant {tenant!r} was not asked for yet.")
         return found.outside

@@ -58,7 +58,7 @@ class App:
 
     @property
     def outsides(self) -> Outsides:
-        """What each tenant has outside."""
+        """The systems and keys of each tenant."""
         return self.faces.outsides
 
     @property

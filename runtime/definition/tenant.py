@@ -130,7 +130,7 @@ class EvidenceDocument(DocumentPart):
 
 
 class TenantDocument(DocumentPart):
-    """What one tenant has outside. Applying it replaces what was there."""
+    """Settings of one tenant: the systems and keys that are its own. Applying them replaces what was there."""
 
     tenant: _Name
     secrets: Annotated[dict[_SecretName, SecretDocument], Field(max_length=200)] = Field(default_factory=dict)
@@ -159,7 +159,7 @@ _Placed: TypeAlias = tuple[Path, str, Target | Use]
 
 
 class TenantSettings(Struct, frozen=True):
-    """What a tenant has outside, as it is in force: the document, its version and its digest."""
+    """Settings of a tenant as they are in force: the document, its version and its digest."""
 
     content: TenantDocument
     version: int = 0

@@ -13,11 +13,11 @@ from evidence.chain import Actor, EventType
 from runtime.store import audit
 from runtime.store.statements import statements
 
-_SQL = statements("tenants")
-_SETTINGS = _SQL["settings"]
-_VERSION = _SQL["settings_version"]
-_APPLY = _SQL["apply_settings"]
-_CHANGED = _SQL["settings_changed"]
+_SQL = statements("tenant_settings")
+_IN_FORCE = _SQL["in_force"]
+_STANDING = _SQL["standing"]
+_APPLY = _SQL["apply"]
+_CHANGED = _SQL["changed"]
 
 
 class StoredSettings(Struct, frozen=True):
@@ -40,13 +40,13 @@ class Standing(Struct, frozen=True):
 
 async def in_force(connection: Connection, tenant: str) -> StoredSettings | None:
     """The settings in force; None if none were ever applied."""
-    row = await connection.fetchrow(_SETTINGS, tenant)
+    row = await connection.fetchrow(_IN_FORCE, tenant)
     return None if row is None else StoredSettings(*row.values())
 
 
 async def standing(connection: Connection, tenant: str) -> Standing | None:
-    """What of a tenant has to be known before anything of it is used; None if there is no such tenant."""
-    row = await connection.fetchrow(_VERSION, tenant)
+    """The facts about a tenant that come before any use of its settings; None if there is no such tenant."""
+    row = await connection.fetchrow(_STANDING, tenant)
     return None if row is None else Standing(row["settings_version"], row["stop_number"], row["suspended"])
 
 

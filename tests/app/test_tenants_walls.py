@@ -1,4 +1,4 @@
-"""What leaves in a tenant's name is the tenant's own: its Slack, ServiceNow, hosts, keys. Nobody inherits (promise 8).
+"""Walls between tenants: what leaves in a tenant's name is its own, and nobody inherits (promise 8).
 
 The matrix: each kind of thing that leaves x both tenants x {own, the other's, not set}. The kinds come from the code.
 """
@@ -152,7 +152,7 @@ UNSET = {
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("part", UNSET)
 async def test_what_is_not_set_is_an_error_that_names_it(walls: Walls, part: str, applied: bool) -> None:
-    """Whether the tenant has settings without this part or none at all: nothing of the environment is taken instead."""
+    """A tenant with settings without this part, or with none at all, takes nothing of the environment instead."""
     installation, (workflow, words) = walls.installation, UNSET[part]
     if applied:
         await two_tenants.apply(installation, walls.globex.document(**{part: True}))

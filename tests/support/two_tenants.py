@@ -131,7 +131,7 @@ class Side:
 
     @property
     def given(self) -> dict[str, SecretStr]:
-        """What the environment keeps for this tenant."""
+        """The secrets that the environment keeps for this tenant."""
         names = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook")
         return {name: SecretStr(self.secret(name)) for name in names}
 
@@ -229,7 +229,7 @@ class Walls:
         return [" ".join(_text(value) for value in row.values()) for row in rows]
 
     async def ended(self, workflow: str, number: str, tenant: str) -> tuple[str, str]:
-        """How a run ends, and its error."""
+        """The end of a run, and its error."""
         run = await self.installation.parked(workflow, number, tenant)
         row = await self.installation.one("SELECT status, error FROM runs WHERE run_id = $1", run)
         return row["status"], str((row["error"] or {}).get("message"))
