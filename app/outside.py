@@ -209,7 +209,7 @@ class _Known:
 
 @dataclass
 class Outsides:
-    """The systems and keys of every tenant, asked for by tenant. One for a process; ``stack`` closes at its end what it has made.
+    """The systems and keys of every tenant, asked for by tenant. One for a process; ``stack`` closes what it has made.
 
     ``read`` reads the tenants' records. ``signer`` has the key of the environment, which is its tenant's.
     """

@@ -27,7 +27,7 @@ OF_RUNS = ("runs", "queue", "waits", "approvals", "votes", "commands", *APPEND_O
 IN_FORCE = ("policy_digests", "directory_digest", "paused", "resumed", "stop_number", "judge_after", "settings_version")
 OF_STREAM = ("audit_count", "audit_head", "stream_id")
 OTHER_STOP = '{"by":"m","paused":"tenant:","reason":"r","stop":99}'
-OF_NOTHING = '{"digest":"%s","version":7}' % sha256(b"").hexdigest()
+OF_NOTHING = f'{{"digest":"{sha256(b"").hexdigest()}","version":7}}'
 NAMED = '{"author":"m","digest":"d","name":"n","version":1}'
 
 
