@@ -16,6 +16,8 @@ from app.access import Role
 from app.delivering import KINDS
 from app.settings import Settings
 from connectors.port import SETTINGS
+from core.errors import InputError
+from runtime.definition.tenant import load_tenant
 from runtime.requests import tenancy
 from tests.support import two_tenants
 from tests.support.two_tenants import CARDS, INCIDENT, OPERATOR, Walls
@@ -202,6 +204,14 @@ async def test_new_settings_are_taken_at_once_and_a_suspended_tenant_stands_stil
     await installation.app.sweeper().sweep()
     await installation.work()
     assert len(globex.world.slack.state.messages(CARDS)) == 1
+
+
+async def test_accounts_name_their_workspace_and_the_page_is_true(walls: Walls) -> None:
+    await two_tenants.apply(walls.installation, walls.globex.document())
+    with pytest.raises(InputError, match=r"U0ANA of ana names no workspace, and globex has an app of its own"):
+        await walls.installation.people(two_tenants.PEOPLE.replace("T0DEMO/", ""), "globex")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "tenants.md").read_text()
+    assert load_tenant(page.partition("```yaml\n")[2].partition("```")[0], "tenants.md").content.tenant == "globex"
 
 
 async def row_of(installation: Any) -> Any:
