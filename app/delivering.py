@@ -15,7 +15,6 @@ from msgspec import Struct
 from app.outside import LendingSigner, Outside, Outsides
 from core.db import Connection, Database
 from core.errors import ConfigurationError
-from core.secret_values import SecretError
 from runtime.definition.catalog import Definitions
 from runtime.engine.life.closing import ALARM, HOLD, TOLD
 from runtime.keep.bundling import Bundling
@@ -95,6 +94,6 @@ async def _signed(signer: object, handler: Handler, connection: Connection, mess
 async def _with_key(signer: LendingSigner, deliver: Deliver) -> Result:
     try:
         await signer.read()
-    except (SecretError, ConfigurationError) as error:
+    except ConfigurationError as error:
         return Later(str(error), counted=not getattr(error, "again", False))
     return await deliver()

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from core.canonical import Json
-from core.errors import CountersealError, InputError
+from core.errors import ConfigurationError, InputError
 
 REFERENCE = re.compile(r"\$\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_]{0,62})\s*\}\}")
 # Whatever looks like a reference: a text from outside that holds one is never taken for an author's.
@@ -38,7 +38,7 @@ class Keeper(StrEnum):
     AWS = "aws"
 
 
-class SecretError(CountersealError):
+class SecretError(ConfigurationError):
     """A secret that cannot be had, or that its declaration does not allow here. It never holds a value.
 
     ``again``: a later try may help, because the keeper of the value did not answer.

@@ -47,6 +47,7 @@ reference: ${{ run.id }}
 steps:
   - {id: s, do: model.chat.complete, with: {model: gpt-4o, messages: [{role: user, content: hi}]}}
 """
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tenants.md"
 # Each connector of the settings, with the workflow that tries it, or why no call is made here.
 CONNECTORS = {
     "servicenow": "write",
@@ -210,7 +211,7 @@ async def test_accounts_name_their_workspace_and_the_page_is_true(walls: Walls) 
     await two_tenants.apply(walls.installation, walls.globex.document())
     with pytest.raises(InputError, match=r"U0ANA of ana names no workspace, and globex has an app of its own"):
         await walls.installation.people(two_tenants.PEOPLE.replace("T0DEMO/", ""), "globex")
-    page = (Path(__file__).resolve().parents[2] / "docs" / "tenants.md").read_text()
+    page = PAGE.read_text()
     assert load_tenant(page.partition("```yaml\n")[2].partition("```")[0], "tenants.md").content.tenant == "globex"
 
 

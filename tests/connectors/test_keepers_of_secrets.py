@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,7 +111,7 @@ async def test_the_environment_and_files(tmp_path: Path) -> None:
         (tmp_path / tenant).mkdir()
         (tmp_path / tenant / "crm").touch(mode=0o600)
         (tmp_path / tenant / "crm").write_text(f"{tenant}-{VALUE}\n")
-    os.symlink(tmp_path / "globex", tmp_path / "acme" / "led")
+    (tmp_path / "acme" / "led").symlink_to(tmp_path / "globex")
     (tmp_path / "acme" / "open").write_text(VALUE)
     (tmp_path / "acme" / "open").chmod(0o644)
     keepers = Keepers({"acme": {"crm": VALUE}}, tmp_path, {})
