@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 from botocore.exceptions import BotoCoreError, ClientError
+from msgspec import structs
 from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -20,6 +21,9 @@ from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog, Source, load_catalog
 from connectors.http.connector import HttpConnector, HttpSettings
+from connectors.keepers.aws import AwsSecrets
+from connectors.keepers.local import Keepers
+from connectors.keepers.vault import KvVault
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Connector, Connectors
 from connectors.records.connector import Read, RecordsConnector
@@ -30,6 +34,7 @@ from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.transform.connector import TransformConnector
 from core.canonical import JsonObject
 from core.errors import ConfigurationError, TransportError
+from core.secret_values import Keeper, Secret, SecretError, Value, Vault
 from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
 from evidence.s3 import Retention, S3BlobStore
@@ -66,19 +71,23 @@ def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
     return found
 
 
-async def _nobody_reads(tenant: str, function: str, values: JsonObject) -> JsonObject:
+async def nobody_reads(tenant: str, function: str, values: JsonObject) -> JsonObject:
+    """Refuse to read records."""
     raise ConfigurationError("records are read by workers, and this process has none.")
 
 
-def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_reads) -> Connectors:
+def connectors_of(settings: Settings, catalog: Catalog, read: Read = nobody_reads, *, owner: str = "") -> Connectors:
     """A connector for every configured system. For any other system, the registry names the missing setting.
 
-    ``read`` reads the tenants' records.
+    ``read`` reads the tenants' records. ``owner`` is the tenant whose own settings these are, "" for the environment's.
     """
+    hosts = HttpSettings(settings.http_hosts)
+    if owner:
+        hosts = structs.replace(hosts, setting=f"http.hosts of the tenant {owner}")
     found: dict[str, Connector] = {
         "records": RecordsConnector(read),
         "transform": TransformConnector(),
-        "http": HttpConnector(HttpSettings(settings.http_hosts)),
+        "http": HttpConnector(hosts),
     }
     if settings.servicenow_url is not None:
         found["servicenow"] = ServiceNowConnector(servicenow_of(settings, settings.servicenow_url))
@@ -96,7 +105,50 @@ def connectors_of(settings: Settings, catalog: Catalog, read: Read = _nobody_rea
     if settings.sql_url is not None:
         sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
         found["sql"] = SqlConnector(sql, catalog)
-    return Connectors(found)
+    return Connectors(found, owner=owner)
+
+
+def keepers_of(settings: Settings) -> Keepers:
+    """The keepers of secrets that the settings name."""
+    given = {
+        tenant: {name: value.get_secret_value() for name, value in of_tenant.items()}
+        for tenant, of_tenant in settings.secrets.items()
+    }
+    others: dict[Keeper, Vault] = {Keeper.AWS: _LateAws(settings)}
+    if settings.vault_url is not None:
+        token = partial(_vault_token, settings)
+        others[Keeper.VAULT] = KvVault(settings.vault_url, settings.vault_mount, token, settings.vault_namespace)
+    return Keepers(given, settings.secrets_path, others)
+
+
+def _vault_token(settings: Settings) -> str:
+    """The token for Vault: as it stands in its file now, or as it was set."""
+    if settings.vault_token_file is not None:
+        try:
+            return settings.vault_token_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            words = f"the token for Vault cannot be read: {error.strerror}."
+            raise SecretError(words, remedy="Look at COUNTERSEAL_VAULT_TOKEN_FILE.", again=True) from None
+    if settings.vault_token is None:
+        raise SecretError("There is no token for Vault.", remedy="Set COUNTERSEAL_VAULT_TOKEN_FILE.")
+    return settings.vault_token.get_secret_value()
+
+
+class _LateAws:
+    """AWS Secrets Manager, whose client is made at the first call: that takes long, and hardly anybody needs it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made: AwsSecrets | None = None
+
+    async def read(self, secret: Secret) -> Value:
+        """See ``AwsSecrets.read``."""
+        if self._made is None:
+            try:
+                self._made = AwsSecrets(_aws_client(self._settings, "secretsmanager"))
+            except ConfigurationError as error:
+                raise SecretError(error.message, remedy=error.remedy) from None
+        return await self._made.read(secret)
 
 
 def servicenow_of(settings: Settings, url: str) -> ServiceNowSettings:

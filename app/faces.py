@@ -16,12 +16,11 @@ from core.db import FACES_ROLE, Connection, Database
 from core.limits import Limits
 
 if TYPE_CHECKING:
-    from slack_sdk.web.async_client import AsyncWebClient
-
     from app.metrics import Metrics
+    from app.outside import Outside, Outsides
     from app.refusals import RefusalLog
     from app.settings import Settings
-    from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
+    from approvals.ports import SlackGroups
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
@@ -46,7 +45,7 @@ class Faces:
 
     settings: Settings
     database: Database
-    slack: AsyncWebClient | None
+    stack: AsyncExitStack
     given_blobs: BlobStore | None = None
     served: list[Database] = field(default_factory=list)
     now: Callable[[], float] = time.time
@@ -71,11 +70,23 @@ class Faces:
         return Definitions(catalog_of(self.settings))
 
     @cached_property
-    def blobs(self) -> BlobStore:
-        """The store of the evidence."""
-        from app.adapters import blobs_of
+    def outsides(self) -> Outsides:
+        """The systems and keys of each tenant, asked for by tenant."""
+        from app.outside import Given, Outsides
 
-        return self.given_blobs or blobs_of(self.settings)
+        return Outsides(self.settings, self.definitions.catalog, self.stack, Given(blobs=self.given_blobs))
+
+    async def outside(self, tenant: str) -> Outside:
+        """The systems and keys of this tenant now. ``NotFoundError`` if there is no such tenant."""
+        async with self.database.transaction(tenant) as connection:
+            return await self.outsides.of(connection, tenant)
+
+    async def blobs(self, tenant: str) -> BlobStore:
+        """The store of the tenant's evidence. ``ConfigurationError`` if the tenant has set none."""
+        outside = await self.outside(tenant)
+        if outside.blobs is None:
+            raise outside.unset("evidence")
+        return outside.blobs
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -92,21 +103,13 @@ class Faces:
         """The people of one tenant."""
         from runtime.requests.directory import DatabaseDirectory
 
-        return DatabaseDirectory(self.database, self.definitions, tenant, self.slack_groups)
+        return DatabaseDirectory(self.database, self.definitions, tenant, self.slack_groups(tenant))
 
-    @property
-    def slack_groups(self) -> SlackUserGroups | None:
-        """Looks up who is in Slack's user groups; None without Slack."""
-        from approvals.slack.workspace import SlackUserGroups
+    def slack_groups(self, tenant: str) -> SlackGroups:
+        """Looks up who is in the user groups of the tenant's own Slack; nobody is without one."""
+        from app.outside import TenantGroups
 
-        return SlackUserGroups(self.slack, self.workspace) if self.slack is not None else None
-
-    @cached_property
-    def workspace(self) -> SlackWorkspace | None:
-        """The Slack workspace whose members may click; None without Slack. One per process, because it caches."""
-        from approvals.slack.workspace import SlackWorkspace
-
-        return SlackWorkspace(self.slack) if self.slack is not None else None
+        return TenantGroups(self.outside, tenant)
 
     @cached_property
     def refusals(self) -> RefusalLog:
@@ -120,7 +123,7 @@ class Faces:
         """The service behind every face's approve and reject."""
         from runtime.requests.voting import Voting
 
-        return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
+        return Voting(self.database, self.definitions, self.directory)
 
     @property
     def tasks(self) -> Tasks:
@@ -163,12 +166,7 @@ async def build_faces(
 async def faces_of(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None = None) -> Faces:
     """The faces of a database whose schema is at head; ``stack`` closes what they open."""
     database = await stack.enter_async_context(Database(url, FACES_ROLE, limits=Limits.within(settings.lease_seconds)))
-    slack = None
-    if settings.slack_bot_token is not None:
-        from app.adapters import slack_client_of
-
-        slack = await stack.enter_async_context(slack_client_of(settings.slack_bot_token, settings.slack_api_url))
-    return Faces(settings, database, slack, blobs)
+    return Faces(settings, database, stack, blobs)
 
 
 def version() -> str:

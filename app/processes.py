@@ -53,7 +53,7 @@ async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Ca
             words = "COUNTERSEAL_ENGINE_DATABASE_URL is not set, and this process works for the engine."
             raise ConfigurationError(words, remedy="`counterseal db setup` makes it; only `serve` does without.")
         app = await stack.enter_async_context(build(settings, first_run=duties == frozenset(Duty)))
-        await definitions.prepare(app.faces, app.connectors)
+        await definitions.prepare(app.faces, (await app.faces.outside(settings.tenant)).connectors)
 
         def started(url: str | None) -> None:
             keep_for_good()
@@ -96,7 +96,7 @@ async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: 
             group.create_task(dispatcher.run(stop), name="dispatcher")
             group.create_task(scheduler.run(stop), name="scheduler")
             group.create_task(app.sweeper().run(stop), name="sweeper")
-            group.create_task(app.completing().run(stop), name="completions")
+            group.create_task(app.completions().run(stop), name="completions")
             if (reconciler := app.reconciler()) is not None:
                 group.create_task(reconciler.run(stop), name="reconciler")
             wakes[MESSAGES_CHANNEL].append(dispatcher.wake)
@@ -104,12 +104,12 @@ async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: 
                 wakes[STEPS_CHANNEL].append(scheduler.wake)
         if wakes:
             group.create_task(listen(app.database, wakes, stop), name="listener")
-        url = _serve(app, group, stop) if Duty.SERVE in duties else None
+        url = await _serve(app, group, stop) if Duty.SERVE in duties else None
         log.info("started", version=version(), parts=sorted(duties), url=url)
         announce(url)
 
 
-def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
+async def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     from app.http.application import create_app
     from app.http.connections import Limits
     from app.http.server import HttpServer
@@ -121,11 +121,11 @@ def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str:
     application = create_app(app.faces)
     server = HttpServer(application, settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
-    if (sockets := sockets_of(app.faces, application.state.slack)) is not None:
+    if (sockets := await sockets_of(app.faces, application.state.slack)) is not None:
         group.create_task(sockets.run(stop), name="slack sockets")
-    if app.faces.workspace is not None:
+    if (chat := (await app.faces.outside(settings.tenant)).chat) is not None:
         # Ask Slack now, so that the first click need not wait. If this fails, the click asks again.
-        group.create_task(app.faces.workspace.home(), name="slack workspace")
+        group.create_task(chat.workspace.home(), name="slack workspace")
     group.create_task(app.faces.refusals.run(stop), name="refusals")
     return server.url
 

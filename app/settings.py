@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from core.db import address, check_tenant
 from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
@@ -40,7 +40,6 @@ WEBHOOK_SECRET_CHARACTERS_MIN = 16
 _REMEDY = "Run `counterseal doctor` when it is changed."
 _ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _KEY_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*\Z", re.ASCII)
-_HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
 # Settings that must be set together.
 _TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servicenow_client_secret"))
 # Pairs of which the second setting needs the first.
@@ -128,11 +127,9 @@ def _hosts(value: object) -> object:
 
 def _host(text: str) -> AllowedHost:
     """Read ``host`` or ``host:port``, either with ``/private`` for addresses inside one's own network."""
-    match = _HOST.match(text)
-    if match is None or int(match["port"] or 0) > 65535:
+    if (found := AllowedHost.of(text)) is None:
         raise ValueError("is not a comma-separated list of host, host:port or host:port/private")
-    port = int(match["port"]) if match["port"] else None
-    return AllowedHost(match["host"].strip("[]").lower(), port, match["private"] is not None)
+    return found
 
 
 def _long_enough(value: SecretStr) -> SecretStr:
@@ -227,6 +224,13 @@ class Settings(BaseSettings):
     log_key: Path | None = None
     log_memory: Path | None = None
     log_origin: Annotated[str, AfterValidator(_origin)] = "counterseal"
+    secrets: dict[str, dict[str, SecretStr]] = Field(default_factory=dict)
+    secrets_dir: Path | None = None
+    vault_url: Address | None = None
+    vault_mount: Annotated[str, AfterValidator(_key_prefix)] = "secret"
+    vault_namespace: str | None = None
+    vault_token: SecretStr | None = None
+    vault_token_file: Path | None = None
     webhooks: dict[str, WebhookEndpoint] = Field(default_factory=dict)
     definitions_mode: DefinitionsMode = "warn"
     definitions_dir: Path | None = None
@@ -316,6 +320,11 @@ class Settings(BaseSettings):
     def log_path(self) -> Path:
         """The folder below which each tenant's log stands as others read it."""
         return self.home / "log"
+
+    @property
+    def secrets_path(self) -> Path:
+        """The folder of secrets: each tenant has a folder of its own in it."""
+        return self.secrets_dir or self.home / "secrets"
 
     @property
     def evidence_path(self) -> Path:

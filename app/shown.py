@@ -129,7 +129,8 @@ async def fetched(faces: Faces, tenant: str, row: Row) -> bytes:
 
     Somebody who may write a row could otherwise have it name another run's.
     """
-    data = await faces.blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
+    store = await faces.blobs(tenant)
+    data = await store.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
     claimed, asked = stated(data), {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}

@@ -26,7 +26,7 @@ from approvals.slack.payloads import (
     TaskClick,
     TaskSubmission,
 )
-from approvals.slack.workspace import SENTENCES, StrangerCode
+from approvals.slack.workspace import SENTENCES, SlackWorkspace, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
 from core.identity import Kind, principal
@@ -52,18 +52,16 @@ def known_by(clicker: Clicker, place: MessageRef | None) -> JsonObject:
 
 
 class Interactions:
-    """The ``InteractionService`` and ``TaskService`` of one Slack workspace, for the installation's own tenant."""
+    """The ``InteractionService`` and ``TaskService`` of one tenant, in the workspace of its own Slack app."""
 
-    def __init__(self, faces: Faces) -> None:
-        self._faces = faces
-        self._tenant = faces.settings.tenant
+    def __init__(self, faces: Faces, tenant: str, workspace: SlackWorkspace) -> None:
+        self._faces, self._workspace = faces, workspace
+        self._tenant = self.tenant = tenant
         self._strangers = StrangerLog(faces.database)
 
     async def _person(self, clicker: Clicker) -> Person | StrangerCode:
         """The person behind a Slack account, or a reason: only full members of the pinned workspace count."""
-        workspace = self._faces.workspace
-        stranger = await workspace.stranger(clicker) if workspace is not None else StrangerCode.UNAVAILABLE
-        home = await workspace.home() if workspace is not None else None
+        stranger, home = await self._workspace.stranger(clicker), await self._workspace.home()
         if stranger is not None or home is None:
             return stranger or StrangerCode.UNAVAILABLE
         person = await self._faces.directory(self._tenant).person_of_slack_user(home.id, clicker.user)
@@ -84,7 +82,7 @@ class Interactions:
 
     async def workspace_url(self) -> str:
         """The web address of the workspace; "" if Slack does not say."""
-        home = await self._faces.workspace.home() if self._faces.workspace is not None else None
+        home = await self._workspace.home()
         return home.url if home is not None else ""
 
     async def refused(self, code: StrangerCode, asked: Asked) -> str:
@@ -97,7 +95,7 @@ class Interactions:
         return refused.sentence
 
     async def is_own(self, approval_id: UUID) -> bool:
-        """True if this installation's tenant has the question."""
+        """True if this tenant has the question."""
         return await self._is_own(approval_id)
 
     async def _refused(self, code: StrangerCode, asked: Asked) -> str:

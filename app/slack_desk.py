@@ -41,12 +41,12 @@ _STATES = {
 
 
 class Desk:
-    """The ``DeskService`` of one Slack workspace, for the installation's own tenant."""
+    """The ``DeskService`` of one tenant, in the workspace of its own Slack app."""
 
     def __init__(self, faces: Faces, interactions: Interactions) -> None:
         self._faces = faces
         self._interactions = interactions
-        self._tenant = faces.settings.tenant
+        self._tenant = interactions.tenant
 
     async def _entry(self, clicker: Clicker) -> tuple[Entry, Directory] | str:
         """The person behind an account, with the directory; otherwise the reason why there is none."""

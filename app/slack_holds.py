@@ -19,12 +19,12 @@ _GONE = "This step is not known here (any more). Nothing was recorded."
 
 
 class HeldSteps:
-    """The ``HoldService`` of one Slack workspace, for the installation's own tenant."""
+    """The ``HoldService`` of one tenant, in the workspace of its own Slack app."""
 
     def __init__(self, faces: Faces, interactions: Interactions) -> None:
         self._faces = faces
         self._interactions = interactions
-        self._tenant = faces.settings.tenant
+        self._tenant = interactions.tenant
 
     async def look(self, click: HoldClick) -> tuple[str, str]:
         """The step in words for a member of its group; otherwise the reason why this person does not answer."""

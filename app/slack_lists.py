@@ -21,11 +21,11 @@ from runtime.store import lists
 
 
 class ListDesk:
-    """The ``ListService`` of one Slack workspace, for the installation's own tenant."""
+    """The ``ListService`` of one tenant, in the workspace of its own Slack app."""
 
     def __init__(self, faces: Faces, interactions: Interactions) -> None:
         self._faces, self._interactions = faces, interactions
-        self._tenant = faces.settings.tenant
+        self._tenant = interactions.tenant
 
     async def vote_list(self, asked: ListClick | ListSubmission) -> str:
         """Take the votes. Their transaction also orders the answer to whoever clicked, through the outbox.

@@ -11,51 +11,43 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-import structlog
-
 from app import adapters, storage
+from app.completions import TenantCompletions
+from app.delivering import Delivering
 from app.faces import Faces, faces_of, version
+from app.outside import Given, Outsides
 from app.settings import Settings
 from approvals.ports import Messenger
-from approvals.slack.messenger import SlackMessenger
-from connectors.port import CompletionSource, Connectors
+from connectors.port import Connectors
 from core.db import ENGINE_ROLE, Connection, Database
 from core.limits import Limits
 from evidence.blobs import BlobStore
 from evidence.signing import FileSigner, Signer
 from runtime.definition.catalog import Definitions
-from runtime.engine.life.closing import ALARM, HOLD, TOLD
-from runtime.keep.bundling import Bundling
-from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Dispatcher, Handler, saying
-from runtime.keep.errands import Completing, Errands
-from runtime.keep.messages import Messages
+from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.keep.sweeper import Sweeper
-from runtime.keep.telling import Telling
 from runtime.queue.port import DeadLetters, WorkQueue
 from runtime.store import records
-from runtime.store.outbox import Message
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class App:
-    """The whole runtime. ``database`` is under the engine's role. ``owner`` is this process's name in leases."""
+    """The whole runtime. ``database`` is under the engine's role. ``owner`` is this process's name in leases.
+
+    Connectors, messengers, signers and evidence stores are in ``outsides``, which gives them by tenant alone.
+    """
 
     faces: Faces
     database: Database
-    connectors: Connectors
     queue: WorkQueue
-    signer: Signer
-    messenger: Messenger | None
     owner: str
     dead_letters: DeadLetters | None = None
 
@@ -65,6 +57,11 @@ class App:
         return self.faces.settings
 
     @property
+    def outsides(self) -> Outsides:
+        """The systems and keys of each tenant."""
+        return self.faces.outsides
+
+    @property
     def definitions(self) -> Definitions:
         """The compiled workflows and policies."""
         return self.faces.definitions
@@ -72,29 +69,18 @@ class App:
     def worker(self) -> Worker:
         """A worker that leases steps and drives them."""
         lease = timedelta(seconds=self.settings.lease_seconds)
-        groups = self.faces.slack_groups
-        tools = Tools(self.database, self.definitions, self.connectors, self.owner, lease, groups)
+        connectors = OwnConnectors(self.outsides)
+        tools = Tools(self.database, self.definitions, connectors, self.owner, lease, self.faces.slack_groups)
         return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
 
     def dispatcher(self) -> Dispatcher:
         """A dispatcher that delivers the outbox: cards, tasks, answers, bundles, and orders to other systems."""
-        bundling = Bundling(self.faces.blobs, self.signer, f"counterseal {version()}", self.definitions)
-        errands = Errands(self.database, self.definitions, self.connectors)
-        # Without a channel no card or task can be posted. People can still answer over HTTP and on the command line.
-        kinds = (*_SHOWN, "note", "task", HOLD, TOLD, ALARM, ALARMED)
-        messages: dict[str, Handler] = dict.fromkeys(kinds, _shown_nowhere)
-        channel = self.settings.slack_channel
-        if self.messenger is not None and channel is not None:
-            mentions = self.settings.slack_mentions
-            messages = Messages(self.messenger, channel, self.definitions, mentions, self.settings.pages).handlers()
-        if self.messenger is not None:
-            messages |= Telling(self.messenger, self.definitions, pages=self.settings.pages).handlers()
-        return Dispatcher(self.database, {**messages, **bundling.handlers(), **errands.handlers()}, self.owner)
+        delivering = Delivering(self.database, self.definitions, self.outsides, f"counterseal {version()}")
+        return Dispatcher(self.database, delivering.handlers(), self.owner)
 
-    def completing(self) -> Completing:
+    def completions(self) -> TenantCompletions:
         """A keeper that polls for completions the connectors whose systems cannot call us back."""
-        sources = {name: found for name, found in self.connectors.items() if isinstance(found, CompletionSource)}
-        return Completing(self.database, self.definitions, sources)
+        return TenantCompletions(self.database, self.definitions, self.outsides)
 
     def scheduler(self) -> Scheduler:
         """A scheduler, which admits steps to a queue that needs it."""
@@ -111,12 +97,15 @@ class App:
         return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
-_SHOWN = ("card", "remind", "escalate", "voided", "proposal")
+@dataclass(frozen=True)
+class OwnConnectors:
+    """The connectors of every tenant, as workers ask for them."""
 
+    outsides: Outsides
 
-async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:
-    log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
-    return partial(saying, Delivered())
+    async def of(self, connection: Connection, tenant: str, stop: int) -> Connectors:
+        """See ``TenantConnectors.of``."""
+        return (await self.outsides.of(connection, tenant, stop)).connectors
 
 
 @asynccontextmanager
@@ -147,16 +136,12 @@ async def build(
         engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections, limits=limits))
         if logins.engine is not None:
             faces.served.append(engine)
-        if connectors is None:
-            catalog = faces.definitions.catalog
-            made = adapters.connectors_of(settings, catalog, partial(records.read, engine))
-            connectors = await stack.enter_async_context(aclosing(made))
         if queue is None:
             queue = adapters.queue_of(settings)
         if signer is None:
-            signer = await asyncio.to_thread(FileSigner.load_or_create, settings.signing_key_path)
-        if messenger is None and faces.slack is not None:
-            messenger = SlackMessenger(faces.slack, pages=settings.pages)
+            faces.outsides.signer = await asyncio.to_thread(FileSigner.load_or_create, settings.signing_key_path)
+        faces.outsides.given = Given(connectors, messenger, signer, blobs)
+        faces.outsides.read = partial(records.read, engine)
         owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         letters = adapters.dead_letters_of(settings)
-        yield App(faces, engine, connectors, queue, signer, messenger, owner, letters)
+        yield App(faces, engine, queue, owner, letters)

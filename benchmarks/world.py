@@ -25,7 +25,7 @@ from benchmarks.counting import Counter, CountingDatabase
 from connectors.catalog import Source, load_catalog
 from connectors.port import Before, Call, Connectors, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from core.canonical import JsonObject
-from core.db import ENGINE_ROLE, FACES_ROLE
+from core.db import ENGINE_ROLE, FACES_ROLE, Connection
 from core.ids import new_id
 from evidence.chain import Actor
 from evidence.files import FileBlobStore
@@ -130,6 +130,17 @@ class Silent:
         return Posted(MessageRef(channel, "1.0"))
 
 
+@dataclass(frozen=True)
+class ForAll:
+    """The same connectors for every tenant: a benchmark is no installation."""
+
+    connectors: Connectors
+
+    async def of(self, connection: Connection, tenant: str, stop: int) -> Connectors:
+        """Those of everybody."""
+        return self.connectors
+
+
 @dataclass
 class World:
     """The parts of a runtime. ``plain`` is an uncounted connection of the server's superuser."""
@@ -147,7 +158,7 @@ class World:
 
     @property
     def tools(self) -> Tools:
-        return Tools(self.engine, self.definitions, self.connectors, "bench", timedelta(seconds=30))
+        return Tools(self.engine, self.definitions, ForAll(self.connectors), "bench", timedelta(seconds=30))
 
     def worker(self, queue: WorkQueue, concurrency: int) -> Worker:
         return Worker(self.tools, queue, concurrency=concurrency)

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TypeAlias, TypeVar
 
 import httpx
-from msgspec import Struct
+from msgspec import Struct, field
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, stop_before_delay
 from tenacity.wait import wait_random_exponential
 
@@ -100,7 +100,7 @@ class Unread(InDoubt, frozen=True):
     ``marker`` names it. For most calls it is a doubt, because the connector needs what the answer holds.
     """
 
-    marker: JsonObject
+    marker: JsonObject = field(default_factory=dict)
 
 
 Reply: TypeAlias = Answer | NotSent | InDoubt
@@ -132,7 +132,7 @@ def _unread(answer: Answer, why: str) -> InDoubt:
     """The doubt about a 2xx answer that cannot be read. A page that is not JSON may not even come from the system."""
     if "json" not in answer.headers.get("content-type", ""):
         return InDoubt(why)
-    return Unread(why, marker(answer.body.decode("utf-8", "backslashreplace"), why))
+    return Unread(why, marker=marker(answer.body.decode("utf-8", "backslashreplace"), why))
 
 
 def harmless(reply: Read | Failure) -> Read | Refused | NotSent:

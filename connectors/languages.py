@@ -13,9 +13,13 @@ KEYWORD = "x-language"
 
 
 class InputLanguages(Struct, frozen=True):
-    """The languages of texts in values of ``schema`` (implements ``core.templates.Languages``)."""
+    """The languages of texts in values of ``schema`` (implements ``core.templates.Languages``).
+
+    The inputs named in ``credentials`` may refer to secrets, because the handler lends them to what it sends.
+    """
 
     schema: JsonObject
+    credentials: tuple[str, ...] = ()
 
     def at(self, path: Path) -> Language | None:
         """The language of the text at this place, by the nearest declaration above it."""
@@ -26,6 +30,10 @@ class InputLanguages(Struct, frozen=True):
         """True if a text at this place or below it has a language."""
         below, found = self._found(path)
         return found is not None or self._speaks(below, 0)
+
+    def lends(self, path: Path) -> bool:
+        """True if the text at this place may refer to a secret."""
+        return path[:1] in [(name,) for name in self.credentials]
 
     def _found(self, path: Path) -> tuple[Json, Json]:
         here = resolved(self.schema, self.schema)

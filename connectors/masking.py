@@ -11,7 +11,7 @@ import binascii
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from urllib.parse import quote, quote_plus
 
@@ -23,6 +23,7 @@ from connectors.headers import is_secret
 from connectors.operation import Operation
 from connectors.port import Done, Failure, InDoubt, NotSent, Outcome, Parked, Probe, Refused
 from core.canonical import Json, JsonObject
+from core.secret_values import LIKE_REFERENCE
 
 MASK = "[secret]"
 HTTP = "http:send"
@@ -38,6 +39,24 @@ _BEGINNING_MIN = 8
 _ANYHOW_MAX = 1000
 # Shorter bytes are not looked for in other encodings.
 _ENCODED_MIN = 6
+
+
+def credentials_of(operation: Operation) -> tuple[str, ...]:
+    """The inputs that may refer to secrets: their values are lent to the call when it leaves."""
+    return (HEADERS,) if operation.handler == HTTP else ()
+
+
+def borrowed(operation: Operation, values: JsonObject, written: Callable[[tuple[str | int, ...]], str | None]) -> str:
+    """Say where an input refers to a secret although nobody wrote that into the document; "" if it does nowhere.
+
+    ``written`` gives the text that the document fixes at a place. What a record, a person or a model says borrows none.
+    """
+    for name in credentials_of(operation):
+        found = values.get(name)
+        for header, text in found.items() if isinstance(found, dict) else ():
+            if isinstance(text, str) and LIKE_REFERENCE.search(text) and written((name, header)) != text:
+                return f"{name}.{header} refers to a secret, and only the text of a workflow may do that"
+    return ""
 
 
 def shown(operation: Operation, values: JsonObject) -> JsonObject:
@@ -105,7 +124,8 @@ class Secrets(Struct, frozen=True, dict=True):
             return {self.text(name): self.json(item) for name, item in value.items()}
         return value
 
-    def _object(self, value: JsonObject) -> JsonObject:
+    def object(self, value: JsonObject) -> JsonObject:
+        """The object with a mask in place of each secret."""
         made = self.json(value)
         assert isinstance(made, dict)
         return made
@@ -116,7 +136,8 @@ class Secrets(Struct, frozen=True, dict=True):
             case Done() if self.values:
                 return self.done(outcome)
             case Parked(external_id=named, output=output) if self.values and isinstance(output, dict):
-                return Parked(None if named is None else self.text(named), self._object(output))
+                external = None if named is None else self.text(named)
+                return replace(outcome, external_id=external, output=self.object(output))
             case Refused() | NotSent() | InDoubt():
                 return self.failure(outcome)
         return outcome

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Container, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
@@ -95,6 +96,10 @@ class Call(Struct, frozen=True):
         return self.declared
 
 
+# The secrets that a call was given, each as ``name@version``. An outcome holds it, and never a value.
+Lent: TypeAlias = tuple[str, ...]
+
+
 class Usage(Struct, frozen=True):
     """The usage of a model call, also a failed one. ``cost_usd`` is a decimal string, None if no price is known."""
 
@@ -121,6 +126,7 @@ class Done(Struct, frozen=True):
     usage: Usage | None = None
     altered: JsonObject = field(default_factory=dict)
     writers: tuple[str, ...] = ()
+    secrets: Lent = ()
 
 
 class Refused(Struct, frozen=True):
@@ -129,6 +135,7 @@ class Refused(Struct, frozen=True):
     code: str
     message: str
     usage: Usage | None = None
+    secrets: Lent = ()
 
 
 class NotSent(Struct, frozen=True):
@@ -137,12 +144,14 @@ class NotSent(Struct, frozen=True):
     message: str
     retry_after_seconds: float | None = None
     usage: Usage | None = None
+    secrets: Lent = ()
 
 
 class InDoubt(Struct, frozen=True):
     """The request may have taken effect: a timeout, a lost connection or a 5xx after it left."""
 
     message: str
+    secrets: Lent = ()
 
 
 class Parked(Struct, frozen=True):
@@ -153,6 +162,7 @@ class Parked(Struct, frozen=True):
 
     external_id: str | None = None
     output: JsonObject = field(default_factory=dict)
+    secrets: Lent = ()
 
 
 Failure: TypeAlias = Refused | NotSent | InDoubt
@@ -287,10 +297,15 @@ class Declared(Protocol):
 
 
 class Connectors(dict[str, Connector]):
-    """The connectors by name. ``app`` builds it once from the settings; nothing changes it afterwards.
+    """The connectors of one tenant by name. ``app`` makes it of the tenant's settings; nothing changes it afterwards.
 
-    An unknown name raises ``ConfigurationError``, which names the setting that would provide the connector.
+    An unknown name raises ``ConfigurationError``, which names the setting that would provide the connector. ``owner``
+    is the tenant if that has settings of its own; "" for the settings of the installation.
     """
+
+    def __init__(self, found: Mapping[str, Connector] = MappingProxyType({}), *, owner: str = "") -> None:
+        super().__init__(found)
+        self.owner = owner
 
     @cached_property
     def targets(self) -> Mapping[str, str]:
@@ -303,6 +318,9 @@ class Connectors(dict[str, Connector]):
     def missing(self, name: str) -> ConfigurationError:
         """The error for a connector that is not configured, with the setting that would provide it."""
         setting = SETTINGS.get(name)
+        if self.owner and setting:
+            remedy = f"Set `{name}` in the tenant's settings: `counterseal tenant apply FILE`."
+            return ConfigurationError(f"the connector {name!r} is not set for the tenant {self.owner}.", remedy=remedy)
         remedy = f"Set {setting}." if setting else f"Known connectors: {', '.join(sorted(SETTINGS))}."
         return ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
 

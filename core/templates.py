@@ -24,6 +24,7 @@ from core.errors import ExpressionError, path_text
 from core.escaping import Language, check_meaning, check_structure, escaped
 from core.expressions import Bound, Environment, Expression
 from core.pieces import split
+from core.secret_values import LIKE_REFERENCE, REFERENCE
 
 TEXT_CHARACTERS_MAX = 256 * 1024
 
@@ -42,6 +43,9 @@ class Languages(Protocol):
     def within(self, path: Path) -> bool:
         """True if a text at this place or below it has a language."""
 
+    def lends(self, path: Path) -> bool:
+        """True if the text at this place may refer to a secret."""
+
 
 class Added(Struct, frozen=True):
     """The languages of a step that was added to a run: no word in it is an author's, and ``raw(…)`` escapes, too."""
@@ -55,6 +59,10 @@ class Added(Struct, frozen=True):
     def within(self, path: Path) -> bool:
         """True if a text at this place or below it has a language."""
         return self.languages.within(path)
+
+    def lends(self, path: Path) -> bool:
+        """True if the text at this place may refer to a secret: its declaration, and not its author, says where to."""
+        return self.languages.lends(path)
 
 
 class TemplateError(ExpressionError):
@@ -96,6 +104,20 @@ class Template:
             _check_structures(made, self._languages, ())
         return made
 
+    def word(self, path: Path) -> str | None:
+        """The text at this place if the document fixes it; None if it is computed, or if nothing stands there."""
+        here: _Node = self._node
+        for step in path:
+            if isinstance(here, dict) and isinstance(step, str):
+                here = here.get(step)
+            elif isinstance(here, list) and isinstance(step, int) and 0 <= step < len(here):
+                here = here[step]
+            else:
+                return None
+        if isinstance(here, _Text) and len(here.parts) == 1 and isinstance(here.parts[0], str):
+            return here.parts[0]
+        return here if isinstance(here, str) else None
+
     def literals(self) -> JsonObject:
         """The members of an object that read no variable. One that fails to render is left out: its step will fail."""
         found: JsonObject = {}
@@ -114,7 +136,8 @@ def compile_template(environment: Environment, text: str, want: str | None = Non
 def compile_value(
     environment: Environment, value: Json, where: str = "", languages: Languages | None = None
 ) -> Template:
-    """Compile every text in a nested value; other scalars stay as they are. ``languages`` says which texts are escaped.
+    """Compile every text in a nested value; other scalars stay as they are. ``languages`` says which texts are escaped,
+    and which may refer to secrets: such a text stays as it is, and the call is given the value.
 
     ``TemplateError`` names the place, under the prefix ``where`` (such as ``with``): ``with.fields.priority``.
     """
@@ -163,6 +186,9 @@ def _compile(environment: Environment, value: Json, path: Path, prefix: str, lan
             raise ExpressionError(f"is nested deeper than {DEPTH_MAX} levels")
         if isinstance(value, dict) and any("${{" in key for key in value):
             raise ExpressionError("has an expression in a key", remedy="Keys are fixed; only values can be computed.")
+        if isinstance(value, str) and LIKE_REFERENCE.search(value):
+            _check_reference(value, languages, path)
+            return value
         text = _compile_text(environment, value, languages=_spoken(languages, path)) if isinstance(value, str) else ""
     except ExpressionError as error:
         raise TemplateError(error, path, prefix) from None
@@ -173,6 +199,15 @@ def _compile(environment: Environment, value: Json, path: Path, prefix: str, lan
     if isinstance(value, list):
         return [_compile(environment, item, (*path, at), prefix, languages) for at, item in enumerate(value)]
     return value
+
+
+def _check_reference(text: str, languages: Languages | None, path: Path) -> None:
+    """Refuse a reference to a secret in a place that is not declared for it, or beside something that is computed."""
+    if languages is None or not languages.lends(path):
+        remedy = "It may stand in `headers` of an operation that sends an HTTP request."
+        raise ExpressionError("refers to a secret, and this place is not declared for one", remedy=remedy)
+    if "${{" in REFERENCE.sub("", text):
+        raise ExpressionError("has a secret and an expression in one text", remedy="Write the rest as it is.")
 
 
 def _spoken(languages: Languages | None, path: Path) -> Languages | None:

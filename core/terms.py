@@ -27,8 +27,9 @@ class Tier(StrEnum):
 
 
 class Stopped(StrEnum):
-    """The kinds of things that can be paused."""
+    """The kinds of things that can be paused. Only the operator of the installation suspends a tenant."""
 
+    SUSPENDED = "suspended"
     TENANT = "tenant"
     WORKFLOW = "workflow"
     CONNECTOR = "connector"

@@ -100,12 +100,13 @@ class EventType(StrEnum):
     DIRECTORY_PROPOSED = "directory.proposed"
     PAUSE_SET = "pause.set"
     PAUSE_LIFTED = "pause.lifted"
+    TENANT_APPLIED = "tenant.applied"
 
 
 # The prefixes of events that belong to no run.
 _TENANTS = (
     *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
-    "pause.",
+    *("pause.", "tenant."),
 )
 _OF_TENANTS = (kind for kind in EventType if kind.startswith(_TENANTS))
 _TENANT_ONLY = {EventType.RUN_PURGED, EventType.HOLD_REFUSED, *_OF_TENANTS}
@@ -149,6 +150,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_REOPENED: frozenset({"bundle", "steps"}),
     # paused: the paused thing as kind:name; reason: the operator's own words
     **_every("pause.", "paused", "reason"),
+    # digest: the SHA-256 of the text of the settings that are in force from then on
+    EventType.TENANT_APPLIED: frozenset({"version", "digest"}),
     # subject: the id of the person of a console's login; offered: a link that logs in once; by: token|link|oidc
     **_every("session.", "subject"),
     # count is filled in by the chain: the number of lines, this one included

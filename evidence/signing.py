@@ -120,12 +120,17 @@ class FileSigner:
                 pem = file.read(_PEM_BYTES_MAX)
         except OSError as error:
             raise ConfigurationError(f"the signing key {path} cannot be read: {error.strerror}") from None
+        return cls.of_pem(pem, str(path))
+
+    @classmethod
+    def of_pem(cls, pem: bytes, where: str) -> FileSigner:
+        """Read a key. ``ConfigurationError``, which names ``where`` it stands, if it is no Ed25519 key."""
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise ConfigurationError(f"{path} is not an unencrypted PEM private key") from None
+            raise ConfigurationError(f"{where} is not an unencrypted PEM private key") from None
         if not isinstance(key, ed25519.Ed25519PrivateKey):
-            raise ConfigurationError(f"the signing key {path} is not an Ed25519 key")
+            raise ConfigurationError(f"the signing key {where} is not an Ed25519 key")
         return cls(key)
 
     @classmethod

@@ -22,6 +22,7 @@ from app.cli import (
     runs,
     service,
     signals,
+    tenancy,
     why,
 )
 from app.cli.outcome import DOCUMENTED, Commands, explained
@@ -63,6 +64,8 @@ for command in (*service.TOP, *pausing.TOP):
 root.command()(why.why)
 for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
     root.add_typer(group)
+for verb, of_tenant in tenancy.OF_TENANTS.items():
+    service.tenant.command(verb)(of_tenant)
 root.command("schema")(documents.schema)
 for name, added in monitoring.COMMANDS.items():
     evidence.evidence.command(name)(added)

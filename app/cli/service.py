@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 db = Commands(name="db", help="The database's schema.")
 token = Commands(name="token", help="Bearer tokens for HTTP.")
-tenant = Commands(name="tenant", help="Tenants and their caps: create, set, list.")
+tenant = Commands(name="tenant", help="Tenants, their caps, and what each has outside.")
 
 Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")]
 MaxConcurrency = Annotated[int | None, typer.Option(min=1, max=10_000, help="Steps executing at once.")]

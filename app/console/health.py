@@ -82,7 +82,7 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
         "gauges": _gauges(queue, asked, doubts, shown.now),
         "dead": dead[:DEAD_SHOWN],
         "dead_more": len(dead) > DEAD_SHOWN,
-        "kinds": [str(kind) for kind in Stopped],
+        "kinds": [str(kind) for kind in Stopped if kind is not Stopped.SUSPENDED],
     }
     return shown.show("health.html", at="health", status=status, **{**given, **values})
 

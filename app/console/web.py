@@ -218,7 +218,7 @@ class Page:
 async def page(request: Request, faces: Faces, viewer: Viewer) -> Page:
     """Begin a page: every page shows the time and the pauses of its tenant."""
     async with faces.database.transaction(viewer.who.tenant) as connection:
-        now, _ = await tenants.directory_now(connection, viewer.who.tenant)
+        now, *_ = await tenants.directory_now(connection, viewer.who.tenant)
         return Page(request, viewer, now, list(await pausing.listed(connection, viewer.who.tenant)))
 
 

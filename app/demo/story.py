@@ -141,7 +141,8 @@ async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun
         return replace(item, run=run)
     folder = faces.settings.home / "demo"
     path, key = folder / str(bundle["name"]), folder / "evidence.pub.pem"
-    data = await faces.blobs.get(StoredBlob(bundle["uri"], bundle["version_id"], bundle["sha256"]))
+    store = await faces.blobs(faces.settings.tenant)
+    data = await store.get(StoredBlob(bundle["uri"], bundle["version_id"], bundle["sha256"]))
     await asyncio.to_thread(path.write_bytes, data)
     signer = await asyncio.to_thread(FileSigner.load, faces.settings.signing_key_path)
     await asyncio.to_thread(key.write_bytes, signer.public_key.pem)

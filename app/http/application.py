@@ -31,6 +31,7 @@ from app.http import (
 from app.http.dependencies import FacesDep, principal
 from app.http.middleware import Bearer, Bounded, Observe
 from app.http.told import HTTP, Told
+from app.slack_apps import SlackApps
 from core.errors import InputError, nearest
 from runtime.requests import pausing
 from runtime.store import queue_reads, read_models, replication
@@ -90,7 +91,7 @@ def create_app(faces: Faces) -> FastAPI:
         routes=_routes(),
     )
     application.state.faces = faces
-    application.state.slack = signed.slack_endpoint_of(faces)
+    application.state.slack = SlackApps(faces)
     problems.install(application)
     # The middleware that is added last is the outermost.
     application.add_middleware(Told, faces=faces, door=HTTP)

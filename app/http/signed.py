@@ -9,11 +9,13 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
 
 import orjson
 from fastapi import APIRouter, Request
 from pydantic import SecretStr
-from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.response import BoltResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -23,16 +25,14 @@ from app.http import problems
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
 from app.settings import WebhookEndpoint
-from app.slack import Interactions
-from app.slack_desk import Desk
-from app.slack_holds import HeldSteps
-from app.slack_lists import ListDesk
+from app.slack_apps import SlackApps
 from approvals.slack.guard import Refusal, SlackEndpoint
-from approvals.slack.handlers import build_bolt
 from approvals.slack.sockets import Sockets
 from core import bounded_json
 from core.canonical import JsonObject
-from core.errors import InputError, NotFoundError
+from core.db import check_tenant
+from core.errors import InputError, NotFoundError, TransportError
+from core.secret_values import SecretError
 from runtime.requests.triggers import start_from_servicenow
 
 router = APIRouter()
@@ -66,11 +66,53 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     configured = faces.settings.webhooks.get(endpoint, _NOWHERE)
     tenant = configured.tenant or faces.settings.tenant
     shown = _UNKNOWN if configured is _NOWHERE else endpoint
+    hook = _Hook(tenant, configured.workspace, endpoint, shown, configured.secret.get_secret_value())
+    return await _event(hook, request, faces)
+
+
+@router.post(
+    "/webhooks/servicenow/{tenant}/{endpoint}",
+    tags=["webhooks"],
+    status_code=202,
+    summary="An event of a tenant's own ServiceNow, signed",
+    responses={401: {"description": "Not signed as it must be, or there is no such endpoint"}},
+)
+async def servicenow_of_tenant(tenant: str, endpoint: str, request: Request, faces: FacesDep) -> Response:
+    """An endpoint of the tenant's own settings: signed and answered like `/webhooks/servicenow/{endpoint}`, with the
+    secret of that endpoint alone. It starts runs of that tenant only.
+    """
+    found = None
+    with suppress(InputError, NotFoundError):
+        found = (await faces.outside(check_tenant(tenant))).webhook(endpoint)
+    if found is None:
+        nowhere = _Hook(faces.settings.tenant, None, endpoint, _UNKNOWN, _NOWHERE.secret.get_secret_value())
+        return await _event(nowhere, request, faces)
+    incoming, workspace = found
+    try:
+        secret = await incoming.value()
+    except SecretError as error:
+        raise TransportError(error.message, remedy=error.remedy) from None
+    return await _event(_Hook(tenant, workspace, endpoint, f"{tenant}/{endpoint}", secret), request, faces)
+
+
+@dataclass(frozen=True)
+class _Hook:
+    """An endpoint for events: whose it is, its name, its name in the audit, and its secret."""
+
+    tenant: str
+    workspace: str | None
+    endpoint: str
+    shown: str
+    secret: str
+
+
+async def _event(hook: _Hook, request: Request, faces: Faces) -> Response:
+    tenant, shown, endpoint = hook.tenant, hook.shown, hook.endpoint
     try:
         body = await read_body(request)
     except HTTPException as error:
         return await _refused(Refusal(error.status_code, "too_large", error.detail), faces, tenant, shown)
-    refusal = verify(request.headers, body, configured.secret.get_secret_value(), faces.now())
+    refusal = verify(request.headers, body, hook.secret, faces.now())
     if refusal is not None:
         return await _refused(refusal, faces, tenant, shown)
     request.state.proved = True
@@ -78,12 +120,13 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
         event = bounded_json.parse_object(body)
     except InputError as error:
         return await _refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
-    workspace = configured.workspace or faces.settings.workspace
+    workspace = hook.workspace or faces.settings.workspace
     try:
         # Answer only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
             place = (connection, faces.definitions, tenant, workspace, endpoint)
-            own = faces.settings.servicenow_username or None
+            outside = await faces.outsides.of(connection, tenant)
+            own = outside.settings.servicenow_username or None
             started, unstarted = await start_from_servicenow(*place, event, own)
     except InputError as error:
         await _refused(Refusal(400, "unusable", ""), faces, tenant, shown)
@@ -137,56 +180,59 @@ async def _refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str) -
     return problems.problem(refusal.status, refusal.code, refusal.detail, headers)
 
 
-def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
-    """The endpoint for Slack, if a bot token and a signing secret are configured."""
-    if faces.slack is None or faces.settings.slack_signing_secret is None:
-        return None
-    secret, token = faces.settings.slack_signing_secret.get_secret_value(), faces.slack.token
+async def sockets_of(faces: Faces, apps: SlackApps) -> Sockets | None:
+    """The connection that Slack's requests come over, beside HTTP, if an app-level token is configured.
 
-    async def authorize(**_: object) -> AuthorizeResult:
-        # The signature has proved that Slack sent this for our app; Bolt need not call Slack to check it.
-        return AuthorizeResult(enterprise_id=None, team_id=None, bot_token=token)
-
-    interactions = Interactions(faces)
-    bolt = build_bolt(
-        signing_secret=secret,
-        authorize=authorize,
-        client=faces.slack,
-        service=interactions,
-        tasks=interactions,
-        desk=Desk(faces, interactions),
-        lists=ListDesk(faces, interactions),
-        holds=HeldSteps(faces, interactions),
-    )
-    return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
-
-
-def sockets_of(faces: Faces, endpoint: SlackEndpoint | None) -> Sockets | None:
-    """The connection that Slack's requests come over, beside HTTP, if an app-level token is configured."""
-    token = faces.settings.slack_app_token
-    if token is None or faces.slack is None or endpoint is None:
+    It is of the app in the environment, and so of the tenant that COUNTERSEAL_TENANT names.
+    """
+    tenant, token = faces.settings.tenant, faces.settings.slack_app_token
+    outside = await faces.outside(tenant)
+    if token is None or outside.chat is None or outside.content is not None or await apps.of(tenant) is None:
         return None
 
     async def dispatch(payload: JsonObject) -> BoltResponse:
-        answer = await endpoint.answer(payload)
+        endpoint = await apps.of(tenant)
+        answer = BoltResponse(status=404, body="") if endpoint is None else await endpoint.answer(payload)
         if 400 <= answer.status < 500:
             code = "unhandled" if answer.status == 404 else "malformed"
             faces.metrics.refusal("slack", code)
-            await faces.refusals.note(faces.settings.tenant, "slack", code)
+            await faces.refusals.note(tenant, "slack", code)
         return answer
 
-    return Sockets(faces.slack, token.get_secret_value(), dispatch)
+    return Sockets(outside.chat.client, token.get_secret_value(), dispatch)
 
 
 @router.post(
     "/slack/events", tags=["slack"], summary="An interaction in Slack, signed by Slack", response_class=Response
 )
 async def events(request: Request, faces: FacesDep) -> Response:
-    """The request URL of the Slack app's interactivity. A click is answered after its vote is committed."""
-    endpoint: SlackEndpoint | None = request.app.state.slack
+    """The request URL of the Slack app of the tenant that COUNTERSEAL_TENANT names. A click is answered after its vote
+    is committed.
+    """
+    tenant = faces.settings.tenant
+    endpoint = await cast("SlackApps", request.app.state.slack).of(tenant)
     if endpoint is None:
         remedy = "Set COUNTERSEAL_SLACK_BOT_TOKEN and COUNTERSEAL_SLACK_SIGNING_SECRET."
         raise NotFoundError("Slack is not configured here.", remedy=remedy)
+    return await _answered(endpoint, request, faces, tenant, "slack")
+
+
+@router.post(
+    "/slack/events/{app}",
+    tags=["slack"],
+    summary="An interaction with a tenant's own Slack app, signed by Slack",
+    response_class=Response,
+    responses={401: {"description": "Not signed as it must be, or there is no such app"}},
+)
+async def events_of_app(app: str, request: Request, faces: FacesDep) -> Response:
+    """The request URL of the Slack app of a tenant with settings of its own: `app` is the tenant's name. The request is
+    checked with the secret of that app alone, and acts in that tenant only.
+    """
+    endpoint = await cast("SlackApps", request.app.state.slack).named(app)
+    return await _answered(endpoint, request, faces, app, f"slack:{app}")
+
+
+async def _answered(endpoint: SlackEndpoint, request: Request, faces: Faces, tenant: str, name: str) -> Response:
     answer = await endpoint(request)
     if 400 <= answer.status_code < 500:
         # Codes are a closed set: the guard's codes, or "unhandled" and "malformed" for refusals by Bolt.
@@ -194,7 +240,8 @@ async def events(request: Request, faces: FacesDep) -> Response:
         if answer.media_type == problems.MEDIA_TYPE:
             code = str(orjson.loads(answer.body).get("code", "malformed"))
         faces.metrics.refusal("slack", code)
-        await faces.refusals.note(faces.settings.tenant, "slack", code)
+        if not cast("SlackApps", request.app.state.slack).is_nobody(endpoint):  # nobody writes lines of no tenant
+            await faces.refusals.note(tenant, name, code)
     else:
         request.state.proved = True
     return answer

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
+from connectors.hosts import AllowedHost
 from connectors.port import NotSent, Refused
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+SETTING = "COUNTERSEAL_HTTP_HOSTS"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 # Somebody's relay decides where a tunnel leads (6to4, RFC 7526; Teredo). Python before 3.13 calls some of them global.
 _TUNNELS = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
@@ -31,17 +33,6 @@ _INSIDE = tuple(
 )
 
 
-class AllowedHost(Struct, frozen=True):
-    """One host that may be called: exactly this name, at this port (None: the scheme's own port only).
-
-    ``allow_private`` permits loopback, private and link-local addresses, for services inside one's own network.
-    """
-
-    host: str
-    port: int | None = None
-    allow_private: bool = False
-
-
 class Destination(Struct, frozen=True):
     """A URL that may be called, and its checked addresses."""
 
@@ -50,10 +41,10 @@ class Destination(Struct, frozen=True):
 
 
 async def destination(
-    text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float
+    text: str, allowed: Iterable[AllowedHost], *, timeout_seconds: float, setting: str = SETTING
 ) -> Destination | Refused | NotSent:
     """The destination of a request to the URL ``text``; ``Refused`` names the setting or the remedy."""
-    found = permitted(text, allowed)
+    found = permitted(text, allowed, setting)
     if isinstance(found, Refused):
         return found
     url, rule = found
@@ -65,12 +56,14 @@ async def destination(
         return Refused(
             "private_address",
             f"{name} resolves to {closed[0]}, which is not a public address; allow private addresses for this "
-            "host in COUNTERSEAL_HTTP_HOSTS if it is meant to be inside your network",
+            f"host in {setting} if it is meant to be inside your network",
         )
     return Destination(url, addresses)
 
 
-def permitted(text: str, allowed: Iterable[AllowedHost]) -> tuple[httpx.URL, AllowedHost] | Refused:
+def permitted(
+    text: str, allowed: Iterable[AllowedHost], setting: str = SETTING
+) -> tuple[httpx.URL, AllowedHost] | Refused:
     """The URL and the rule that allows its host, without resolving the host; ``Refused`` names the remedy."""
     import httpx  # here, because the import is slow and commands that only read settings do not need it
 
@@ -86,7 +79,7 @@ def permitted(text: str, allowed: Iterable[AllowedHost]) -> tuple[httpx.URL, All
     rule = next((rule for rule in allowed if rule.host.lower().strip("[]") == name and rule.port == url.port), None)
     if rule is None:
         place = name + (f":{url.port}" if url.port else "")
-        return Refused("host_not_allowed", f"{place} is not among the allowed hosts; add it to COUNTERSEAL_HTTP_HOSTS")
+        return Refused("host_not_allowed", f"{place} is not among the allowed hosts; add it to {setting}")
     return url, rule
 
 

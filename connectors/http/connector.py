@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from connectors.exchange import Answer, Reply, deadline_in, exchange, seconds_to, tls
 from connectors.headers import canonical_headers
-from connectors.http.addresses import Address, AllowedHost, Destination, destination, permitted
+from connectors.hosts import AllowedHost
+from connectors.http.addresses import SETTING, Address, Destination, destination, permitted
 from connectors.masking import Secrets
 from connectors.port import SOMEBODY, Call, Done, InDoubt, NothingBefore, NotSent, Outcome, Probe, ProbeVerdict, Refused
 from connectors.readback import compare, same_json, sentence
@@ -15,6 +16,7 @@ from connectors.urls import canonical_url
 from core.bounded_json import parse
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
+from core.secret_values import LIKE_REFERENCE
 from core.unkept import marker
 
 ADDRESSES_MAX = 4
@@ -24,10 +26,11 @@ OUTPUT_HEADERS = ("content-type", "etag", "last-modified", "location")
 
 
 class HttpSettings(Struct, frozen=True):
-    """The hosts that may be called; with none, every request is refused."""
+    """The hosts that may be called; with none, every request is refused. ``setting`` is where they are named."""
 
     allowed_hosts: tuple[AllowedHost, ...] = ()
     body_bytes_max: int = 256 * 1024
+    setting: str = SETTING
 
 
 class HttpConnector(NothingBefore):
@@ -44,7 +47,8 @@ class HttpConnector(NothingBefore):
         prepared = _prepare(call)
         if isinstance(prepared, Refused):
             return prepared
-        found = await destination(str(call.input.get("url")), allowed, timeout_seconds=call.timeout_seconds)
+        seconds, setting = call.timeout_seconds, self._settings.setting
+        found = await destination(str(call.input.get("url")), allowed, timeout_seconds=seconds, setting=setting)
         if not isinstance(found, Destination):
             return found
         target = _target(str(call.input.get("url")))
@@ -67,7 +71,7 @@ class HttpConnector(NothingBefore):
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
         """Refuse a host that no setting allows. Does not resolve its name, so nothing outside is asked."""
-        found = permitted(str(inputs.get("url")), self._settings.allowed_hosts)
+        found = permitted(str(inputs.get("url")), self._settings.allowed_hosts, self._settings.setting)
         return found if isinstance(found, Refused) else None
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
@@ -79,7 +83,8 @@ class HttpConnector(NothingBefore):
     async def check(self) -> tuple[bool, str]:
         """Report the hosts that may be called. Calls nothing."""
         names = ", ".join(rule.host for rule in self._settings.allowed_hosts)
-        return True, f"may call {names}" if names else "no host is allowed; set COUNTERSEAL_HTTP_HOSTS to allow some"
+        nothing = f"no host is allowed; set {self._settings.setting} to allow some"
+        return True, f"may call {names}" if names else nothing
 
     async def aclose(self) -> None:
         """Release connections."""
@@ -107,6 +112,8 @@ def _prepare(call: Call) -> tuple[bytes, httpx.Headers] | Refused:
     except InputError as error:
         return Refused("invalid_header", error.message)
     for name, value in given.items():
+        if LIKE_REFERENCE.search(str(value)):
+            return Refused("secret_not_lent", f"the header {name} refers to a secret, and there is none to lend")
         headers[name] = str(value)
     if _has_effect(call):
         headers["Idempotency-Key"] = call.idempotency_key

@@ -81,10 +81,8 @@ class Standing(Judge):
         if self.case.tenant is None:
             return
         self.compared += 1
-        held = (
-            *("tenant", f"workflow:{self._workflow}", f"connector:{str(data['operation']).partition('.')[0]}"),
-            f"run:{self._run}",
-        )
+        connector = str(data["operation"]).partition(".")[0]
+        held = ("suspended", "tenant", f"workflow:{self._workflow}", f"connector:{connector}", f"run:{self._run}")
         pauses, policies = set[str](), dict[str, str]()
         for line in self._lines:
             if line["data"]["stop"] >= stop:

@@ -404,6 +404,36 @@ REVOKE ALL ON FUNCTION append_to_run FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION append_to_run TO counterseal_engine, counterseal_faces;
 
+-- Keeps a new version of what a tenant has outside, with the line that says so, and puts it in force.
+--
+-- Executed by counterseal_engine alone: the operator of the installation applies settings on the command line, and no
+-- face does. Versions have no gaps, and none is ever changed. A crash before the commit leaves the former one in force.
+CREATE OR REPLACE FUNCTION apply_settings(_line bytea, _text text, _tenant text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE
+  told json := convert_from(_line, 'UTF8')::json;
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  IF encode(sha256(convert_to(_text, 'UTF8')), 'hex') IS DISTINCT FROM told #>> '{data,digest}' THEN
+    RAISE EXCEPTION 'the line is of another text' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  PERFORM link_line(_line, '^tenant\.applied$', _tenant);
+  UPDATE tenants SET settings_version = coalesce(settings_version, 0) + 1
+  WHERE tenant_id = _tenant AND coalesce(settings_version, 0) + 1 = (told #>> '{data,version}')::int;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'the line names another version' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  INSERT INTO tenant_settings (tenant_id, version, digest, source, applied_by)
+  VALUES (_tenant, (told #>> '{data,version}')::int, told #>> '{data,digest}', _text, told #>> '{actor,id}');
+END $function$;
+
+ALTER FUNCTION apply_settings OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION apply_settings FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION apply_settings TO counterseal_engine;
+
 -- Looks up the tenant of an approval by its id.
 --
 -- Executed by counterseal_faces, before it knows the tenant of a click in Slack: the id cannot be guessed. It runs with
@@ -676,7 +706,7 @@ BEGIN
 END $function$;
 
 -- Opens a run with its first checkpoint and steps. Returns the database's time; NULL if the trigger has started a run
--- already, if no run starts with this version any more, or if the time was read before the database's clock went back.
+-- already, if no run starts with this version any more, if the tenant is suspended, or if the time was read before the database's clock went back.
 --
 -- Executed by counterseal_faces, because requests start runs, and by counterseal_engine, because runs and schedules do.
 -- The lines can only open the run: nothing has been decided or performed in it by then.
@@ -727,6 +757,7 @@ BEGIN
         AND w.retired_at IS NULL AND w.waits_for IS NULL))
     AND (_people IS NULL OR EXISTS (
       SELECT FROM tenants t WHERE t.tenant_id = _tenant_id AND coalesce(t.directory_digest, '') = _people))
+    AND NOT EXISTS (SELECT FROM tenants t WHERE t.tenant_id = _tenant_id AND t.paused ? 'suspended')
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;

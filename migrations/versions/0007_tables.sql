@@ -208,3 +208,26 @@ INSERT INTO log_leaves (tenant_id, kind, count, head)
   SELECT tenant_id, 'told', seq + 1, decode(hash, 'hex') FROM audit_events ORDER BY tenant_id, seq;
 DROP POLICY owner ON audit_events;
 INSERT INTO log_counters (tenant_id, runs) SELECT tenant_id, count(*) FROM runs GROUP BY tenant_id;
+
+-- What each tenant has outside (tenant.yaml): every version that was applied, and by whom. Secrets stand in it by reference.
+CREATE TABLE tenant_settings (
+  tenant_id text NOT NULL, version int NOT NULL, digest text NOT NULL, source text NOT NULL, applied_by text NOT NULL,
+  applied_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_tenant_settings PRIMARY KEY (tenant_id, version),
+  CONSTRAINT fk_tenant_settings_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+ALTER TABLE tenant_settings ENABLE ROW LEVEL SECURITY;
+ALTER TABLE tenant_settings FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON tenant_settings TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON tenant_settings TO counterseal_faces, counterseal_appender
+  USING (tenant_id = current_setting('counterseal.tenant', true))
+  WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+GRANT SELECT ON tenant_settings TO counterseal_engine, counterseal_faces;
+GRANT SELECT, INSERT ON tenant_settings TO counterseal_appender;
+ALTER TABLE tenants ADD COLUMN settings_version int;
+GRANT UPDATE (settings_version) ON tenants TO counterseal_appender;
+DROP TRIGGER stop_number ON tenants;
+CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, paused, settings_version ON tenants
+  FOR EACH ROW WHEN (OLD.policy_digests IS DISTINCT FROM NEW.policy_digests
+    OR OLD.directory_digest IS DISTINCT FROM NEW.directory_digest OR OLD.paused IS DISTINCT FROM NEW.paused
+    OR OLD.settings_version IS DISTINCT FROM NEW.settings_version) EXECUTE FUNCTION move_stop_number();

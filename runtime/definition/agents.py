@@ -99,7 +99,7 @@ class AgentCompiler(LeafCompiler):
         fixed = self.value(entry.scope, (*key, "with"), tool.with_, languages)
         offered = of_operation(operation, fixed=tool.with_.keys(), name=tool.name)
         raw = self._raw(tool, languages, (*entry.scope.path, *key))
-        leaf = OperationNode(**common, operation=operation.name, inputs=Spoken(languages, {*tool.with_, *raw}))
+        leaf = OperationNode(**common, operation=operation.name, inputs=Spoken(languages, {*tool.with_, *raw}, fixed))
         return AgentTool(offered, leaf, fixed, operation)
 
     def _raw(self, tool: ToolDocument, languages: Languages, path: Path) -> tuple[str, ...]:

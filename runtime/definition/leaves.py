@@ -15,6 +15,7 @@ from approvals.forms import check_form
 from connectors import display
 from connectors.catalog import Catalog
 from connectors.languages import InputLanguages
+from connectors.masking import credentials_of
 from connectors.operation import Kind, Operation, text_parts
 from connectors.texts import unfilled
 from core.canonical import Json
@@ -232,7 +233,7 @@ class LeafCompiler(ABC):
 
     def languages(self, operation: Operation, path: Path) -> Languages:
         """The languages of the operation's inputs in the step at this place."""
-        found = InputLanguages(operation.input_schema)
+        found = InputLanguages(operation.input_schema, credentials_of(operation))
         return found if self.authored(path) else Added(found)
 
     def _check_literals(self, operation: Operation, inputs: Template, scope: StepScope) -> None:

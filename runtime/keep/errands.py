@@ -181,14 +181,16 @@ class Errands(Struct, frozen=True):
 
 
 class Completing(Struct, frozen=True):
-    """Fetches completions from every source, by the connector's name, under the engine's role.
+    """Fetches completions from every source of one tenant, by the connector's name, under the engine's role.
 
-    A source that could not be asked, or whose answer came to nothing, rests for ``pause_seconds``.
+    A completion ends only a wait of this ``tenant``, whatever key the outside system names. A source that could not be
+    asked, or whose answer came to nothing, rests for ``pause_seconds``.
     """
 
     database: Database
     definitions: Definitions
     sources: Mapping[str, CompletionSource]
+    tenant: str
     wait_seconds: float = WAIT_SECONDS
     pause_seconds: float = PAUSE_SECONDS
 
@@ -223,13 +225,14 @@ class Completing(Struct, frozen=True):
     async def _record(self, name: str, completion: Completion) -> bool:
         async with self.database.connection() as connection:
             tenant = await inbox.tenant_of(connection, completion.correlation_key)
-        if tenant is None:
+        if tenant != self.tenant:
             key = clean(completion.correlation_key, 200)
-            log.warning("completion ignored: no run waits for its key", connector=name, key=key)
+            words = "completion ignored: no run of its tenant waits for its key"
+            log.warning(words, tenant=self.tenant, connector=name, key=key)
             return False
         signaling = Signaling(self.database, self.definitions)
         signal = Signal(
-            tenant_id=tenant,
+            tenant_id=self.tenant,
             correlation_key=completion.correlation_key,
             id=f"{name}:{completion.id}",
             actor=Actor("connector", name),

@@ -87,7 +87,8 @@ def _relied_on(
         for policy in one.event.policies
     }  # fmt: skip
     connectors = {operation.connector for workflow in editions for operation in workflow.operations.values()}
-    held = {"tenant", f"workflow:{editions[0].name}", f"run:{book.run_id}", *(f"connector:{one}" for one in connectors)}
+    held = {"suspended", "tenant", f"workflow:{editions[0].name}", f"run:{book.run_id}"}
+    held |= {f"connector:{one}" for one in connectors}
     first, last = timestamp(book.events[0].at), timestamp(max(one.at for one in book.events))
     found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
     people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]

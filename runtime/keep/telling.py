@@ -208,6 +208,6 @@ async def _held(connection: Connection, tenant: str, entry: Entry) -> Held | Non
     """The wait until the quiet hours of a person end; None outside of them."""
     if entry.quiet is None:
         return None
-    now, _ = await tenants.directory_now(connection, tenant)
+    now, *_ = await tenants.directory_now(connection, tenant)
     left = entry.quiet.left(now).total_seconds()
     return Held(left) if left > 0 else None

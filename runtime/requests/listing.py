@@ -141,7 +141,7 @@ async def _groups(voting: Voting, connection: Connection, request: ListVote) -> 
     people = await voting.definitions.directory(connection, request.tenant_id, stored.directory_digest)
     if voting.directory is None:
         return Membership(frozenset(), frozenset(group.key for group in asked))
-    return await voting.directory.slack_membership(people.entry(request.person_id), asked)
+    return await voting.directory(request.tenant_id).slack_membership(people.entry(request.person_id), asked)
 
 
 async def _judged(voting: Voting, connection: Connection, request: ListVote, slack: Membership) -> ListAnswer | None:

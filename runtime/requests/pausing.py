@@ -93,6 +93,9 @@ async def _key(
 ) -> str:
     """The key of what is named, if there is such a thing. A run that has ended can be resumed, but not paused."""
     match what:
+        case Stopped.SUSPENDED:
+            remedy = "It is for the operator of the installation: `counterseal tenant suspend`."
+            raise InputError("cannot be paused or resumed here.", where="suspended", remedy=remedy)
         case Stopped.TENANT:
             if name not in ("", tenant):
                 raise NotFoundError(f"This is the tenant {tenant!r}, not {name!r}.", remedy="Leave its name out.")

@@ -12,13 +12,13 @@ from approvals.tally import resolved
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
 from core.errors import AuthorizationError, InputError
-from core.identity import Directory
+from core.identity import Directory, Kind
 from core.ids import new_id
 from core.terms import Terms
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.definition.foresight import foresee_steps
-from runtime.definition.people import load_directory, of_policy, of_workflow
+from runtime.definition.people import DirectoryDocument, load_directory, of_policy, of_workflow
 from runtime.definition.reserved import refuse_reserved
 from runtime.definition.schemas import refuse_unsendable
 from runtime.definition.workflow import load_workflow
@@ -28,7 +28,7 @@ from runtime.requests.child_runs import check_children
 from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
-from runtime.store import approvals, audit, documents, replication, tenants
+from runtime.store import approvals, audit, documents, replication, tenant_settings, tenants
 from runtime.store.documents import StoredWorkflow
 
 
@@ -163,6 +163,7 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     """
     content = load_directory(text, file)
     await tenants.lock(connection, tenant)
+    await _check_workspaces(connection, tenant, content)
     digest = sha256_hex(text.encode())
     people = Directory.of(digest, content.entries)
     data: JsonObject = {"name": content.directory, "version": content.version, "digest": digest}
@@ -175,6 +176,20 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
     await tenants.replace_directory(connection, tenant, people, text, actor, data)
     warnings = (*await undecided(connection, tenant), *lost)
     return Published(content.directory, content.version, digest, True, warnings=warnings)
+
+
+async def _check_workspaces(connection: Connection, tenant: str, content: DirectoryDocument) -> None:
+    """Refuse Slack accounts without their workspace, if the tenant has an app of its own: ids are of one workspace."""
+    standing = await tenant_settings.standing(connection, tenant)
+    if standing is None or standing.version is None:
+        return
+    for entry in content.entries:
+        for account in entry.accounts(Kind.SLACK):
+            if "/" not in account:
+                words = (
+                    f"The Slack account {account} of {entry.id} names no workspace, and {tenant} has an app of its own."
+                )
+                raise InputError(words, where="slack", remedy=f"Write T…/{account}.")
 
 
 # At most so many open questions are looked at, the oldest first; the rest is counted.

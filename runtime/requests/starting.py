@@ -285,8 +285,11 @@ def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timed
 async def _people_now(
     connection: Connection, definitions: Definitions | None, tenant: str
 ) -> tuple[datetime, Directory]:
-    """The database's time, and the tenant's people then."""
-    now, digest = await tenants.directory_now(connection, tenant)
+    """The database's time, and the tenant's people then. ``ConsistencyError`` if the tenant is suspended."""
+    now, digest, suspended = await tenants.directory_now(connection, tenant)
+    if suspended is not None:
+        words = f"The tenant {tenant} is suspended, so nothing starts in it: {suspended}"
+        raise ConsistencyError(words, remedy=f"The operator ends that: `counterseal tenant suspend {tenant} --lift`.")
     if definitions is None:
         return now, await tenants.directory(connection, tenant)
     return now, await definitions.directory(connection, tenant, digest)

@@ -104,11 +104,11 @@ _Decided: TypeAlias = "Callable[[Connection | Database], Awaitable[VoteAnswer | 
 
 
 class Voting(Struct, frozen=True):
-    """Votes on approvals of any tenant, under the faces' role."""
+    """Votes on approvals of any tenant, under the faces' role. ``directory`` gives the people of a tenant."""
 
     database: Database
     definitions: Definitions
-    directory: DatabaseDirectory | None = None
+    directory: Callable[[str], DatabaseDirectory] | None = None
 
     async def vote(self, request: VoteRequest) -> VoteAnswer:
         """Judge and record one vote. ``NotFoundError`` if the tenant has no such approval."""
@@ -137,7 +137,7 @@ class Voting(Struct, frozen=True):
                 return answer
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
             if slack is None and (wanted := _slack_groups(stored)):
-                slack = await self._ask_slack(entry, wanted)
+                slack = await self._ask_slack(request.tenant_id, entry, wanted)
         raise ConsistencyError("The run changed during every attempt to record this vote.", remedy="Try again.")
 
     async def view(self, tenant: str, approval_id: UUID) -> CardView:
@@ -157,10 +157,10 @@ class Voting(Struct, frozen=True):
             note = _answer(stored, answer_to, sentence)
             await faces.order_message(connection, tenant, stored.approval.run_id, NOTE, note)
 
-    async def _ask_slack(self, entry: Entry | None, wanted: list[GroupQuorum]) -> Membership:
+    async def _ask_slack(self, tenant: str, entry: Entry | None, wanted: list[GroupQuorum]) -> Membership:
         if self.directory is None:
             return Membership(frozenset(), frozenset(group.key for group in wanted))
-        return await self.directory.slack_membership(entry, wanted)
+        return await self.directory(tenant).slack_membership(entry, wanted)
 
 
 async def _judge(

@@ -6,7 +6,8 @@
 -- only purge_records deletes values, after their retention. Nobody may delete an effect. No login may write a leaf
 -- of a log: triggers do, and order_leaves gives it its place.
 GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, log_checkpoints, log_counters, log_leaves,
-  people, policies, run_lines, runs, sessions, tenants, tokens, unavailable, workflows TO counterseal_engine;
+  people, policies, run_lines, runs, sessions, tenant_settings, tenants, tokens, unavailable,
+  workflows TO counterseal_engine;
 GRANT INSERT, UPDATE (note, at) ON log_checkpoints TO counterseal_engine;
 GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counterseal_engine;
 GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
@@ -26,7 +27,7 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- folded state of a run (runs.state): only read_run and read_question do.
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
   group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, people, policies, queue, records, refusals,
-  remains, run_lines, tenants, votes, waits, workspaces TO counterseal_faces;
+  remains, run_lines, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
 GRANT SELECT, INSERT ON inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
@@ -49,14 +50,14 @@ GRANT UPDATE (retired_at, waits_for) ON workflows TO counterseal_faces;
 -- The owner of the functions that faces call. It never logs in; row-level security binds it to the tenant that each
 -- function sets. A row lock needs UPDATE.
 GRANT SELECT ON caps, remains, tenants, workflows TO counterseal_appender;
-GRANT SELECT, INSERT ON audit_events, commands, directories, journal, ledger, policies, workspaces TO
-  counterseal_appender;
+GRANT SELECT, INSERT ON audit_events, commands, directories, journal, ledger, policies, tenant_settings, workspaces
+  TO counterseal_appender;
 GRANT SELECT, UPDATE ON approvals, effects, families, waits TO counterseal_appender;
 GRANT SELECT, INSERT, DELETE ON group_members, people, queue, refusals TO counterseal_appender;
 GRANT SELECT, INSERT, UPDATE ON runs, votes TO counterseal_appender;
 GRANT UPDATE (created_at) ON queue TO counterseal_appender;
-GRANT UPDATE (policy_digests, directory_digest, paused, resumed, judge_after, audit_count, audit_head) ON tenants TO
-  counterseal_appender;
+GRANT UPDATE (policy_digests, directory_digest, paused, resumed, judge_after, settings_version, audit_count,
+  audit_head) ON tenants TO counterseal_appender;
 
 -- The owner of token_owner, session_owner and approval_owner, which look up a tenant by a key that cannot be guessed. It never logs
 -- in.

@@ -108,11 +108,11 @@ async def directory_digest(connection: Connection, tenant: str) -> str | None:
     return digest
 
 
-async def directory_now(connection: Connection, tenant: str) -> tuple[datetime, str | None]:
-    """The database's time, and the digest of the directory that is published then."""
+async def directory_now(connection: Connection, tenant: str) -> tuple[datetime, str | None, str | None]:
+    """The database's time, the digest of the directory that is published then, and why the tenant is suspended."""
     row = await connection.fetchrow(_NOW, tenant)
-    assert row is not None, "a SELECT without FROM has a row"
-    return row["now"], row["digest"]
+    assert row is not None, "there is a row without the tenant, too"
+    return row["now"], row["digest"], row["suspended"]
 
 
 async def directory(connection: Connection, tenant: str) -> Directory:

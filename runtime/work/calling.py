@@ -129,7 +129,7 @@ def _begun(parked: Parked) -> Parked:
     """The storable part of what a durable operation reports of its start. The rest is dropped: it has begun anyway."""
     kept = _kept(Done(parked.output, parked.external_id), happened=True)
     assert isinstance(kept, Done), "an effect that happened is done"
-    return Parked(kept.external_id, kept.output)
+    return Parked(kept.external_id, kept.output, parked.secrets)
 
 
 def _countable(usage: Usage) -> bool:
@@ -147,7 +147,7 @@ def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
             seconds = _delay(outcome.retry_after_seconds)
             return replace(outcome, message=clean(outcome.message), retry_after_seconds=seconds)
         case InDoubt():
-            return InDoubt(clean(outcome.message))
+            return InDoubt(clean(outcome.message), outcome.secrets)
     log.error("connector returned no Outcome; the call is in doubt", kind=type(outcome).__name__)
     return InDoubt(f"The connector answered with {type(outcome).__name__}, which is no outcome.")
 
@@ -216,7 +216,7 @@ class Calling:
             raise LostLease from over
 
     async def _send(self) -> Outcome | Unfit:
-        work, clock, connectors = self._work, self._hold.met.clock, self._tools.connectors
+        work, clock, connectors = self._work, self._hold.met.clock, self._hold.met.connectors
         name = work.operation.connector
         if (connector := connectors.get(name)) is None:
             return Refused(NOT_CONFIGURED, str(connectors.missing(name)))

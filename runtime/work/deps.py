@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from connectors.of_tenants import TenantConnectors
 from core.db import Database
 from runtime.definition.catalog import Definitions
-from runtime.engine.book.draft import Ready
 from runtime.work.committer import Committer
 from runtime.work.lease import Recent
 
 
 @dataclass(frozen=True)
 class WorkerDeps:
-    """The dependencies of making appends. ``owner`` names this worker in leases, which last for ``lease``.
-
-    ``systems`` are the targets of its connectors by name. ``ready`` says if the settings forbid a call, and why.
-    """
+    """The dependencies of making appends. ``owner`` names this worker in leases, which last for ``lease``."""
 
     database: Database
     definitions: Definitions
@@ -26,5 +22,4 @@ class WorkerDeps:
     recent: Recent
     owner: str
     lease: timedelta
-    systems: Mapping[str, str]
-    ready: Ready
+    connectors: TenantConnectors

@@ -124,7 +124,7 @@ class Drive:
     async def _begin(self, record: asyncpg.Record, claim: Claim, began: float, answered: float | None) -> Next:
         """Propose, decide and intend. A crash before the append leaves only a lease, which runs out."""
         tools = self._tools
-        claimed = (tools.database, record, tools.definitions, tools.recent, began, answered)
+        claimed = (tools.database, record, tools.definitions, tools.connectors, tools.recent, began, answered)
         met, step, known = await read_claimed(*claimed)
         if step.status is not StepState.READY:
             raise LostLease
@@ -136,7 +136,7 @@ class Drive:
         return await self._holding.commit(begun)
 
     async def _read_before(self, work: ReadBefore) -> Next:
-        found = await self._holding.lease.call(lambda: read_before(self._tools.connectors, work))
+        found = await self._holding.lease.call(lambda: read_before(self._holding.now().met.connectors, work))
         # What was read stays as it is, because a reversal writes it back; the words of a failure are shown.
         read = found if isinstance(found, Before) else Secrets.of(work.operation, work.call.input).failure(found)
         chance = random.random()
@@ -152,7 +152,8 @@ class Drive:
 
     async def _resolve(self, work: Resolve) -> Next:
         """Ask Slack who is in its groups. If Slack is away, put the step off."""
-        slack = self._tools.slack
+        found_in = self._tools.slack
+        slack = None if found_in is None else found_in(self._holding.now().view.tenant_id)
         found = {} if slack is None else await self._holding.lease.call(lambda: slack.members(work.groups))
 
         def proceed(leased: Leased) -> Next:
@@ -256,7 +257,7 @@ class Drive:
             self._within = None
 
     async def _inquire(self, work: Inquire) -> Next:
-        asked = await self._holding.lease.call(lambda: inquire(self._tools.connectors, work))
+        asked = await self._holding.lease.call(lambda: inquire(self._holding.now().met.connectors, work))
         probe = Secrets.of(work.operation, work.call.input).probe(asked)
 
         def answered(leased: Leased) -> Next:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +14,7 @@ from weakref import WeakValueDictionary
 import asyncpg
 
 from approvals.ports import SlackGroups
-from connectors.port import Connectors
+from connectors.of_tenants import TenantConnectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.agent_chat import KEPT_MAX, Chat, Listeners, chat_of
@@ -35,15 +36,15 @@ from runtime.work.pump import Pump
 class Tools:
     """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases.
 
-    ``slack`` says who is in a Slack group; without it, each is empty.
+    ``slack`` gives what says who is in a tenant's Slack groups; without it, each is empty.
     """
 
     database: Database
     definitions: Definitions
-    connectors: Connectors
+    connectors: TenantConnectors
     owner: str
     lease: timedelta
-    slack: SlackGroups | None = None
+    slack: Callable[[str], SlackGroups | None] | None = None
 
     @cached_property
     def recent(self) -> Recent:
@@ -58,8 +59,8 @@ class Tools:
     @cached_property
     def _deps(self) -> WorkerDeps:
         write = committer(self.database.connection)
-        calls = (self.connectors.targets, self.connectors.ready)
-        return WorkerDeps(self.database, self.definitions, write, self.recent, self.owner, self.lease, *calls)
+        place = (self.recent, self.owner, self.lease, self.connectors)
+        return WorkerDeps(self.database, self.definitions, write, *place)
 
     @cached_property
     def _pumps(self) -> WeakValueDictionary[UUID, Pump]:
@@ -83,6 +84,7 @@ async def read_claimed(
     database: Database,
     record: asyncpg.Record,
     definitions: Definitions,
+    connectors: TenantConnectors,
     recent: Recent,
     began: float,
     answered: float | None = None,
@@ -95,11 +97,11 @@ async def read_claimed(
     if met is None or not _is_first(met, record, claim):
         async with database.connection() as connection:
             view, sent, came = await _read(connection, record, definitions, met, (began, answered))
-            met = recent.put(await meet(connection, definitions, view, sent, came))
+            met = recent.put(await meet(connection, definitions, connectors, view, sent, came))
             if not _is_ready(met, claim):  # our own append came in between, and the claim did not see it
                 asked = Lease.now()
                 view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)
-                met = recent.put(await meet(connection, definitions, view, asked))
+                met = recent.put(await meet(connection, definitions, connectors, view, asked))
     return met, leased(met.view, claim, owner), known_of(met.view.run, claim.key)
 
 

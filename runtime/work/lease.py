@@ -20,6 +20,8 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from connectors.of_tenants import TenantConnectors
+from connectors.port import Connectors
 from core.clock import Patience
 from core.db import Connection, DatabaseClock
 from core.outage import is_away, is_passing
@@ -99,6 +101,7 @@ class CachedRun(Struct, frozen=True):
     seen: int
     workflow: Workflow
     policy: PolicySet
+    connectors: Connectors
     clock: DatabaseClock
     drifted: bool = False
     behind: bool = False
@@ -127,15 +130,24 @@ class Recent(OrderedDict[UUID, CachedRun]):
 
 
 async def meet(
-    connection: Connection, definitions: Definitions, view: RunView, asked: float, answered: float | None = None
+    connection: Connection,
+    definitions: Definitions,
+    connectors: TenantConnectors,
+    view: RunView,
+    asked: float,
+    answered: float | None = None,
 ) -> CachedRun:
-    """Join a run with what it is decided by. Its book was asked for and arrived at these monotonic times."""
+    """Join a run with what it is decided by, and with the connectors of its tenant, which its intents are bound to.
+
+    Its book was asked for and arrived at these monotonic times.
+    """
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
     people = await definitions.directory(connection, view.tenant_id, view.directory_digest)
+    own = await connectors.of(connection, view.tenant_id, view.stop)
     if people is not view.directory:
         view = replace(view, directory=people)
-    return CachedRun(view, view, view.version, workflow, policy, DatabaseClock(view.now, asked, answered))
+    return CachedRun(view, view, view.version, workflow, policy, own, DatabaseClock(view.now, asked, answered))
 
 
 Build: TypeAlias = Callable[[Leased], Next]

@@ -171,7 +171,7 @@ class Pump:
         began = Lease.now()
         deps = self._deps
         place = (met.view, met.workflow.graph)
-        transition = Transition(*place, lease=deps.lease, systems=deps.systems, ready=deps.ready)
+        transition = Transition(*place, lease=deps.lease, systems=met.connectors.targets, ready=met.connectors.ready)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)
@@ -291,7 +291,7 @@ class Pump:
         before, graphs = None if known is None else known.exact, deps.definitions.graphs
         asked = time.monotonic()
         view = await load(connection, self._run_id, graphs, lock=lock, afresh=afresh, before=before)
-        return deps.recent.put(await meet(connection, deps.definitions, view, asked))
+        return deps.recent.put(await meet(connection, deps.definitions, deps.connectors, view, asked))
 
 
 def _is_due(met: CachedRun) -> bool:

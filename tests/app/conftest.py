@@ -298,6 +298,7 @@ class Installation:
         payload: dict[str, Any] | bytes,
         *,
         secret: str = SIGNING_SECRET,
+        path: str = "/slack/events",
         at: float | None = None,
         honest: bool = True,
     ) -> httpx.Response:
@@ -309,7 +310,7 @@ class Installation:
         digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
         client = await self.client()
         return await client.post(
-            "/slack/events",
+            path,
             content=body,
             headers={
                 "Content-Type": "application/x-www-form-urlencoded",
@@ -445,14 +446,15 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
     """Builds and serves an installation, with these settings or others."""
     async with AsyncExitStack() as stack:
 
-        async def start(given: Settings | None = None) -> Installation:
+        async def start(given: Settings | None = None, *, real: bool = False) -> Installation:
+            """With the stand-in of these tests for every connector, or with the ``real`` ones of the settings."""
             used = given or settings
             outside = OutsideWorld()
             stack.callback(outside.check_strictly)
             app = await stack.enter_async_context(
                 build(
                     used,
-                    connectors=Connectors({"probe": outside}),
+                    connectors=None if real else Connectors({"probe": outside}),
                     queue=PostgresQueue(idle=timedelta(milliseconds=10)),
                 )
             )

@@ -90,7 +90,8 @@ async def cases(installation: Any) -> Any:
 
 def completing(installation: Any, box: Mailbox, **changes: Any) -> Completing:
     app = installation.app
-    return Completing(app.database, app.definitions, {"probe": box}, **{"pause_seconds": 0.01, **changes})
+    given = {"sources": {"probe": box}, "tenant": "default", "pause_seconds": 0.01}
+    return Completing(app.database, app.definitions, **given | changes)
 
 
 async def case(installation: Any, number: str = "C1", tenant: str = "default") -> tuple[UUID, str]:
@@ -173,13 +174,15 @@ async def test_what_comes_too_late_is_recorded_and_acknowledged(cases: Any) -> N
     assert (ignored["data"]["code"], ignored["actor"]) == ("already_ended", {"kind": "connector", "id": "probe"})
 
 
-async def test_each_completion_goes_to_the_tenant_whose_run_began_it(cases: Any) -> None:
+async def test_a_completion_ends_a_wait_of_the_tenant_whose_system_it_comes_from_and_no_other(cases: Any) -> None:
     await cases.publish("other")
     await cases.add(OPENING, "other")
     (mine, key), (theirs, their_key) = await case(cases), await case(cases, "C2", "other")
     box = Mailbox()
-    assert await taken(cases, box, Completion("t1", their_key, output={"whose": "theirs"}))
-    assert await cases.status(mine) == "waiting"
+    theirs_too = Completion("t1", their_key, output={"whose": "theirs"})
+    assert not await taken(cases, box, theirs_too)
+    assert (await cases.status(mine), await cases.status(theirs)) == ("waiting", "waiting")
+    assert await completing(cases, box, tenant="other").take("probe", box, theirs_too)
     assert await result_of(cases, theirs) == ("succeeded", {"whose": "theirs"}, None)
     assert await taken(cases, box, Completion("t2", key, output={"whose": "mine"}))
     assert await result_of(cases, mine) == ("succeeded", {"whose": "mine"}, None)
@@ -227,15 +230,14 @@ async def test_a_source_with_nothing_to_say_is_not_asked_in_a_spin(cases: Any, l
 
 
 async def test_without_sources_there_is_nothing_to_do(installation: Any) -> None:
-    assert installation.app.completing().sources == {}
     async with asyncio.timeout(60):
-        await installation.app.completing().run(asyncio.Event())
+        await completing(installation, Mailbox(), sources={}).run(asyncio.Event())
 
 
 @pytest.mark.req("V-10")
 async def test_the_keepers_fetch_completions(cases: Any, looping: Any) -> None:
     (run_id, key), box = await case(cases), Mailbox()
-    cases.app.connectors["mail"] = box
+    cases.app.outsides.given.connectors["mail"] = box
 
     async def work(stop: asyncio.Event) -> None:
         await processes.run(cases.app, frozenset({Duty.WORK, Duty.KEEP}), stop, lambda _: None)
@@ -287,7 +289,7 @@ async def engine(settings: Settings, serve: Any) -> AsyncIterator[tuple[Any, Bpm
         connectors: Connectors = adapters.connectors_of(
             app.settings.model_copy(update=changes), app.definitions.catalog
         )
-        app.connectors["bpmn"] = connectors["bpmn"]
+        app.outsides.given.connectors["bpmn"] = connectors["bpmn"]
         yield installation, bpmn
         await connectors.aclose()
         await bpmn.close()
@@ -300,9 +302,8 @@ async def test_a_process_of_a_real_model_completes_the_run_that_started_it(
 ) -> None:
     """One reports by an external task that a keeper fetches, the other by a signal over HTTP."""
     installation, bpmn = engine
-    assert list(installation.app.completing().sources) == ["bpmn"]
     if model == "document-request":
-        looping(installation.app.completing().run)
+        looping(installation.app.completions().run)
     run_id = await installation.parked("requesting", model)
     (instance,) = bpmn.state.instances.values()
     (task,) = instance.user_tasks()

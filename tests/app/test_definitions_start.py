@@ -132,11 +132,11 @@ async def test_a_missing_connector_refuses_a_strict_start_and_is_a_warning_other
     strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="restarted@1: the connector 'probe' is not configured"):
-            await definitions.prepare(app.faces, app.connectors)
+            await definitions.prepare(app.faces, app.outsides.given.connectors)
         assert await _rows(app, "SELECT name FROM workflows") == []
     async with build(settings, connectors=Connectors({})) as app:
         with capture_logs() as logs:
-            await definitions.prepare(app.faces, app.connectors)
+            await definitions.prepare(app.faces, app.outsides.given.connectors)
         (said,) = [entry for entry in logs if entry["log_level"] == "warning"]
         assert "restarted@1: the connector 'probe' is not configured" in said["reason"]
         assert await _rows(app, "SELECT name FROM workflows") == [("restarted",)]

@@ -35,7 +35,7 @@ async def test_an_auditor_downloads_a_bundle_that_verifies(installation: Any, tm
     assert bundle.name in answer.headers["content-disposition"]
     path, key = tmp_path / "bundle.zip", tmp_path / "key.pem"
     path.write_bytes(answer.content)
-    key.write_bytes(installation.app.signer.public_key.pem)
+    key.write_bytes(installation.app.outsides.signer.public_key.pem)
     result = verify_bundle(path, public_key=key)
     assert result.ok, result.to_text()
     (event,) = await installation.tenant_events("evidence.exported")

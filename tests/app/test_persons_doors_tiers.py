@@ -125,7 +125,7 @@ class Table:
     async def publish(self, approvers: str) -> None:
         faces, tester = self.installation.app.faces, TESTER
         reader = RecordsConnector(partial(records.read, self.installation.engine))
-        self.installation.app.connectors["records"] = reader
+        self.installation.app.outsides.given.connectors["records"] = reader
         rules = "".join(RULE.format(tier=tier, approvers=approvers) for tier in TIERS)
         async with faces.database.transaction("default") as connection:
             policy = f"policy: tests\nversion: 2\nrules:{ALLOWED}{rules}"

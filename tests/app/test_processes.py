@@ -180,7 +180,7 @@ async def test_a_workflow_whose_connector_is_not_configured_is_named_at_the_star
     strict = settings.model_copy(update={"definitions_mode": "strict"})
     async with build(strict, connectors=Connectors({})) as app:
         with pytest.raises(ConfigurationError, match="good@1: the connector 'probe' is not configured"):
-            await definitions.prepare(app.faces, app.connectors)
+            await definitions.prepare(app.faces, app.outsides.given.connectors)
 
 
 class Misfit:

@@ -12,7 +12,7 @@ import structlog
 
 from app import adapters, logs
 from app.settings import LogFormat, Settings, load_settings, unknown_variables
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from core.errors import ConfigurationError
 
 LONG = "s3cr3t-value-that-must-not-be-shown"

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from slack_sdk.web.async_client import AsyncWebClient
 
 from app import refusals
 from app.refusals import WINDOW_SECONDS, StrangerLog
@@ -141,7 +142,7 @@ async def test_hidden_values_are_shown_to_those_who_are_asked_alone(office: Offi
 
 async def test_groups_of_slack_hold_accounts_of_this_workspace_alone(office: Office) -> None:
     group = GroupQuorum("S0ITLEADS", source=GroupSource.SLACK_GROUP)
-    asked = office.installation.app.faces.slack_groups
+    asked = office.installation.app.faces.slack_groups("default")
     for team, groups in ((HERE, {group.key}), (ELSEWHERE, set())):
         found = await asked.membership(f"{team}/U0ANA", [group])
         assert (found.groups, found.unresolvable) == (groups, set())
@@ -232,14 +233,17 @@ async def test_an_account_that_two_people_have_is_nobodys(office: Office) -> Non
     assert await office.installation.books.votes() == []
 
 
+def client_of(office: Office) -> AsyncWebClient:
+    return AsyncWebClient("xoxb-test", base_url=f"{office.slack.url}/api/", retry_handlers=[])
+
+
 class TestOrganisations:
     """Enterprise Grid: the app is installed in one workspace of an organisation, or in all of it."""
 
     @staticmethod
     def of(office: Office, *, org_wide: bool) -> SlackWorkspace:
         office.slack.state.enterprise_id, office.slack.state.org_wide = ORGANISATION, org_wide
-        assert office.installation.app.faces.slack is not None
-        return SlackWorkspace(office.installation.app.faces.slack)
+        return SlackWorkspace(client_of(office))
 
     @pytest.mark.parametrize(
         ("org_wide", "teams", "enterprises", "found"),
@@ -299,9 +303,8 @@ class TestOrganisations:
 
 
 async def test_what_is_known_of_an_account_is_soon_asked_again(office: Office) -> None:
-    assert office.installation.app.faces.slack is not None
     now = [0.0]
-    workspace = SlackWorkspace(office.installation.app.faces.slack, now=lambda: now[0])
+    workspace = SlackWorkspace(client_of(office), now=lambda: now[0])
     clicker = Clicker(HERE, "U0ANA", frozenset({HERE}))
     assert await workspace.stranger(clicker) is None
     office.mark("deleted")
@@ -313,9 +316,8 @@ async def test_what_is_known_of_an_account_is_soon_asked_again(office: Office) -
 async def test_of_many_accounts_the_one_asked_about_longest_ago_is_forgotten(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert office.installation.app.faces.slack is not None
     monkeypatch.setattr(workspaces, "KNOWN_MAX", 2)
-    workspace = SlackWorkspace(office.installation.app.faces.slack, now=lambda: 0.0)
+    workspace = SlackWorkspace(client_of(office), now=lambda: 0.0)
 
     async def stranger(user: str) -> StrangerCode | None:
         return await workspace.stranger(Clicker(HERE, user, frozenset({HERE})))
@@ -350,8 +352,7 @@ async def test_of_many_strangers_the_one_refused_longest_ago_is_forgotten(
 
 
 async def test_the_pin_stays_when_the_answer_changes(office: Office) -> None:
-    assert office.installation.app.faces.slack is not None
-    workspace = SlackWorkspace(office.installation.app.faces.slack)
+    workspace = SlackWorkspace(client_of(office))
     home = await workspace.home()
     office.slack.state.team_id = ELSEWHERE
     assert await workspace.home() is home

@@ -10,8 +10,9 @@ import pytest
 from pydantic import SecretStr
 
 from app.doctor import State, outside
-from app.http.signed import slack_endpoint_of, sockets_of
+from app.http.signed import sockets_of
 from app.settings import Settings, load_settings
+from app.slack_apps import SlackApps
 from core.errors import ConfigurationError
 from evidence.chain import Actor
 from runtime.requests import publishing
@@ -43,10 +44,10 @@ class Line:
         self.stops: list[asyncio.Event] = []
         self.tasks: list[asyncio.Task[None]] = []
 
-    def process(self) -> asyncio.Event:
+    async def process(self) -> asyncio.Event:
         """One more process that holds a connection."""
         faces, stop = self.installation.app.faces, asyncio.Event()
-        held = sockets_of(faces, slack_endpoint_of(faces))
+        held = await sockets_of(faces, SlackApps(faces))
         self.tasks.append(asyncio.create_task(held.run(stop)))
         self.stops.append(stop)
         return stop
@@ -81,7 +82,7 @@ async def line(settings: Settings, serve: Any) -> AsyncIterator[Line]:
         await installation.add(OPEN)
         world.slack.state.channels[CARDS].members.update({"U0ANA", "U0BEN"})
         found = Line(world.slack, installation)
-        found.process()
+        await found.process()
         async with asyncio.timeout(20):
             await found.sockets.connected()
         try:
@@ -139,7 +140,7 @@ async def _refused_at_first(line: Line) -> None:
 
 
 async def _another_process(line: Line) -> None:
-    line.process()
+    await line.process()
     await line.sockets.connected(2)
     line.sockets.twice = True
 

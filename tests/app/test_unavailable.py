@@ -28,7 +28,7 @@ def lay(folder: Path, text: str) -> Path:
 async def test_what_is_invalid_is_marked_unavailable_and_shown(installation: Any, definitions_dir: Path) -> None:
     path = lay(definitions_dir, BROKEN)
     faces, tenant = installation.app.faces, installation.settings.tenant
-    await definitions.prepare(faces, Connectors({"probe": installation.app.connectors["probe"]}))
+    await definitions.prepare(faces, Connectors({"probe": installation.app.outsides.given.connectors["probe"]}))
     client = await installation.client(Role.ADMIN, Role.OPERATOR)
     listed = (await client.get("/v1/workflows")).json()["unavailable"]
     (one,) = [each for each in listed if each["name"] == "broken"]

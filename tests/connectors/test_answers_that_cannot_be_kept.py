@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector, completion_of
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Done, InDoubt
 from connectors.servicenow.client import BasicAuth, ServiceNowSettings

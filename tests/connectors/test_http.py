@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from connectors.http.addresses import AllowedHost, is_public, permitted
+from connectors.hosts import AllowedHost
+from connectors.http.addresses import is_public, permitted
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, Done, InDoubt, NotSent, ProbeVerdict, Refused
 

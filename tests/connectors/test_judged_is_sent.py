@@ -19,7 +19,7 @@ from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.canonical import canonical
 from connectors.catalog import Catalog, Source, load_catalog
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.operation import Operation

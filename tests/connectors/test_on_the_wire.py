@@ -16,7 +16,8 @@ from tenacity import AsyncRetrying
 
 from connectors import exchange as exchanging
 from connectors.catalog import Catalog
-from connectors.http.addresses import AllowedHost, Destination, destination
+from connectors.hosts import AllowedHost
+from connectors.http.addresses import Destination, destination
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.operation import Operation

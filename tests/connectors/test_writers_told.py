@@ -11,7 +11,7 @@ import pytest
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import SOMEBODY, Call, Done, Parked
 from connectors.servicenow.client import BasicAuth, ServiceNowSettings

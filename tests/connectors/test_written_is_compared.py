@@ -10,7 +10,7 @@ import pytest
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.port import Call, Done, Parked, Refused
 from connectors.readback import same_message, same_text

@@ -57,6 +57,7 @@ from runtime.work.worker import Worker
 from sandbox.model_scripts import misuse
 from tests.support.arrivals import Arrivals
 from tests.support.books import Books
+from tests.support.for_all import ForAll
 from tests.support.telling import UNTOLD
 from tests.support.trouble import Trouble
 
@@ -322,7 +323,7 @@ class Stage:
 
     def _worker(self, killer: Killer, number: int) -> Worker:
         queue = killer.wrap("queue", PostgresQueue(idle=timedelta(milliseconds=1)), "receive")
-        tools = Tools(self.engine, self.definitions, self.connectors, f"w{os.getpid()}.{number}", SPENT)
+        tools = Tools(self.engine, self.definitions, ForAll(self.connectors), f"w{os.getpid()}.{number}", SPENT)
         return Worker(tools, queue)
 
     async def prepare(self) -> None:

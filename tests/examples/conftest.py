@@ -268,7 +268,7 @@ class Office:
         assert answer.status_code == 200, answer.text
         bundle, key = self.folder / f"{run_id}.zip", self.folder / "evidence.pub"
         bundle.write_bytes(answer.content)
-        key.write_bytes(self.app.signer.public_key.pem)
+        key.write_bytes(self.app.outsides.signer.public_key.pem)
         verification = verify_bundle(bundle, public_key=key)
         assert verification.ok, verification
         return verification

@@ -25,6 +25,7 @@ from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.lease import Lease
 from runtime.work.worker import Worker
+from tests.support.for_all import ForAll
 from tests.support.insides import take_one
 
 RULES = "".join(
@@ -161,7 +162,7 @@ async def test_a_claimed_step_that_has_waited_for_its_turn_costs_no_further_exch
     """Its reading of the clock is as exact as when it arrived. Else an overloaded worker would ask ever more."""
     world, counter = counted
     await world.start("w2", ref="waited")
-    tools = Tools(world.database, world.definitions, world.connectors, "w", timedelta(minutes=1))
+    tools = Tools(world.database, world.definitions, ForAll(world.connectors), "w", timedelta(minutes=1))
     async with world.uncounted.database.connection() as connection:
         (record,) = await claims.claim_next(connection, "w", tools.lease)
     await counter.settled()
@@ -222,7 +223,7 @@ async def test_a_burst_is_claimed_by_one_statement_for_all_places(counted: tuple
         await world.start("w2", ref=f"burst:{number}")
     await counter.settled()
     counter.reset()
-    tools = Tools(world.database, world.definitions, world.connectors, "w1", timedelta(seconds=30))
+    tools = Tools(world.database, world.definitions, ForAll(world.connectors), "w1", timedelta(seconds=30))
     stop = asyncio.Event()
     working = asyncio.create_task(Worker(tools, PostgresQueue(idle=timedelta(hours=1)), concurrency=6).run(stop))
 

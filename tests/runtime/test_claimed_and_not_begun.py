@@ -15,6 +15,7 @@ from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.lease import Lease
 from runtime.work.setbacks import LEASES_MAX
+from tests.support.for_all import ForAll
 
 LEASE = timedelta(seconds=30)
 ONE = """
@@ -45,7 +46,7 @@ async def claimed(runtime: Any, owner: str) -> Callable[[], Awaitable[None]]:
     began = Lease.now()
     async with runtime.database.connection() as connection:
         (record,) = await claims.claim_next(connection, owner, LEASE)
-    tools = Tools(runtime.database, runtime.definitions, runtime.connectors, owner, LEASE)
+    tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), owner, LEASE)
     return lambda: Drive(tools).run(record, began)
 
 

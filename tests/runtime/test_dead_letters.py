@@ -21,6 +21,7 @@ from runtime.queue.sqs import SqsAddress, SqsDeadLetters, SqsQueue
 from runtime.work.holding import Tools
 from runtime.work.setbacks import SETBACKS_MAX
 from runtime.work.worker import Worker
+from tests.support.for_all import ForAll
 
 ONE_EFFECT = """
 workflow: one
@@ -74,7 +75,7 @@ class PostOffice:
 
     async def work_off(self) -> None:
         runtime = self.runtime
-        tools = Tools(runtime.database, runtime.definitions, runtime.connectors, "w", timedelta(seconds=30))
+        tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), "w", timedelta(seconds=30))
         await Worker(tools, self.queue).work_off()
 
 

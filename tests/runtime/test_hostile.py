@@ -43,6 +43,7 @@ from runtime.store import claims
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 from tests.support.book import Question
+from tests.support.for_all import ForAll
 from tests.support.telling import UNTOLD
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
@@ -384,7 +385,7 @@ class Storm:
             self.runs.append(started.run_id)
 
     def tools(self, database: Database, owner: str) -> Tools:
-        return Tools(database, self.runtime.definitions, Connectors({"probe": self.outside}), owner, LEASE)
+        return Tools(database, self.runtime.definitions, ForAll(Connectors({"probe": self.outside})), owner, LEASE)
 
     def dispatcher(self, database: Database, owner: str) -> Dispatcher:
         messages = Messages(self.board, "C1", self.runtime.definitions)

@@ -17,6 +17,7 @@ from runtime.store.journal import appends
 from runtime.store.views import load
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
+from tests.support.for_all import ForAll
 from tests.support.trouble import Forger
 
 LONG = """
@@ -125,7 +126,7 @@ async def test_what_a_worker_remembers_of_a_run_is_what_its_book_says(runtime: A
     await runtime.policy()
     await runtime.publish(LONG)
     run_id = (await runtime.start("long", {"ref": "r1", "items": ITEMS})).run_id
-    tools = Tools(runtime.database, runtime.definitions, runtime.connectors, "w1", timedelta(seconds=30))
+    tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), "w1", timedelta(seconds=30))
     worker = Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=4)
     await worker.work_off()
     met = tools.recent.get(run_id)

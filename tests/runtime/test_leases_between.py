@@ -20,6 +20,7 @@ from runtime.work.driving import Drive
 from runtime.work.holding import Tools, claim_of
 from runtime.work.lease import Lease
 from runtime.work.setbacks import set_back
+from tests.support.for_all import ForAll
 
 LEASE = timedelta(seconds=30)
 TWO = """
@@ -51,7 +52,7 @@ async def begun(runtime: Any, text: str) -> UUID:
 
 
 def tools(runtime: Any, owner: str) -> Tools:
-    return Tools(runtime.database, runtime.definitions, runtime.connectors, owner, LEASE)
+    return Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), owner, LEASE)
 
 
 async def drive(runtime: Any, worker: Tools) -> None:

@@ -19,7 +19,7 @@ from app.definitions import describe
 from app.shown import approval_summary, attempted
 from approvals.content import CardContent
 from connectors.catalog import Source, load_catalog
-from connectors.http.addresses import AllowedHost
+from connectors.hosts import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.model.connector import ModelConnector, ModelSettings
 from connectors.port import Connectors

@@ -17,6 +17,7 @@ from runtime.queue.postgres import PostgresQueue
 from runtime.queue.sqs import SqsQueue
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
+from tests.support.for_all import ForAll
 
 TWO_STEPS = """
 workflow: two
@@ -62,7 +63,7 @@ class Line:
 
     def worker(self, owner: str = "w1") -> Worker:
         runtime = self.runtime
-        tools = Tools(runtime.database, runtime.definitions, runtime.connectors, owner, timedelta(seconds=30))
+        tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), owner, timedelta(seconds=30))
         return Worker(tools, self.queue)
 
     async def go(self) -> None:
@@ -188,7 +189,7 @@ async def test_whoever_beats_its_lease_keeps_the_message_hidden_too(runtime: Any
     await runtime.publish(TWO_STEPS)
     await runtime.start("two", {"name": "x"})
     lease, stop = timedelta(seconds=3), asyncio.Event()
-    tools = Tools(runtime.database, runtime.definitions, runtime.connectors, "w", lease)
+    tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), "w", lease)
     working = asyncio.create_task(Worker(tools, Watched(idle=timedelta(milliseconds=20))).run(stop))
     beaten, _ = await asyncio.wait({asyncio.create_task(told.get())}, timeout=30)
     assert [task.result() for task in beaten] == [lease]

@@ -31,6 +31,7 @@ from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.lease import Lease
 from tests.support import oracle
+from tests.support.for_all import ForAll
 from tests.support.trouble import Trouble
 from tests.support.verified import sound
 
@@ -517,7 +518,10 @@ async def test_claims_that_postgresql_lost_do_nothing_beside_those_that_have_the
     """Two workers claimed the same steps under the same epochs: a crash of PostgreSQL took the first claims along."""
 
     async def claimed(owner: str) -> list[Any]:
-        began, tools = Lease.now(), Tools(runtime.database, runtime.definitions, runtime.connectors, owner, LEASE)
+        began, tools = (
+            Lease.now(),
+            Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), owner, LEASE),
+        )
         async with runtime.database.connection() as connection:
             records = await claims.claim_next(connection, owner, LEASE, 50)
         return [Drive(tools).run(record, began) for record in records]
@@ -714,7 +718,10 @@ async def test_what_is_claimed_anew_during_an_append_from_here_is_decided_on_the
 
     What the worker holds after its append has the step as running, and the book has it as ready.
     """
-    run, tools = await begun(runtime, 3), Tools(runtime.database, runtime.definitions, runtime.connectors, "a", LEASE)
+    run, tools = (
+        await begun(runtime, 3),
+        Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), "a", LEASE),
+    )
     held_back, claimed_anew = asyncio.Event(), asyncio.Event()
 
     async def slowly(connection: Connection, commit: Commit) -> Any:

@@ -24,6 +24,7 @@ from runtime.store import claims
 from runtime.work.driving import Drive
 from runtime.work.holding import Tools
 from runtime.work.lease import Lease
+from tests.support.for_all import ForAll
 from tests.support.runtime_stage import ALLOW_ALL
 
 LEASE = timedelta(seconds=30)
@@ -80,7 +81,7 @@ async def database_url(killed: Killed) -> str:
 
 
 async def claim(runtime: Any, owner: str) -> tuple[Tools, asyncpg.Record, float]:
-    tools = Tools(runtime.database, runtime.definitions, runtime.connectors, owner, LEASE)
+    tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), owner, LEASE)
     began = Lease.now()
     async with runtime.database.connection() as connection:
         (record,) = await claims.claim_next(connection, owner, LEASE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,9 +24,10 @@ pytestmark = pytest.mark.tampers
 APPEND_ONLY = ("journal", "audit_events", "ledger", "remains", "effects", "bundles")
 OF_RUNS = ("runs", "queue", "waits", "approvals", "votes", "commands", *APPEND_ONLY[:-1])
 # What is in force in a tenant, and its stream: they change only together.
-IN_FORCE = ("policy_digests", "directory_digest", "paused", "resumed", "stop_number", "judge_after")
+IN_FORCE = ("policy_digests", "directory_digest", "paused", "resumed", "stop_number", "judge_after", "settings_version")
 OF_STREAM = ("audit_count", "audit_head", "stream_id")
 OTHER_STOP = '{"by":"m","paused":"tenant:","reason":"r","stop":99}'
+OF_NOTHING = f'{{"digest":"{sha256(b"").hexdigest()}","version":7}}'
 NAMED = '{"author":"m","digest":"d","name":"n","version":1}'
 
 
@@ -50,6 +52,8 @@ WITHOUT_THEIR_LINE = [
     "change_policies(NULL, 'acme')",
     f"publish_policy({line('policy.published', NAMED)}, '', NULL, 'acme')",
     f"replace_directory({line('directory.published', NAMED)}, '', '[]', '[]', 'acme')",
+    f"apply_settings({line('tenant.applied', NAMED)}, '', 'acme')",
+    f"apply_settings({line('tenant.applied', OF_NOTHING)}, '', 'acme')",
     f"link_line({line('token.created')}, '', 'acme')",
     f"change_pause({line('pause.set', OTHER_STOP)}, 'acme')",
 ]
@@ -93,6 +97,8 @@ OF_BOTH = [
     "INSERT INTO audit_events SELECT stream_id, 99, tenant_id, 'pause.set', '', '' FROM tenants",
     "INSERT INTO policies (tenant_id, digest, name, version, source, published_by) SELECT 'acme', '', '', 1, '', ''",
     "INSERT INTO directories (tenant_id, digest, name, version, source, published_by) SELECT 'acme', '', '', 1, '', ''",
+    "INSERT INTO tenant_settings (tenant_id, version, digest, source, applied_by) SELECT 'acme', 9, '', '', 'm'",
+    "UPDATE tenant_settings SET source = ''",
     "UPDATE directories SET source = ''",
     "DELETE FROM directories",
     "DELETE FROM policies",

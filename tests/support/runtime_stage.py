@@ -47,6 +47,7 @@ from tests.support.arrivals import Arrivals
 from tests.support.asking import owning
 from tests.support.beside import wrong_beside
 from tests.support.books import Books
+from tests.support.for_all import ForAll
 from tests.support.outside import Gate, Outside
 from tests.support.people import add_person, fill_groups
 from tests.support.trouble import Trouble
@@ -244,7 +245,14 @@ class Runtime:
         return Trouble(self.database)
 
     def worker(self, owner: str = "w1", *, lease: float = 30, concurrency: int = 4, slack: Any = None) -> Worker:
-        tools = Tools(self.database, self.definitions, self.connectors, owner, timedelta(seconds=lease), slack)
+        tools = Tools(
+            self.database,
+            self.definitions,
+            ForAll(self.connectors),
+            owner,
+            timedelta(seconds=lease),
+            None if slack is None else lambda _: slack,
+        )
         return Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=concurrency)
 
     async def tenant(self, tenant: str = "acme", *, concurrency: int = 16, **columns: Any) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from approvals.model import ApprovalKind, Choice
 from connectors.canonical import unsendable
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import Done, Probe, ProbeVerdict
+from connectors.port import Done, Lent, Probe, ProbeVerdict
 from connectors.proposal import rebuilt_action
 from core.canonical import JsonObject
 from core.terms import Terms
@@ -82,11 +82,11 @@ def _span(operation: Operation) -> timedelta:
     return SEND_WITHIN + operation.timeouts.perform + GRACE
 
 
-def mark(transition: Transition, receipt: ReceiptRow, why: str) -> ReceiptRow:
-    """Mark a receipt in doubt, if it is not yet."""
+def mark(transition: Transition, receipt: ReceiptRow, why: str, lent: Lent = ()) -> ReceiptRow:
+    """Mark a receipt in doubt, if it is not yet; ``lent`` are the secrets that its call was given."""
     if receipt.status == ReceiptStatus.IN_DOUBT:
         return receipt
-    return tell_of(transition, receipt, ActionInDoubt(receipt.receipt_id, why))
+    return tell_of(transition, receipt, ActionInDoubt(receipt.receipt_id, why, [*lent] or None))
 
 
 def applied(

@@ -33,14 +33,17 @@ def known_of(
             return None
         case None:
             known = LateAnswer.UNANSWERED
-        case InDoubt(message):
+        case InDoubt(message=message):
             known, values = LateAnswer.IN_DOUBT, {"detail": {"message": message}}
-        case Refused(code, message):
+        case Refused(code=code, message=message):
             known, values = LateAnswer.FAILED, {"code": code, "detail": {"code": code, "message": message}}
         case Done() | Parked():
             known, values = LateAnswer.SUCCEEDED, {"output": outcome.output, "external_id": outcome.external_id}
         case Unfit(done, problem):
             known, values = LateAnswer.SUCCEEDED, {"external_id": done.external_id, "detail": {"message": problem}}
+    said = outcome.done if isinstance(outcome, Unfit) else outcome
+    lent = () if said is None else said.secrets
+    values |= {"secrets": [*lent]} if lent else {}
     at = None if answered is None else timestamp(answered)
     return ActionLate(receipt.receipt_id, receipt.attempt, epoch, known, timestamp(sent), at, **values)
 

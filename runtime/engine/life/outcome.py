@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import asdict, replace
 
 from connectors.operation import InDoubtRule, Kind, Operation
-from connectors.port import Done, InDoubt, NotSent, Outcome, Parked, Refused
+from connectors.port import Done, InDoubt, Lent, NotSent, Outcome, Parked, Refused
 from core.canonical import Json, JsonObject
 from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
@@ -37,7 +37,7 @@ def usage_of(outcome: Outcome | Unfit) -> JsonObject | None:
 
 def begun_outside(transition: Transition, work: Perform, outcome: Parked, nonce: Nonce) -> None:
     """Record that the action has begun outside, and wait for its end."""
-    _happened(transition, work, Done(outcome.output, outcome.external_id), None)
+    _happened(transition, work, Done(outcome.output, outcome.external_id, secrets=outcome.secrets), None)
     park_outside(transition, work.step, work.operation, nonce, expected=True)
 
 
@@ -55,7 +55,7 @@ def done(transition: Transition, work: Perform, outcome: Done, usage: JsonObject
 
 def parked_though_sync(transition: Transition, work: Perform, outcome: Parked) -> None:
     """Record an effect that goes on outside though its operation is declared as sync: the step fails."""
-    _happened(transition, work, Done(outcome.output, outcome.external_id), _PARKED_SYNC)
+    _happened(transition, work, Done(outcome.output, outcome.external_id, secrets=outcome.secrets), _PARKED_SYNC)
     transition.fail(work.step, _PARKED_SYNC.to_json())
 
 
@@ -70,14 +70,14 @@ def refused(transition: Transition, work: Perform, outcome: Refused, usage: Json
     """Record that the target refused the call: nothing happened, and the step fails."""
     kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
     error = StepError(kind, outcome.code, outcome.message)
-    _did_not_happen(transition, work.receipt, error)
+    _did_not_happen(transition, work.receipt, error, outcome.secrets)
     transition.fail(work.step, error.to_json(), usage, refused_by(transition, work.step, work.operation))
 
 
 def not_sent(transition: Transition, work: Perform, outcome: NotSent, usage: JsonObject | None, chance: float) -> None:
     """Record that the call did not leave, and try again later."""
     error = StepError(ErrorClass.TRANSPORT, NOT_SENT, outcome.message)
-    _did_not_happen(transition, work.receipt, error)
+    _did_not_happen(transition, work.receipt, error, outcome.secrets)
     _retry(transition, work.step, work.operation, error, outcome.retry_after_seconds or 0.0, chance, usage)
 
 
@@ -101,7 +101,7 @@ def unknown(transition: Transition, work: Perform, outcome: InDoubt, nonce: Nonc
         # Without a side effect there is nothing to be in doubt about.
         _retry(transition, step, operation, error, 0.0, chance)
         return
-    receipt = doubt.mark(transition, work.receipt, outcome.message)
+    receipt = doubt.mark(transition, work.receipt, outcome.message, outcome.secrets)
     spent = step.attempt + 1 >= operation.retry.attempts
     if operation.in_doubt is InDoubtRule.PROBE:
         doubt.look_later(transition, replace(step, last_error=None), error, PROBE_AFTER, attempted=True)
@@ -124,6 +124,7 @@ def _happened(
             None if error is None else error.to_json(),
             altered_of(done),
             read_by(transition, work.step, work.operation, done),
+            [*done.secrets] or None,
         )
         tell_of(transition, work.receipt, event)
 
@@ -133,9 +134,10 @@ def altered_of(done: Done) -> list[Json] | None:
     return [*done.altered] or None
 
 
-def _did_not_happen(transition: Transition, receipt: ReceiptRow | None, error: StepError) -> None:
+def _did_not_happen(transition: Transition, receipt: ReceiptRow | None, error: StepError, lent: Lent = ()) -> None:
     if receipt is not None:
-        tell_of(transition, receipt, ActionFailed(receipt.receipt_id, str(error.kind), error.code, error.to_json()))
+        facts = (receipt.receipt_id, str(error.kind), error.code, error.to_json())
+        tell_of(transition, receipt, ActionFailed(*facts, [*lent] or None))
 
 
 def _retry(

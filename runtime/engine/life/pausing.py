@@ -49,8 +49,10 @@ class Pause:
         return cls(*parts_of(key), kept["by"], kept["reason"], datetime.fromisoformat(kept["at"]))
 
     def __str__(self) -> str:
-        about = f"{self.what} {self.name}".strip()
-        return f"{about} is paused since {self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC by {self.by}: {self.reason}"
+        about, verb = f"{self.what} {self.name}".strip(), "paused"
+        if self.what is Stopped.SUSPENDED:
+            about, verb = "this tenant", "suspended"
+        return f"{about} is {verb} since {self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC by {self.by}: {self.reason}"
 
 
 def parts_of(key: str) -> tuple[Stopped, str]:
@@ -62,7 +64,7 @@ def parts_of(key: str) -> tuple[Stopped, str]:
 def keys_of(workflow: str, connector: str, run_id: UUID) -> list[str]:
     """The keys of all pauses that would stop a connector's calls in a run, the widest first."""
     own = (Stopped.WORKFLOW, workflow), (Stopped.CONNECTOR, connector), (Stopped.RUN, str(run_id))
-    return [key_of(Stopped.TENANT), *(key_of(*one) for one in own)]
+    return [key_of(Stopped.SUSPENDED), key_of(Stopped.TENANT), *(key_of(*one) for one in own)]
 
 
 def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from connectors.masking import borrowed
 from connectors.operation import Operation
 from connectors.parts import KeyScope
 from connectors.proposal import as_given, build_action, idempotency_key
@@ -88,6 +89,8 @@ class Proposal(Leased, frozen=True, kw_only=True):
         inputs = self.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
         if problem := unfit(inputs, "What `with` gives"):
+            raise ExpressionError(problem)
+        if problem := borrowed(self.operation, inputs, self.leaf.inputs.word):
             raise ExpressionError(problem)
         action = build_action(self.operation, inputs, self.known.before)
         system = self.transition.systems.get(self.operation.connector, "")

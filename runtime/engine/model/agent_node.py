@@ -76,6 +76,10 @@ class Given:
         """No input is known before a model gives it."""
         return {}
 
+    def word(self, path: tuple[str | int, ...]) -> str | None:
+        """Nothing that a model gives is a document's."""
+        return None
+
     def render(self, values: Mapping[str, object]) -> Json:
         """The input."""
         return dict(cast(JsonObject, values[GIVEN]))
@@ -84,11 +88,16 @@ class Given:
 class Spoken(Given):
     """The input of a call of an operation: escaped where a text has a language, because a model wrote it.
 
-    ``kept`` are the inputs that the author gives, or lets the model write in their language.
+    ``kept`` are the inputs that the author gives, or lets the model write in their language. ``fixed`` are those that
+    the author gives.
     """
 
-    def __init__(self, languages: Languages, kept: Collection[str]) -> None:
-        self._languages, self._kept = languages, frozenset(kept)
+    def __init__(self, languages: Languages, kept: Collection[str], fixed: Renderable | None = None) -> None:
+        self._languages, self._kept, self._fixed = languages, frozenset(kept), fixed
+
+    def word(self, path: tuple[str | int, ...]) -> str | None:
+        """The text at this place if the author has fixed it."""
+        return None if self._fixed is None else self._fixed.word(path)
 
     def render(self, values: Mapping[str, object]) -> Json:
         """The input, as it is proposed."""
@@ -107,6 +116,10 @@ class Question:
     def literals(self) -> JsonObject:
         """No word is known before a model says it."""
         return {}
+
+    def word(self, path: tuple[str | int, ...]) -> str | None:
+        """Nothing that a model says is a document's."""
+        return None
 
     def render(self, values: Mapping[str, object]) -> Json:
         """The words."""

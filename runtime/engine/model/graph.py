@@ -37,6 +37,9 @@ class Renderable(Protocol):
     def literals(self) -> JsonObject:
         """The members of an object that are known without a variable."""
 
+    def word(self, path: tuple[str | int, ...]) -> str | None:
+        """The text at this place if the document fixes it; None if it is computed, or if nothing stands there."""
+
 
 class Reducer(StrEnum):
     """The way in which a new write and the value so far become the next value."""

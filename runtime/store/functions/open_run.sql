@@ -1,5 +1,5 @@
 -- Opens a run with its first checkpoint and steps. Returns the database's time; NULL if the trigger has started a run
--- already, if no run starts with this version any more, or if the time was read before the database's clock went back.
+-- already, if no run starts with this version any more, if the tenant is suspended, or if the time was read before the database's clock went back.
 --
 -- Executed by counterseal_faces, because requests start runs, and by counterseal_engine, because runs and schedules do.
 -- The lines can only open the run: nothing has been decided or performed in it by then.
@@ -50,6 +50,7 @@ BEGIN
         AND w.retired_at IS NULL AND w.waits_for IS NULL))
     AND (_people IS NULL OR EXISTS (
       SELECT FROM tenants t WHERE t.tenant_id = _tenant_id AND coalesce(t.directory_digest, '') = _people))
+    AND NOT EXISTS (SELECT FROM tenants t WHERE t.tenant_id = _tenant_id AND t.paused ? 'suspended')
   ON CONFLICT (tenant_id, workflow, trigger_type, trigger_ref) DO NOTHING
   RETURNING tenant_id, workspace_id, cap, version, audit_count
   INTO its_tenant, its_workspace, its_cap, its_version, its_count;

@@ -1,7 +1,7 @@
 -- name: lease_in_turn
 -- The lanes that have a pending message, in the order of their names, each found by one step through the index: first
 -- those behind the lane ($3, $4) that had the last turn, then the others, then that one. The first with a due message
--- is taken, unless its kind or its lane is in $5. One at a time per ordering key: the partial unique index decides
+-- is taken, unless its kind or its lane is in $5, or its tenant is suspended. One at a time per ordering key: the partial unique index decides
 -- between dispatchers that look at once.
 UPDATE commands SET status = 'leased', lease_owner = $1, lease_expires_at = now() + $2, attempts = attempts + 1
 WHERE command_id = (
@@ -23,6 +23,7 @@ WHERE command_id = (
       AND NOT EXISTS (SELECT FROM commands o WHERE o.ordering_key = c.ordering_key AND o.status = 'leased')
     ORDER BY coalesce(c.next_attempt_at, c.created_at) LIMIT 1 FOR UPDATE SKIP LOCKED) d
   WHERE l.round > 0 AND NOT ARRAY[l.kind, l.tenant_id || ':' || l.kind] && $5
+    AND NOT EXISTS (SELECT FROM tenants t WHERE t.tenant_id = l.tenant_id AND t.paused ? 'suspended')
   LIMIT 1)
 RETURNING command_id, tenant_id, run_id, kind, payload, attempts, created_at,
   (SELECT array_agg(o.command_id ORDER BY o.command_id) FROM commands o WHERE o.ordering_key = commands.ordering_key

@@ -11,7 +11,8 @@ FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
 ) m USING (person_id) WHERE t.tenant_id = $1;
 
 -- name: now
-SELECT now() AS now, (SELECT directory_digest FROM tenants WHERE tenant_id = $1) AS digest;
+SELECT now() AS now, t.directory_digest AS digest, t.paused #>> '{suspended,reason}' AS suspended
+FROM (SELECT 1) one LEFT JOIN tenants t ON t.tenant_id = $1;
 
 -- name: digest
 SELECT directory_digest FROM tenants WHERE tenant_id = $1;

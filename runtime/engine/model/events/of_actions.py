@@ -105,7 +105,8 @@ class ActionSucceeded(Struct, frozen=True):
     """The effect happened. ``unusable`` says why its output cannot be used, for the steps that share the effect.
 
     ``altered`` names the fields that read back otherwise than asked; ``unusable`` then has what was asked and found.
-    ``shaped`` are the marks of those who wrote outside what the output holds.
+    ``shaped`` are the marks of those who wrote outside what the output holds. ``secrets`` are those that the call was
+    given, each as ``name@version``, and never a value.
     """
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
@@ -116,24 +117,27 @@ class ActionSucceeded(Struct, frozen=True):
     unusable: Private[JsonObject | None] = None
     altered: list[Json] | None = None
     shaped: Private[list[str] | None] = None
+    secrets: list[Json] | None = None
 
 
 class ActionFailed(Struct, frozen=True):
-    """The action certainly had no effect."""
+    """The action certainly had no effect. ``secrets`` are as for ``ActionSucceeded``."""
 
     TYPE: ClassVar = EventType.ACTION_FAILED
     receipt: UUID
     kind: str | None = field(default=None, name="class")
     code: str | None = None
     detail: Private[JsonObject | None] = None
+    secrets: list[Json] | None = None
 
 
 class ActionInDoubt(Struct, frozen=True):
-    """The effect of the action is unknown."""
+    """The effect of the action is unknown. ``secrets`` are as for ``ActionSucceeded``."""
 
     TYPE: ClassVar = EventType.ACTION_IN_DOUBT
     receipt: UUID
     why: Private[str] = ""
+    secrets: list[Json] | None = None
 
 
 class ActionHeld(Struct, frozen=True):
@@ -194,3 +198,4 @@ class ActionLate(Struct, frozen=True):
     output: Private[Json] = None
     external_id: Private[str | None] = None
     detail: Private[JsonObject | None] = None
+    secrets: list[Json] | None = None

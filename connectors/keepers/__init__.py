@@ -1,0 +1,1 @@
+"""The keepers of secrets: the environment, files, HashiCorp Vault and AWS Secrets Manager."""

@@ -1,0 +1,58 @@
+"""Settings of tenants, and suspending a tenant: both are for the operator of the installation, and for no face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.canonical import check_text
+from core.db import Database
+from core.errors import InputError, NotFoundError
+from core.terms import Stopped
+from evidence.chain import Actor
+from runtime.definition.tenant import load_tenant
+from runtime.engine.life.pausing import key_of
+from runtime.store import pauses, tenant_settings, tenants
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The settings in force after ``apply``; ``changed`` is False if they were in force before."""
+
+    tenant: str
+    version: int
+    digest: str
+    changed: bool
+
+
+async def apply(database: Database, text: str, file: str, actor: Actor) -> Applied:
+    """Put settings in force for the tenant that they name. ``DefinitionError`` lists what is wrong with them.
+
+    Under the engine's role. The text, its line in the tenant's audit and the number that guards every intent are one
+    transaction: no intent goes out by the former settings after it. A crash before its end leaves these in force.
+    """
+    settings = load_tenant(text, file)
+    tenant = settings.content.tenant
+    async with database.transaction() as connection:
+        if not await tenants.exists(connection, tenant):
+            remedy = f"`counterseal tenant create {tenant}` creates it."
+            raise NotFoundError(f"There is no tenant {tenant!r}.", remedy=remedy)
+        await tenants.lock(connection, tenant)
+        version, changed = await tenant_settings.apply(connection, tenant, text, actor)
+    return Applied(tenant, version, settings.digest, changed)
+
+
+async def suspend(database: Database, tenant: str, reason: str, actor: Actor, *, lift: bool = False) -> bool:
+    """Suspend a tenant, or end that; False if it was so before. ``NotFoundError`` if there is no such tenant.
+
+    Under the engine's role. As soon as this has returned, nothing of the tenant starts, and nothing of it is intended
+    or sent; calls under way end first. Messages wait in the outbox. A crash before its end leaves the tenant as it was.
+    """
+    check_text(reason, "reason")
+    if not lift and not reason.strip():
+        raise InputError("is empty.", where="reason", remedy="Say why: whoever meets it reads it.")
+    async with database.transaction() as connection:
+        if not await tenants.exists(connection, tenant):
+            raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="See `counterseal tenant list`.")
+        await tenants.lock(connection, tenant)
+        change = pauses.resume if lift else pauses.pause
+        return await change(connection, tenant, key_of(Stopped.SUSPENDED), actor, reason)
