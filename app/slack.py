@@ -15,9 +15,9 @@ from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import MessageRef, Person
 from approvals.quorum import NotCounted, RefusalCode
 from approvals.slack.handlers import Answer
+from approvals.slack.members import Clicker
 from approvals.slack.payloads import (
     Click,
-    Clicker,
     HoldClick,
     HoldSubmission,
     ListClick,
@@ -26,6 +26,7 @@ from approvals.slack.payloads import (
     TaskClick,
     TaskSubmission,
 )
+from approvals.slack.talk_payloads import TalkClick, TalkSubmission
 from approvals.slack.workspace import SENTENCES, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
@@ -38,10 +39,20 @@ from runtime.store import faces, tasks, tokens
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
+_OF_QUESTIONS = Click | Submission | ListClick | ListSubmission | TalkClick | TalkSubmission
 GONE = "This request is not known here (any more). Nothing was counted."
 
 Asked: TypeAlias = (
-    Click | Submission | ListClick | ListSubmission | TaskClick | TaskSubmission | HoldClick | HoldSubmission
+    Click
+    | Submission
+    | ListClick
+    | ListSubmission
+    | TaskClick
+    | TaskSubmission
+    | HoldClick
+    | HoldSubmission
+    | TalkClick
+    | TalkSubmission
 )
 
 
@@ -109,7 +120,7 @@ class Interactions:
         """Count a refused attempt, and record it if it is to be ``told``."""
         if answered:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
-            if isinstance(asked, Click | Submission | ListClick | ListSubmission):
+            if isinstance(asked, _OF_QUESTIONS):
                 kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)
             elif isinstance(asked, HoldClick | HoldSubmission):
                 kind, data["wait"] = EventType.HOLD_REFUSED, str(asked.wait_id)
@@ -200,7 +211,8 @@ class Interactions:
             return found
         person, view = found
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
-            return view
+            offers = await self._faces.talking.offers(self._tenant, view.approval_id, person.id)
+            return replace(view, offers=offers)
         asks = ", ".join(sorted(item.group.words for item in view.progress)) or "nobody"
         return Answer(False, f"You may not see the hidden values: this asks members of {asks}.")
 

@@ -12,7 +12,7 @@ from approvals.ports import Membership
 from approvals.quorum import Counted, consider
 from approvals.slack.blocks import Block
 from approvals.slack.home import Request, Waiting, home, refused
-from approvals.slack.payloads import Clicker
+from approvals.slack.members import Clicker
 from approvals.slack.workspace import StrangerCode
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError

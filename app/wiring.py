@@ -38,6 +38,7 @@ from runtime.keep.scheduler import Reconciler, Scheduler
 from runtime.keep.sweeper import Sweeper
 from runtime.keep.telling import Telling
 from runtime.queue.port import DeadLetters, WorkQueue
+from runtime.requests.talking import ASKED, SAID
 from runtime.store import records
 from runtime.store.outbox import Message
 from runtime.work.holding import Tools
@@ -111,7 +112,7 @@ class App:
         return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
 
 
-_SHOWN = ("card", "remind", "escalate", "voided", "proposal")
+_SHOWN = ("card", "remind", "escalate", "voided", "proposal", SAID, ASKED)
 
 
 async def _shown_nowhere(connection: Connection, message: Message) -> Deliver:

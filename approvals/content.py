@@ -48,6 +48,7 @@ PARTS = {
     Role.SOURCE_REQUESTER: "requested the run that this comes from",
     Role.OUTSIDE_WRITER: "edited outside what this reads",
     Role.SUBJECT: "would be affected by this",
+    Role.ANSWERER: "answered a question about this",
 }
 
 

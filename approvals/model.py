@@ -168,6 +168,22 @@ class Call(Struct, frozen=True):
     slack_groups: tuple[str, ...] = ()
 
 
+class Said(Struct, frozen=True):
+    """Something that a person has said about a question: ``asks``, ``answers``, ``comments``, ``hands_on``.
+
+    ``name`` is theirs; ``at`` is ISO 8601. Of a question that was handed on, ``to`` is the id of a person or the key of
+    a group, and ``to_name`` their name.
+    """
+
+    person: str
+    name: str
+    said: str
+    text: str
+    at: str
+    to: str = ""
+    to_name: str = ""
+
+
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
@@ -177,7 +193,8 @@ class CardView(Struct, frozen=True):
     ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
     asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
     ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
-    ``of_agent`` says that it may be for one agent.
+    ``of_agent`` says that it may be for one agent. ``said`` is what people have said about it, ``offers`` what whoever
+    looks at it may say now.
     """
 
     approval_id: UUID
@@ -204,6 +221,8 @@ class CardView(Struct, frozen=True):
     call: Call | None = None
     grants: dict[str, int] | None = None
     of_agent: bool = False
+    said: tuple[Said, ...] = ()
+    offers: tuple[str, ...] = ()
 
 
 class TaskState(StrEnum):

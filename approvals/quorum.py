@@ -63,6 +63,10 @@ class RefusalCode(StrEnum):
     FALSE_CARD = "false_card"
     FALSE_WINDOW = "false_window"
     GRANT = "grant_refused"
+    NOTHING_ASKED = "nothing_asked"
+    ASKED_ALREADY = "asked_already"
+    TOO_MUCH_SAID = "too_much_said"
+    NOT_NAMED = "not_named"
 
 
 class Counted(Struct, frozen=True):
@@ -104,9 +108,7 @@ def consider(
     """
     reason = reason.strip()
     refusal = (
-        _closed(approval, at, nonce, digest)
-        or _ineligible(approval, voter)
-        or _unusable(approval, voter, choice, reason)
+        closed(approval, at, nonce, digest) or ineligible(approval, voter) or _unusable(approval, voter, choice, reason)
     )
     if refusal is not None:
         return refusal
@@ -157,7 +159,8 @@ _OVER = {
 }
 
 
-def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> NotCounted | None:
+def closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> NotCounted | None:
+    """The reason why the question takes no answer: it is over, or it is not what was seen. None if it does."""
     if approval.status is not ApprovalStatus.REQUESTED:
         return _OVER.get(approval.status) or _decided(approval)
     if approval.expires_at is not None and at >= approval.expires_at:
@@ -196,7 +199,8 @@ _NO_VOTER = {
 }
 
 
-def _ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
+def ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
+    """The reason why this person may not decide it; None if they may."""
     if (role := separated(approval, voter.person_id)) is not None:
         did = PARTS[role]
         return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {did}, and somebody else has to.")

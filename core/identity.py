@@ -185,6 +185,7 @@ class Role(StrEnum):
     SOURCE_REQUESTER = "source_requester"
     OUTSIDE_WRITER = "outside_writer"
     SUBJECT = "subject"
+    ANSWERER = "answerer"
 
 
 PRINCIPAL_CHARACTERS_MAX = 200

@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from app.access import Role
 from app.console.sessions import Viewer
 from app.faces import Faces
+from approvals import talk
 from approvals.content import PARTS, CardContent, CardState
 from approvals.electorate import members_of, reason_of
-from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel, choices_of
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, Said, VoteChannel, choices_of
 from approvals.ports import Membership
 from approvals.quorum import NotCounted, consider
+from approvals.talk import Saying
 from approvals.tally import current_votes, excluded, plans, progress
 from core.canonical import Json
 from core.identity import Directory, Kind, principal
@@ -50,6 +52,7 @@ _ENDS = {
     ApprovalStatus.REQUESTED: CardState.PENDING,
 }
 _COMPARED = ("title", "target", "operation", "system", "tier")
+NOT_YOURS = "not your question"
 NO_ROLE_CODE = "no_role"
 NO_ROLE = "Your login does not have the role approver, so it answers no question."
 
@@ -119,6 +122,15 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
     return May(tuple(choices), why, code, asked, own)
 
 
+def offers(
+    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, said: Sequence[Said]
+) -> tuple[Saying, ...]:
+    """What the viewer may say about the question now, by the rules that will judge it."""
+    approval, named = as_people(stored.approval, people), principal(Kind.PERSON, viewer.who.subject)
+    voter = voter_of(named, people.entry(named), slack, approval, people)
+    return talk.offered(approval, voter, said, stored.now)
+
+
 def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Seat]:
     """The people of the asked groups: the viewer first, then who may, then who may not and why. At most fifty."""
     approval = as_people(stored.approval, people)
@@ -150,7 +162,7 @@ def content_for(stored: StoredApproval, viewer: Viewer, mine: May, *, shaped: bo
         return content.masked(), "shown to those who may decide" if content.sensitive else ""
     every = {*content.sensitive, *(c.field for c in content.changes), *(i.field for i in content.inputs)}
     every |= {source.field for source in content.sources}
-    return hidden(content, every), "not your question"
+    return hidden(content, every), NOT_YOURS
 
 
 def hidden(content: CardContent, names: set[str]) -> CardContent:

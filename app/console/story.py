@@ -35,6 +35,8 @@ _WORDS: dict[str, tuple[str, str, str]] = {
     "step.failed": ("failed", "red", "Failed"),
     "step.retry_scheduled": ("paused", "slate", "Will be tried again"),
     "approval.requested": (*_PEOPLE, "People were asked"),
+    "approval.said": (*_PEOPLE, "Somebody said something about it"),
+    "approval.reassigned": (*_PEOPLE, "It was handed on"),
     "approval.reminded": (*_PEOPLE, "They were reminded"),
     "approval.escalated": (*_PEOPLE, "Others may decide as well"),
     "approval.expired": ("expired", "brown", "The question ran out; nothing was done"),

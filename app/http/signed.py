@@ -27,6 +27,7 @@ from app.slack import Interactions
 from app.slack_desk import Desk
 from app.slack_holds import HeldSteps
 from app.slack_lists import ListDesk
+from app.slack_talks import Talks
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.handlers import build_bolt
 from approvals.slack.sockets import Sockets
@@ -157,6 +158,7 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
         desk=Desk(faces, interactions),
         lists=ListDesk(faces, interactions),
         holds=HeldSteps(faces, interactions),
+        talks=Talks(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 

@@ -27,6 +27,8 @@ _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT
 _OUTCOMES = {"approved": "approve", "rejected": "reject"}
 _NO = ("reject", "fail")
 REQUESTED, CANCELED = "requested", "canceled"
+ASKS, ANSWERS = "asks", "answers"
+_SAID = (ASKS, ANSWERS, "comments")
 
 
 class Vote(Struct, frozen=True):
@@ -50,15 +52,23 @@ class Asked(Struct):
     escalated: bool = False
     seq: int = 0
     votes: dict[str, Vote] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
     used: list[int] = field(default_factory=list)
 
     def carried(self, votes: Mapping[str, Vote], choice: str) -> bool:
-        """True if these votes meet the terms for this choice."""
+        """True if these votes meet the terms for this choice, without those of people who answered about it."""
+        if not self.answers_count:
+            votes = {voter: vote for voter, vote in votes.items() if voter not in self.answered}
         if self.question is None:
             return any(vote.choice == choice for vote in votes.values())
         terms = self.question.terms
         groups = [vote.groups for vote in votes.values() if vote.choice == choice]
         return any(plan_met(terms, plan, groups) for plan in plans_of(terms, escalated=self.escalated))
+
+    @property
+    def answers_count(self) -> bool:
+        """True if whoever answered what was asked about this may decide it all the same."""
+        return self.question is not None and Role.ANSWERER in self.question.terms.allow
 
 
 class People(Judge):
@@ -75,6 +85,8 @@ class People(Judge):
         self._requester = ""
         self._does = {
             E.APPROVAL_REQUESTED: self._requested,
+            E.APPROVAL_SAID: self._said,
+            E.APPROVAL_REASSIGNED: self._handed,
             E.APPROVAL_VOTED: self._voted,
             E.APPROVAL_DECIDED: self._decided,
             E.APPROVAL_ESCALATED: self._escalated,
@@ -120,6 +132,47 @@ class People(Judge):
         if not question.terms.approvers:
             self.fault(event, "its terms name nobody who may approve")
 
+    def _said(self, event: dict[str, Any], asked: Asked | None) -> None:
+        """Whoever may decide asks for more. Whoever answers has a part in the question from then on."""
+        assert asked is not None
+        said, who = event["data"]["said"], event["actor"]["id"]
+        if said not in _SAID:
+            self.fault(event, f"{str(said)[:40]!r} is nothing that is said about a question")
+        self._talks(event, asked, decides=said == ASKS)
+        if said == ANSWERS:
+            asked.answered.add(who)
+
+    def _handed(self, event: dict[str, Any], asked: Asked | None) -> None:
+        """A question is handed on to those who may decide it, and to nobody else."""
+        assert asked is not None
+        self._talks(event, asked, decides=True)
+        to, question = str(event["data"]["to"]), asked.question
+        if question is None or to in _keys(question.terms, escalated=asked.escalated):
+            return
+        if not self._eligible(question, to, event["data"].get("directory"), asked):
+            self.fault(event, f"it was handed to {to[:100]}, who may not decide it")
+
+    def _talks(self, event: dict[str, Any], asked: Asked, *, decides: bool) -> None:
+        who, directory = event["actor"]["id"], event["data"].get("directory")
+        if asked.status != REQUESTED:
+            self.fault(event, f"{who} spoke after the question was {asked.status}")
+        if event["actor"]["kind"] != "person":
+            self.fault(event, f"{event['actor']['kind']}:{who} is no person, and spoke")
+        if decides and asked.question is not None and not self._eligible(asked.question, who, directory, asked):
+            self.fault(event, f"{who} may not decide this, and asked for more or handed it on")
+
+    def _eligible(self, question: Question, who: str, directory: object, asked: Asked) -> bool:
+        """True if this person may decide the question by the directory of that time, or if the bundle lacks that."""
+        extract = self.case.extracts.get(str(directory))
+        if extract is None:
+            self.unproven.add(str(directory))
+            return True
+        person = extract.people.get(who)
+        if person is None or person.standing != "person" or barred(self.case, question, who, directory) is not None:
+            return False
+        keys = _keys(question.terms, escalated=asked.escalated)
+        return any(key.startswith(f"{GroupSource.SLACK_GROUP}:") or _holds(key, who, person) for key in keys)
+
     def _voted(self, event: dict[str, Any], asked: Asked | None) -> None:
         assert asked is not None
         data, voter = event["data"], event["actor"]["id"]
@@ -156,6 +209,8 @@ class People(Judge):
         role = barred(self.case, question, voter, data.get("directory"))
         if role is not None:
             self.fault(event, f"{voter} shaped this as {role}, and voted on it")
+        if voter in asked.answered and not asked.answers_count:
+            self.fault(event, f"{voter} answered a question about this, and voted on it")
         self._member(event, data.get("directory"), voter, groups)
         if self.whole and not isinstance(data.get("identity"), dict):
             self.fault(event, f"nothing says how {voter} was known")

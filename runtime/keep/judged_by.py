@@ -20,7 +20,10 @@ from runtime.store import bundles
 from runtime.store.books import Book
 
 _OF_POLICIES = (EventType.POLICY_PUBLISHED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED)
-_BY_PEOPLE = (e.ApprovalRequested, e.ApprovalVoted, e.ApprovalConsumed, e.ApprovalSuperseded, e.ActionIntended)
+_BY_PEOPLE = (
+    e.ApprovalRequested, e.ApprovalSaid, e.ApprovalReassigned, e.ApprovalVoted, e.ApprovalConsumed,
+    e.ApprovalSuperseded, e.ActionIntended,
+)  # fmt: skip
 
 
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
@@ -41,8 +44,10 @@ def _directory(text: str, digest: str) -> Directory:
 def _principals(book: Book) -> Iterator[str]:
     """Everybody whom the run's questions name: voters, and those who shaped what was asked."""
     for one in book.events:
-        if isinstance(one.event, e.ApprovalVoted):
+        if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned):
             yield f"person:{one.actor.id}"
+            if isinstance(one.event, e.ApprovalReassigned) and ":" not in one.event.to:
+                yield f"person:{one.event.to}"
         elif isinstance(one.event, e.ApprovalRequested):
             yield one.event.requester
             for shaped in one.event.contributors or ():

@@ -60,6 +60,12 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("POST", f"/v1/tasks/{RUN}/complete", {"value": {}}, {Role.APPROVER}),
     ("POST", "/v1/signals/key", {}, {Role.OPERATOR, Role.TRIGGER}),
     ("POST", "/v1/signals/key/extend", {}, {Role.OPERATOR, Role.TRIGGER}),
+    (
+        "POST",
+        f"/v1/approvals/{RUN}/said",
+        {"said": "asks", "text": "why?"},
+        {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER},
+    ),
     ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),

@@ -208,6 +208,17 @@ class ApprovalMove(Struct, frozen=True):
     delivered: bool = False
 
 
+class SaidRow(Struct, frozen=True):
+    """Something that a person has said about a question. Of one that was handed on, ``to`` is called from then on."""
+
+    approval_id: UUID
+    person_id: str
+    said: str
+    text: str
+    at: datetime
+    to: str = ""
+
+
 class VoteRow(Struct, frozen=True):
     """One person's vote; a later one of the same person replaces it (both are in the audit)."""
 

@@ -29,6 +29,7 @@ from runtime.engine.model.rows import (
     LedgerRow,
     MutationRow,
     ReceiptRow,
+    SaidRow,
     StepRow,
     VoteRow,
     WaitRow,
@@ -191,6 +192,7 @@ class Run(Struct):
     windows: dict[str, Window] = field(default_factory=dict)
     grants: dict[UUID, GrantRow] = field(default_factory=dict)
     votes: list[VoteRow] = field(default_factory=list)
+    said: list[SaidRow] = field(default_factory=list)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
@@ -229,6 +231,7 @@ class Run(Struct):
             if row.eligible_in is not None:
                 steps[key] = replace(row, eligible_in=None)
         self.votes = [vote for vote in self.votes if vote.approval_id in self.approvals]
+        self.said = [one for one in self.said if one.approval_id in self.approvals]
         self.checkpoints, self.ledger, self.mutations = [], [], []
         return self
 
@@ -244,6 +247,7 @@ class Run(Struct):
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
     "mutations", "times", "anew", "spoken", "same", "failures", "adders", "grants", "tried_by",
+    "said",
 )  # fmt: skip
 
 

@@ -216,6 +216,8 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.DecisionMade: None,
     e.PreflightFailed: None,
     e.ApprovalRequested: of_waits.asked,
+    e.ApprovalSaid: of_waits.said,
+    e.ApprovalReassigned: of_waits.reassigned,
     e.ApprovalVoted: of_waits.voted,
     e.ApprovalVoteRefused: None,
     e.ApprovalDecided: of_waits.answered,

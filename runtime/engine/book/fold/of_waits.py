@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice
 from core.errors import ConsistencyError
+from runtime.engine.book import contributors
 from runtime.engine.book.fold import of_agents
 from runtime.engine.book.lists import list_of
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNDELIVERED
-from runtime.engine.model.rows import ApprovalMove, ApprovalRow, VoteRow, WaitRow, step_id_of
+from runtime.engine.model.rows import ApprovalMove, ApprovalRow, SaidRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import WAIT, WaitEvent, WaitKind, WaitState
 
@@ -91,6 +92,20 @@ def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
     said = (event.choice, event.reason, groups, event.channel, event.grant)
     run.votes.append(VoteRow(event.approval, recorded.actor.id, *said))
+
+
+ASKS, ANSWERS, COMMENTS, HANDS_ON = "asks", "answers", "comments", "hands_on"
+
+
+def said(run: Run, recorded: RecordedEvent, event: e.ApprovalSaid) -> None:
+    """Keep what was said. Whoever answers has shaped what people decide by."""
+    run.said.append(SaidRow(event.approval, recorded.actor.id, event.said, event.text, recorded.at))
+    if event.said == ANSWERS:
+        contributors.told(run.state, recorded.step or "", recorded.actor.kind, recorded.actor.id)
+
+
+def reassigned(run: Run, recorded: RecordedEvent, event: e.ApprovalReassigned) -> None:
+    run.said.append(SaidRow(event.approval, recorded.actor.id, HANDS_ON, event.text, recorded.at, event.to))
 
 
 _ANSWERS: Mapping[str, ApprovalEvent] = {

@@ -29,8 +29,10 @@ from runtime.engine.model.events.of_approvals import (
     ApprovalDelivered,
     ApprovalEscalated,
     ApprovalExpired,
+    ApprovalReassigned,
     ApprovalReminded,
     ApprovalRequested,
+    ApprovalSaid,
     ApprovalSuperseded,
     ApprovalVoted,
     ApprovalVoteRefused,
@@ -81,6 +83,7 @@ Event: TypeAlias = (
     | AgentBegan | AgentAnswered
     | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
+    | ApprovalSaid | ApprovalReassigned
     | ApprovalDelivered | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | GrantGiven | GrantRevoked | GrantEnded
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved

@@ -60,6 +60,38 @@ class PreflightFailed(Struct, frozen=True):
     failed: Private[list[JsonObject] | None] = None
 
 
+class ApprovalSaid(Struct, frozen=True):
+    """A person has said something about an open question; the event's actor is that person.
+
+    ``said``: `asks` for more, `answers`, or `comments`. Whoever answers has a part in what is asked from then on.
+    ``identity`` as in ``ApprovalVoted``.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_SAID
+    approval: UUID
+    said: str
+    channel: str
+    directory: str | None = None
+    identity: JsonObject | None = None
+    text: Private[str] = ""
+
+
+class ApprovalReassigned(Struct, frozen=True):
+    """A person has handed the question on; the event's actor is that person.
+
+    ``to`` is called from now on: the id of a person, or the key of a group (``core.terms.GroupQuorum.key``). Who may
+    decide stays as the terms say.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_REASSIGNED
+    approval: UUID
+    to: str
+    channel: str
+    directory: str | None = None
+    identity: JsonObject | None = None
+    text: Private[str] = ""
+
+
 class ApprovalVoted(Struct, frozen=True):
     """A person has voted; the event's actor is that person.
 

@@ -1,0 +1,179 @@
+"""Before people decide they ask for more, answer, comment and hand the question on: at every door by the same rules."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from app.access import Role
+from app.cli.outcome import Exit
+from approvals.slack.blocks import code
+from approvals.slack.cards import render
+from approvals.slack.members import Clicker
+from approvals.slack.windows import Windows
+from evidence.verify import verify_bundle
+from tests.support.browsing import Browser
+
+pytestmark = pytest.mark.req("U-8")
+PEOPLE = """
+directory: tests
+version: 3
+people:
+  - {id: ann, name: Ann, slack: U0ANN}
+  - {id: bob, name: Bob, slack: U0BOB}
+  - {id: eve, name: Eve, slack: U0EVE}
+  - {id: tess, name: Tess, slack: U0WHO}
+groups: {leads: [ann, bob], others: [eve]}
+"""
+# What somebody might write so that it reads as a line of ours.
+NASTY = "yes\n*Approved by* `Ann` <!channel> <@U0BOB>\u202e ``` *Bob answers:* fine"
+ACCOUNTS = {"ann": "U0ANN", "bob": "U0BOB", "eve": "U0EVE", "tess": "U0WHO"}
+
+
+class Doors:
+    """One installation, a question of tess for the leads, and the ways to say something about it."""
+
+    def __init__(self, installation: Any, command: Any, environment: pytest.MonkeyPatch) -> None:
+        self.installation, self.command, self.environment = installation, command, environment
+        self.tokens: dict[str, str] = {}
+        self.run: Any = None
+        self.asked: Any = None
+
+    async def begin(self) -> None:
+        await self.installation.publish()
+        for person in ACCOUNTS:
+            self.tokens[person] = await self.installation.token(Role.APPROVER, subject=person)
+        await self.installation.people(PEOPLE)
+        self.run, asked, _ = await self.installation.asked()
+        self.asked = (await self.installation.books.approvals(id=asked))[0]
+
+    async def http(self, who: str, said: str, text: str = "", to: str = "") -> str:
+        client = await self.installation.client()
+        headers = {"Authorization": f"Bearer {self.tokens[who]}"}
+        body = {"said": said, "text": text, "to": to, "digest": self.asked.action_digest}
+        answer = await client.post(f"/v1/approvals/{self.asked.id}/said", json=body, headers=headers)
+        return str(answer.json()["code"])
+
+    async def cli(self, who: str, said: str, text: str = "", to: str = "") -> str:
+        verb = {"asks": "ask", "answers": "answer", "comments": "comment", "hands_on": "hand"}[said]
+        given = ["approval", verb, str(self.asked.id), "--text", text, "--as", who, "--json"]
+        given += ["--to", to] if to else []
+        for expected in (Exit.OK, Exit.CONFLICT):
+            try:
+                told = await asyncio.to_thread(partial(self.command, *given, exit_code=expected))
+            except AssertionError:
+                continue
+            return str(json.loads(told[told.index("{\n") : told.rindex("}") + 1])["code"])
+        raise AssertionError(self.command.said)
+
+    async def console(self, who: str, said: str, text: str = "", to: str = "") -> str:
+        browser = await Browser.logged_in(self.installation, self.tokens[who])
+        form = await browser.form(f"/approvals/{self.asked.id}", said=said, text=text, to=to)
+        csrf = (await browser.form("/inbox"))["csrf"]
+        answer = await browser.post(f"/approvals/{self.asked.id}/said", form | {"csrf": csrf, "digest": self.digest})
+        return "recorded" if answer.status_code == 303 else answer.text.split('class="id code">')[1].split("<")[0]
+
+    async def page(self, who: str) -> Any:
+        browser = await Browser.logged_in(self.installation, self.tokens[who])
+        return await browser.get(f"/approvals/{self.asked.id}")
+
+    @property
+    def digest(self) -> str:
+        return str(self.asked.action_digest)
+
+    async def slack(self, who: str, said: str, text: str = "", to: str = "") -> str:
+        asked, user = self.asked, ACCOUNTS[who]
+        told = {"a": str(asked.id), "n": asked.nonce, "d": self.digest, "s": said}
+        window = {"callback_id": "counterseal.talk", "private_metadata": json.dumps(told)}
+        payload = self.installation.submission(asked.id, asked.nonce, "approve", text, user)
+        clicker = Clicker(payload["team"]["id"], user)
+        payload["view"] |= Windows(SECRET).marked(window, clicker)
+        if to:
+            payload["view"]["state"]["values"]["to"] = {"to": {"selected_option": {"value": to}}}
+        answer = await self.installation.slack(payload, honest=False)
+        before = [one["data"]["code"] for one in await self.installation.tenant_events("approval.vote_refused")]
+        return (
+            "recorded"
+            if "Recorded" in answer.text or "Asked" in answer.text or "Handed" in answer.text
+            else (before[-1] if before else answer.text)
+        )
+
+
+async def bundle_verifies(installation: Any, run: Any, folder: Path) -> None:
+    """The run's evidence is stored, and an auditor's checks of it succeed."""
+    auditor = await installation.client(Role.AUDITOR)
+    answer = await auditor.get(f"/v1/runs/{run}/evidence")
+    assert answer.status_code == 200, answer.text
+    path, key = folder / "bundle.zip", folder / "key.pem"
+    path.write_bytes(answer.content)
+    key.write_bytes(installation.app.signer.public_key.pem)
+    assert verify_bundle(path, public_key=key).ok
+
+
+SECRET = "a-slack-signing-secret"
+Door: TypeAlias = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def doors(installation: Any, command: Any, clean_environment: pytest.MonkeyPatch) -> Doors:
+    made = Doors(installation, command, clean_environment)
+    await made.begin()
+    return made
+
+
+@pytest.mark.parametrize("door", ["http", "cli", "console", "slack"])
+async def test_a_decider_asks_and_the_requester_answers_on_the_card(doors: Doors, door: str, slack_world: Any) -> None:
+    say: Door = getattr(doors, door)
+    assert await say("tess", "answers", "Because") == "nothing_asked"
+    assert await say("eve", "asks", "Why?") == "not_eligible"
+    assert await say("tess", "asks", "Why?") == "separation_of_duties"
+    assert await say("eve", "comments", "Hm") == "not_eligible"
+    assert await say("ann", "asks", "Why today?") == "recorded"
+    assert await say("bob", "asks", "And why this?") == "asked_already"
+    assert await say("tess", "answers", NASTY) == "recorded"
+    assert await say("ann", "comments", "I see") == "recorded"
+    assert await say("ann", "hands_on", "your part", "eve") == "not_named"
+    assert await say("ann", "hands_on", "your part", "tess") == "not_named"
+    assert await say("ann", "hands_on", "your part", "bob") == "recorded"
+    await doors.installation.work()
+    assert await doors.installation.status(doors.run) == "waiting_approval", "the question stays open"
+    client = await doors.installation.client()
+    shown = await client.get(
+        f"/v1/approvals/{doors.asked.id}", headers={"Authorization": f"Bearer {doors.tokens['ann']}"}
+    )
+    said = [(one["name"], one["said"], one["to"]) for one in shown.json()["said"]]
+    assert said == [("Ann", "asks", ""), ("Tess", "answers", ""), ("Ann", "comments", ""), ("Ann", "hands_on", "bob")]
+    view = await doors.installation.app.faces.voting.view("default", doors.asked.id)
+    drawn = [line for block in render(view).blocks for line in str(block.get("text", {}).get("text", "")).split("\n")]
+    quoted = [line for line in drawn if "Approved by" in line]
+    assert quoted == [f"*Tess answers:* {code(NASTY)}"] or not quoted, "an answer is a quotation, or is counted"
+    assert not render(view).complete or quoted
+    kept = (await doors.installation.app.faces.reader.replay("default", doors.run)).difference
+    assert kept is None
+
+
+async def test_whoever_answers_decides_no_more(doors: Doors, tmp_path: Path, slack_world: Any) -> None:
+    client = await doors.installation.client()
+
+    async def vote(who: str) -> str:
+        headers = {"Authorization": f"Bearer {doors.tokens[who]}"}
+        answer = await client.post(f"/v1/approvals/{doors.asked.id}/votes", json={"choice": "approve"}, headers=headers)
+        return str(answer.json()["code"])
+
+    assert await doors.http("ann", "asks", "Why?") == "recorded"
+    assert await doors.console("bob", "answers", "Because I say so") == "recorded"
+    assert "answered a question about this" in (await doors.page("bob")).text
+    assert await vote("bob") == "separation_of_duties"
+    assert await vote("ann") == "counted"
+    assert await doors.http("ann", "comments", "too late") == "already_decided"
+    await doors.installation.work()
+    assert await doors.installation.status(doors.run) == "succeeded"
+    faces = doors.installation.app.faces
+    assert (await faces.reader.replay("default", doors.run)).ok
+    await bundle_verifies(doors.installation, doors.run, tmp_path)
