@@ -12,7 +12,7 @@ from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
 from core.action import Change
 from core.canonical import JsonObject, digest
-from core.identity import Contributor, Standing
+from core.identity import Contributor, Delegation, Standing
 from core.machine import Machine
 from core.terms import Grant, GroupQuorum, Terms
 
@@ -95,7 +95,8 @@ class Voter(Struct, frozen=True):
     """A person at the moment of voting. Groups are ``GroupQuorum.key`` values, resolved now.
 
     ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody. Only a voter whose
-    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's.
+    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's. ``decides_for`` are those who
+    have delegated to them.
     """
 
     person_id: str
@@ -103,12 +104,24 @@ class Voter(Struct, frozen=True):
     groups: frozenset[str]
     unresolvable: frozenset[str] = frozenset()
     standing: Standing = Standing.PERSON
+    decides_for: tuple[Principal, ...] = ()
+
+
+class Principal(Struct, frozen=True):
+    """A person for whom somebody else may decide at a time, with the groups of theirs that this carries."""
+
+    person_id: str
+    name: str
+    groups: frozenset[str]
+    delegation: Delegation
 
 
 class Vote(Struct, frozen=True):
     """One recorded answer. ``groups`` are the voter's groups at that moment, ``digest`` is the action's digest then.
 
     ``at`` is the database's time, ISO 8601. Of several votes by one person only the last counts.
+    ``on_behalf`` is the person for whom it was given, who has delegated this; "" for the voter alone. ``groups`` are
+    theirs then.
     """
 
     voter: str
@@ -120,6 +133,12 @@ class Vote(Struct, frozen=True):
     at: str
     digest: str
     grant: Grant | None = None
+    on_behalf: str = ""
+
+    @property
+    def people(self) -> frozenset[str]:
+        """Those who have spoken by this vote: its voter, and the person for whom they voted."""
+        return frozenset({self.voter, self.on_behalf} - {""})
 
 
 class Approval(Struct, frozen=True):

@@ -61,7 +61,7 @@ def refused(
     """The reason why this person may not say this now; None if they may. ``approval`` has its people of today."""
     if (over := closed(approval, at, nonce, digest)) is not None:
         return over
-    may = ineligible(approval, voter)
+    may = ineligible(approval, voter, at)
     part = voter.standing is Standing.PERSON and any(one.person == voter.person_id for one in approval.contributors)
     if may is not None and (saying in (Saying.ASKS, Saying.HANDS_ON) or not part):
         told = may.code in (RefusalCode.SEPARATION, RefusalCode.NOT_ELIGIBLE) and saying is Saying.COMMENTS

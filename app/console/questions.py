@@ -106,7 +106,10 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
     named = principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack, approval, people)
     wanted = groups_of(stored)
-    own = tuple(group.words for group in wanted if group.key in voter.groups - voter.unresolvable)
+    keys = (voter.groups - voter.unresolvable).union(
+        *(one.groups for one in voter.decides_for if one.delegation.holds(stored.now))
+    )
+    own = tuple(group.words for group in wanted if group.key in keys)
     approver = viewer.has(Role.APPROVER)
     choices, refused = [], None
     for choice in choices_of(approval.kind):
@@ -146,6 +149,12 @@ def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Sea
             found.append(
                 Seat(entry.name, reason_of(group, people), entry.id == viewer.who.subject, why, said.get(entry.id, ""))
             )
+            away = entry.delegate
+            deputy = people.entries.get(away.to) if away is not None and away.holds(stored.now) else None
+            if deputy is not None:
+                out = PARTS[barred[deputy.id]] if deputy.id in barred else ""
+                you = deputy.id == viewer.who.subject
+                found.append(Seat(deputy.name, f"{reason_of(group, people)}, for {entry.name}", you, out or why))
     return sorted(found, key=lambda seat: (not seat.you, bool(seat.why), seat.name))[:50]
 
 

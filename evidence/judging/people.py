@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
 
 from core.identity import Contributor, Role
 from core.quorum import plan_met, plans_of
-from core.terms import GroupSource, Terms
+from core.terms import GroupSource, Terms, may_be_delegated
 from evidence.events import EventType as E
 from evidence.judging.case import (
     CLOCK_SECONDS,
     EXPIRES_SECONDS,
     Case,
+    Extract,
     Judge,
     Person,
     Question,
@@ -32,11 +34,18 @@ _SAID = (ASKS, ANSWERS, "comments")
 
 
 class Vote(Struct, frozen=True):
-    """A vote that was recorded, by whom and for which groups."""
+    """A vote that was recorded, by whom and for which groups, and at what time for whom, if not for its voter."""
 
     voter: str
     choice: str
     groups: frozenset[str]
+    behalf: str = ""
+    at: str = ""
+
+    @property
+    def people(self) -> frozenset[str]:
+        """Those who have spoken by it."""
+        return frozenset({self.voter, self.behalf} - {""})
 
 
 class Asked(Struct):
@@ -58,7 +67,7 @@ class Asked(Struct):
     def carried(self, votes: Mapping[str, Vote], choice: str) -> bool:
         """True if these votes meet the terms for this choice, without those of people who answered about it."""
         if not self.answers_count:
-            votes = {voter: vote for voter, vote in votes.items() if voter not in self.answered}
+            votes = {voter: vote for voter, vote in votes.items() if vote.people.isdisjoint(self.answered)}
         if self.question is None:
             return any(vote.choice == choice for vote in votes.values())
         terms = self.question.terms
@@ -188,8 +197,12 @@ class People(Judge):
         groups = frozenset(map(str, data.get("groups") or ()))
         if asked.question is not None:
             self._may(event, asked, asked.question, groups)
-        asked.votes.pop(voter, None)
-        asked.votes[voter] = Vote(voter, str(data["choice"]), groups if data.get("groups") else self._every(asked))
+        behalf = str(data.get("on_behalf") or "")
+        counts = groups if data.get("groups") else self._every(asked)
+        vote = Vote(voter, str(data["choice"]), counts, behalf, event["ts"])
+        # A vote for somebody else speaks for both: neither has another seat.
+        asked.votes = {one: told for one, told in asked.votes.items() if told.people.isdisjoint(vote.people)}
+        asked.votes[voter] = vote
 
     def _every(self, asked: Asked) -> frozenset[str]:
         """The groups of a vote whose line is of an earlier release, and does not tell them: all that were asked."""
@@ -206,11 +219,15 @@ class People(Judge):
             self.fault(event, f"the vote of {voter} counts for no group")
         if strange := sorted(groups - _keys(terms, escalated=asked.escalated)):
             self.fault(event, f"the vote of {voter} counts for {strange[0]}, which was not asked")
-        role = barred(self.case, question, voter, data.get("directory"))
-        if role is not None:
-            self.fault(event, f"{voter} shaped this as {role}, and voted on it")
-        if voter in asked.answered and not asked.answers_count:
-            self.fault(event, f"{voter} answered a question about this, and voted on it")
+        behalf = str(data.get("on_behalf") or "")
+        for who in filter(None, (voter, behalf)):
+            role = barred(self.case, question, who, data.get("directory"))
+            if role is not None:
+                self.fault(event, f"{who} shaped this as {role}, and voted on it")
+            if who in asked.answered and not asked.answers_count:
+                self.fault(event, f"{who} answered a question about this, and voted on it")
+        if behalf:
+            self._delegated(event, asked, behalf, groups)
         self._member(event, data.get("directory"), voter, groups)
         if self.whole and not isinstance(data.get("identity"), dict):
             self.fault(event, f"nothing says how {voter} was known")
@@ -224,9 +241,22 @@ class People(Judge):
         if person is None or person.standing != "person":
             self.fault(event, f"{voter} could not vote by the directory of that time")
             return
+        behalf = str(event["data"].get("on_behalf") or "")
+        whose, holder = (behalf, extract.people.get(behalf)) if behalf else (voter, person)
         ours = {key for key in groups if not key.startswith(f"{GroupSource.SLACK_GROUP}:")}
-        if strange := sorted(key for key in ours if not _holds(key, voter, person)):
-            self.fault(event, f"{voter} was not in {strange[0]} by the directory of that time")
+        if strange := sorted(key for key in ours if holder is None or not _holds(key, whose, holder)):
+            self.fault(event, f"{whose} was not in {strange[0]} by the directory of that time")
+
+    def _delegated(self, event: dict[str, Any], asked: Asked, behalf: str, groups: frozenset[str]) -> None:
+        """Judge if one person might decide for another then: by that one's own record, on those days."""
+        voter, own = event["actor"]["id"], asked.votes.get(behalf)
+        extract = self.case.extracts.get(str(event["data"].get("directory")))
+        if own is not None and not own.behalf:
+            self.fault(event, f"{voter} voted for {behalf}, who had voted")
+        if strange := sorted(key for key in groups if not may_be_delegated(key)):
+            self.fault(event, f"{voter} voted for {behalf} as one of {strange[0]}, which nobody does for another")
+        if extract is not None and not _decides_for(extract, voter, behalf, event["ts"]):
+            self.fault(event, f"{voter} voted for {behalf}, whose record did not say so at that time")
 
     def _decided(self, event: dict[str, Any], asked: Asked | None) -> None:
         assert asked is not None
@@ -311,11 +341,16 @@ class People(Judge):
             person = extract.people.get(voter)
             if person is None or person.standing != "person":
                 continue
-            if barred(self.case, question, voter, directory) is not None:
+            if any(barred(self.case, question, one, directory) is not None for one in vote.people):
                 continue
+            whose, holder = voter, person
+            if vote.behalf:
+                if not _decides_for(extract, voter, vote.behalf, vote.at):
+                    continue
+                whose, holder = vote.behalf, extract.people[vote.behalf]
             slack = f"{GroupSource.SLACK_GROUP}:"
-            own = frozenset(key for key in vote.groups if key.startswith(slack) or _holds(key, voter, person))
-            kept[voter] = Vote(voter, vote.choice, own)
+            own = frozenset(key for key in vote.groups if key.startswith(slack) or _holds(key, whose, holder))
+            kept[voter] = Vote(voter, vote.choice, own, vote.behalf)
         if not asked.carried(kept, choice):
             self.fault(event, "by the directory of that time, the votes did not meet its terms any more")
 
@@ -334,6 +369,14 @@ def barred(case: Case, question: Question, voter: str, directory: object) -> Rol
         if extract is None and one.person is None and may_mean(one.principal, voter):
             return one.role
     return None
+
+
+def _decides_for(extract: Extract, voter: str, behalf: str, at: str) -> bool:
+    """True if the record of one person said at that time that the other decides for them."""
+    whose = extract.people.get(behalf)
+    if whose is None or whose.standing != "person" or whose.delegate is None or voter == behalf:
+        return False
+    return whose.delegate.to == voter and whose.delegate.holds(datetime.fromisoformat(at))
 
 
 def _holds(key: str, voter: str, person: Person) -> bool:

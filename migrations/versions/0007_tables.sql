@@ -155,3 +155,7 @@ GRANT CREATE ON SCHEMA public TO counterseal_appender, counterseal_finder;
 -- Each bundle holds the lines on which its run rests; the index has no others.
 CREATE INDEX ix_audit_events_standing ON audit_events (tenant_id, seq) WHERE type IN ('pause.set', 'pause.lifted',
   'policy.published', 'policy.activated', 'policy.retired', 'directory.published');
+
+-- Delegations: who may decide for a person, from when until when; and for whom a vote was given, if not for its voter.
+ALTER TABLE people ADD COLUMN delegate jsonb;
+ALTER TABLE votes ADD COLUMN on_behalf text;

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 import orjson
+from msgspec import to_builtins
 
 from core.canonical import Json, JsonObject
 from core.db import Connection
-from core.identity import Directory
+from core.identity import Directory, Entry
 from evidence.bundle import JudgedBy
 from evidence.chain import timestamp
 from evidence.events import EventType
@@ -46,6 +47,8 @@ def _principals(book: Book) -> Iterator[str]:
     for one in book.events:
         if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned):
             yield f"person:{one.actor.id}"
+            if isinstance(one.event, e.ApprovalVoted) and one.event.on_behalf:
+                yield f"person:{one.event.on_behalf}"
             if isinstance(one.event, e.ApprovalReassigned) and ":" not in one.event.to:
                 yield f"person:{one.event.to}"
         elif isinstance(one.event, e.ApprovalRequested):
@@ -60,12 +63,13 @@ def extract(people: Directory, principals: Iterable[str]) -> JsonObject:
     """The part of a directory that tells for whom these principals stand, and in which groups those people are."""
     meant = {text: sorted(people.people(text)) for text in principals}
     found = sorted({person for persons in meant.values() for person in persons})
-    shown: JsonObject = {
-        person: {"groups": [*sorted(people.entries[person].groups)], "standing": str(people.entries[person].standing)}
-        for person in found
-        if person in people.entries
-    }
+    shown: JsonObject = {person: _shown(people.entries[person]) for person in found if person in people.entries}
     return {"people": shown, "principals": {text: [*persons] for text, persons in sorted(meant.items())}}
+
+
+def _shown(one: Entry) -> JsonObject:
+    facts: JsonObject = {"groups": [*sorted(one.groups)], "standing": str(one.standing)}
+    return facts if one.delegate is None else {**facts, "delegate": to_builtins(one.delegate)}
 
 
 def _relied_on(

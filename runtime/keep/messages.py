@@ -112,7 +112,7 @@ class Messages(Struct, frozen=True):
         if stored.approval.status is not ApprovalStatus.REQUESTED:
             return None
         people = await tenants.directory(connection, stored.approval.tenant_id)
-        return call(as_people(stored.approval, people), people, self.mentions, handed)
+        return call(as_people(stored.approval, people), people, self.mentions, handed, stored.now)
 
     async def _delivered(
         self, stored: StoredApproval, connection: Connection, approval_id: UUID, posted: Posted

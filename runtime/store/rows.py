@@ -55,7 +55,7 @@ async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], sta
 
 _WAIT = "step_key kind status token correlation_key context result"
 _ANSWER = "status choice reason escalated consumed"
-_VOTE = "choice reason groups channel"
+_VOTE = "choice reason groups channel on_behalf"
 
 
 def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:

@@ -177,3 +177,42 @@ async def test_whoever_answers_decides_no_more(doors: Doors, tmp_path: Path, sla
     faces = doors.installation.app.faces
     assert (await faces.reader.replay("default", doors.run)).ok
     await bundle_verifies(doors.installation, doors.run, tmp_path)
+
+
+DAYS = {"from": "2020-01-01", "until": "2090-12-31"}
+
+
+async def test_somebody_else_decides_meanwhile_at_every_door(doors: Doors, tmp_path: Path, slack_world: Any) -> None:
+    """Eve, who is asked nothing, votes for Ann while Ann's own record says so."""
+    client, runs = await doors.installation.client(), []
+    bearer = {who: {"Authorization": f"Bearer {token}"} for who, token in doors.tokens.items()}
+    path, approves = "/v1/people/ann/delegation", {"choice": "approve"}
+    asks = [await doors.installation.asked(f"INC9{number}") for number in range(4)]
+    await doors.installation.people(PEOPLE)  # with its text, which each starting run of these tests replaces
+    assert (await client.put(path, json=DAYS | {"to": "eve"}, headers=bearer["eve"])).status_code == 403
+    assert (await client.put(path, json=DAYS | {"to": "ann"}, headers=bearer["ann"])).status_code == 422
+    for (run, asked, nonce), door in zip(asks, ("http", "slack", "console", "cli"), strict=True):
+        assert (await client.put(path, json=DAYS | {"to": "eve"}, headers=bearer["ann"])).status_code == 200
+        if door == "http":
+            answer = await client.post(f"/v1/approvals/{asked}/votes", json=approves, headers=bearer["eve"])
+            assert answer.json()["counted"], answer.text
+        elif door == "slack":
+            await doors.installation.slack(doors.installation.click(asked, nonce, "U0EVE"))
+        elif door == "console":
+            browser = await Browser.logged_in(doors.installation, doors.tokens["eve"])
+            form = await browser.form(f"/approvals/{asked}", choice="approve")
+            assert (await browser.post(f"/approvals/{asked}", form)).status_code == 303
+        else:
+            await asyncio.to_thread(partial(doors.command, "approval", "approve", str(asked), "--as", "eve", "--json"))
+        shown = (await client.get(f"/v1/approvals/{asked}", headers=bearer["bob"])).json()
+        assert [one["name"] for one in shown["votes"]] == ["Eve for Ann"]
+        if door == "cli":  # what Ann takes back before it is used counts no more
+            assert (await client.delete(path, headers=bearer["ann"])).status_code == 200
+        await doors.installation.work()
+        runs.append(await doors.installation.status(run))
+    assert runs == ["succeeded"] * 3 + ["waiting_approval"]
+    run = asks[0][0]
+    assert (await doors.installation.app.faces.reader.replay("default", run)).ok
+    (voted,) = await doors.installation.books.events(run, type="approval.voted")
+    assert (voted.data["on_behalf"], voted.data["groups"]) == ("ann", ["group:leads"])
+    await bundle_verifies(doors.installation, run, tmp_path)

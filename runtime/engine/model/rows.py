@@ -220,7 +220,10 @@ class SaidRow(Struct, frozen=True):
 
 
 class VoteRow(Struct, frozen=True):
-    """One person's vote; a later one of the same person replaces it (both are in the audit)."""
+    """One person's vote; a later one of the same person replaces it (both are in the audit).
+
+    ``on_behalf`` is the person for whom they voted, None for themselves; ``at`` its time then.
+    """
 
     approval_id: UUID
     person_id: str
@@ -229,6 +232,8 @@ class VoteRow(Struct, frozen=True):
     groups: list[str]
     channel: str
     grant: JsonObject | None = None
+    on_behalf: str | None = None
+    at: datetime | None = None
 
 
 class CheckpointRow(Struct, frozen=True):

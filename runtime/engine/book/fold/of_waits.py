@@ -90,7 +90,8 @@ def asked(run: Run, recorded: RecordedEvent, event: e.ApprovalRequested) -> None
 
 def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
-    said = (event.choice, event.reason, groups, event.channel, event.grant)
+    at = recorded.at if event.on_behalf else None
+    said = (event.choice, event.reason, groups, event.channel, event.grant, event.on_behalf, at)
     run.votes.append(VoteRow(event.approval, recorded.actor.id, *said))
 
 

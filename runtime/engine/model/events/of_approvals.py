@@ -97,7 +97,8 @@ class ApprovalVoted(Struct, frozen=True):
 
     ``groups`` are those that they count for, by the ``directory`` with this digest or by Slack. ``identity`` says how
     the face knew them: the Slack account and the message that was clicked, the token, the console's session. Books of
-    before keep the groups among their values. ``grant`` is what they allow in advance.
+    before keep the groups among their values. ``grant`` is what they allow in advance. ``on_behalf`` is the person for
+    whom they have voted, who has delegated this to them (``groups`` are that person's); None for themselves.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
@@ -112,6 +113,7 @@ class ApprovalVoted(Struct, frozen=True):
     groups: list[str] | None = None
     directory: str | None = None
     identity: JsonObject | None = None
+    on_behalf: str | None = None
 
 
 class ApprovalVoteRefused(Struct, frozen=True):
