@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
+    from runtime.requests.editing import Editing
     from runtime.requests.holding import Holding
     from runtime.requests.talking import Talking
     from runtime.requests.tasks import Tasks
@@ -122,6 +123,13 @@ class Faces:
         from runtime.requests.voting import Voting
 
         return Voting(self.database, self.definitions, self.directory(self.settings.tenant))
+
+    @property
+    def editing(self) -> Editing:
+        """The service behind every face's edits of what would be done."""
+        from runtime.requests.editing import Editing
+
+        return Editing(self.database, self.definitions, self.directory(self.settings.tenant))
 
     @property
     def talking(self) -> Talking:

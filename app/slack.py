@@ -16,6 +16,7 @@ from approvals.ports import MessageRef, Person
 from approvals.quorum import NotCounted, RefusalCode
 from approvals.slack.handlers import Answer
 from approvals.slack.members import Clicker
+from approvals.slack.modals import EDITS
 from approvals.slack.payloads import (
     Click,
     HoldClick,
@@ -26,7 +27,7 @@ from approvals.slack.payloads import (
     TaskClick,
     TaskSubmission,
 )
-from approvals.slack.talk_payloads import TalkClick, TalkSubmission
+from approvals.slack.talk_payloads import EditClick, EditSubmission, TalkClick, TalkSubmission
 from approvals.slack.workspace import SENTENCES, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
@@ -39,7 +40,9 @@ from runtime.store import faces, tasks, tokens
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
-_OF_QUESTIONS = Click | Submission | ListClick | ListSubmission | TalkClick | TalkSubmission
+_OF_QUESTIONS = (
+    Click | Submission | ListClick | ListSubmission | TalkClick | TalkSubmission | EditClick | EditSubmission
+)
 GONE = "This request is not known here (any more). Nothing was counted."
 
 Asked: TypeAlias = (
@@ -53,6 +56,8 @@ Asked: TypeAlias = (
     | HoldSubmission
     | TalkClick
     | TalkSubmission
+    | EditClick
+    | EditSubmission
 )
 
 
@@ -212,7 +217,9 @@ class Interactions:
         person, view = found
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
             offers = await self._faces.talking.offers(self._tenant, view.approval_id, person.id)
-            return replace(view, offers=offers)
+            named = principal(Kind.PERSON, person.id)
+            editable = await self._faces.editing.form(self._tenant, view.approval_id, named)
+            return replace(view, offers=(*offers, *([EDITS] if isinstance(editable, dict) else ())))
         asks = ", ".join(sorted(item.group.words for item in view.progress)) or "nobody"
         return Answer(False, f"You may not see the hidden values: this asks members of {asks}.")
 

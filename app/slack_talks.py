@@ -9,13 +9,16 @@ from msgspec.structs import replace
 from app.faces import Faces
 from app.slack import GONE, Interactions, known_by
 from approvals import talk
+from approvals.fields import FormProblem
 from approvals.model import CardView, VoteChannel
-from approvals.quorum import RefusalCode
-from approvals.slack.talk_payloads import TalkClick, TalkSubmission
+from approvals.quorum import NotCounted, RefusalCode
+from approvals.slack.talk_payloads import EditClick, EditSubmission, TalkClick, TalkSubmission
 from approvals.slack.workspace import StrangerCode
 from approvals.talk import Saying
+from core.canonical import JsonObject
 from core.errors import NotFoundError
 from core.identity import Kind, principal
+from runtime.requests.editing import EditRequest
 from runtime.requests.talking import SayRequest
 from runtime.store import approvals
 
@@ -77,3 +80,31 @@ class Talks:
         except NotFoundError:
             return False, GONE
         return answer.code in _ABOUT_TEXT, answer.sentence
+
+    async def form(self, asked: EditClick | EditSubmission) -> tuple[CardView, JsonObject] | str:
+        """The question with the form for the person behind the account; or why they may not edit it."""
+        person = await self._interactions.person(asked.clicker)
+        if not await self._interactions.is_own(asked.approval_id):
+            return GONE
+        if isinstance(person, StrangerCode):
+            await self._interactions.note_stranger(person, asked)
+            return self._interactions.sentence(person, asked.clicker)
+        view = await self._faces.voting.view(self._tenant, asked.approval_id)
+        if view.nonce != asked.nonce:
+            return _OUT_OF_DATE
+        found = await self._faces.editing.form(self._tenant, asked.approval_id, principal(Kind.PERSON, person.id))
+        if isinstance(found, NotCounted):
+            return found.sentence
+        return replace(view, content=view.content.masked()), found
+
+    async def edit(self, submission: EditSubmission, values: JsonObject) -> tuple[tuple[FormProblem, ...], str]:
+        """Record the edit as the person behind the account."""
+        person = await self._interactions.person(submission.clicker)
+        if isinstance(person, StrangerCode):
+            await self._interactions.note_stranger(person, submission)
+            return (), self._interactions.sentence(person, submission.clicker)
+        who = (self._tenant, submission.approval_id, principal(Kind.PERSON, person.id), values, VoteChannel.SLACK)
+        known = known_by(submission.clicker, None)
+        request = EditRequest(*who, nonce=submission.nonce, digest=submission.digest, identity=known)
+        answer = await self._faces.editing.edit(request)
+        return answer.problems, answer.sentence

@@ -68,6 +68,9 @@ class RefusalCode(StrEnum):
     ASKED_ALREADY = "asked_already"
     TOO_MUCH_SAID = "too_much_said"
     NOT_NAMED = "not_named"
+    UNEDITABLE = "uneditable"
+    UNCHANGED = "unchanged"
+    INVALID = "invalid_value"
 
 
 class Counted(Struct, frozen=True):

@@ -188,6 +188,41 @@ async def hand(
     await _say(approval_id, "hands_on", text, as_person, as_json, to)
 
 
+@approval.command("edit")
+async def edit(
+    approval_id: ApprovalId,
+    values: Annotated[
+        str, typer.Option(help="The values that are to be others, as JSON: {'priority': '2'}; the form without it.")
+    ] = "",
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Edit what would be done. The question is void then, and what is written is judged anew."""
+    from approvals.fields import fields_of
+    from approvals.model import VoteChannel
+    from approvals.quorum import NotCounted
+    from runtime.requests.editing import EditRequest
+
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
+        form = await faces.editing.form(tenant, approval_id, person)
+        if isinstance(form, NotCounted):
+            print_one({"edited": False, "code": str(form.code)}, form.sentence, as_json=as_json)
+            raise typer.Exit(Exit.CONFLICT)
+        if not values:
+            rows = [{"value": one.name, "kind": str(one.kind), "now": one.schema["default"]} for one in fields_of(form)]
+            print_rows(rows, ("value", "kind", "now"), as_json=as_json, empty="Nothing can be edited.")
+            return
+        given = bounded_json.parse_object(values.encode(), bytes_max=65_536, where="--values")
+        identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
+        asked = EditRequest(tenant, approval_id, person, given, VoteChannel.CLI, identity=identity)
+        answer = await faces.editing.edit(asked)
+    facts = {"edited": answer.edited, "code": answer.code, "sentence": answer.sentence, "run_id": answer.run_id}
+    print_one(facts, answer.sentence, as_json=as_json)
+    if not answer.edited:
+        raise typer.Exit(Exit.CONFLICT)
+
+
 async def _say(approval_id: UUID, said: str, text: str, as_person: str | None, as_json: bool, to: str = "") -> None:
     from approvals.model import VoteChannel
     from approvals.talk import Saying

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.console import approvals, definitions, entrance, entrance_oidc, health, inbox, lists, run, runs, tasks
+from app.console import approvals, definitions, editing, entrance, entrance_oidc, health, inbox, lists, run, runs, tasks
 from app.console.web import HOME, Elsewhere, drawn
 from app.faces import Faces
 from app.http import problems
@@ -23,7 +23,15 @@ from core.errors import CountersealError
 log = structlog.get_logger(__name__)
 
 ROUTERS = (
-    *(entrance.router, entrance_oidc.router, inbox.router, lists.router, approvals.router, tasks.router),
+    *(
+        entrance.router,
+        entrance_oidc.router,
+        inbox.router,
+        lists.router,
+        approvals.router,
+        editing.router,
+        tasks.router,
+    ),
     *(runs.router, run.router, definitions.router, health.router),
 )
 # htmx adds neither styles nor evaluated code (its configuration in the page), so that this holds for it too.

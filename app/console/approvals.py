@@ -73,6 +73,7 @@ class Question:
     content: CardContent
     withheld: str
     offers: tuple[Saying, ...] = ()
+    editable: bool = False
 
     @property
     def said(self) -> tuple[Said, ...]:
@@ -108,7 +109,8 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
     shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
     offers = questions.offers(stored, viewer, people, slack, view.said)
-    return Question(stored, view, people, may, content, withheld, offers)
+    editable = isinstance(await faces.editing.form(viewer.who.tenant, approval_id, viewer.who.person), dict)
+    return Question(stored, view, people, may, content, withheld, offers, editable)
 
 
 @router.get("/{approval}")

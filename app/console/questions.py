@@ -177,7 +177,7 @@ def content_for(stored: StoredApproval, viewer: Viewer, mine: May, *, shaped: bo
 def hidden(content: CardContent, names: set[str]) -> CardContent:
     """The card without the values of these fields."""
     agent = None if content.agent is None else replace(content.agent, says="")
-    masked = replace(content, sensitive=tuple(sorted(names)), agent=agent).masked()
+    masked = replace(content, sensitive=tuple(sorted(names)), agent=agent, edits=()).masked()
     return replace(masked, **dict.fromkeys(("evidence", "reverse", "question", "link", "answer"), ""))
 
 

@@ -37,6 +37,7 @@ _WORDS: dict[str, tuple[str, str, str]] = {
     "approval.requested": (*_PEOPLE, "People were asked"),
     "approval.said": (*_PEOPLE, "Somebody said something about it"),
     "approval.reassigned": (*_PEOPLE, "It was handed on"),
+    "approval.edited": (*_PEOPLE, "It was edited, and is judged anew"),
     "approval.reminded": (*_PEOPLE, "They were reminded"),
     "approval.escalated": (*_PEOPLE, "Others may decide as well"),
     "approval.expired": ("expired", "brown", "The question ran out; nothing was done"),

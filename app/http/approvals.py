@@ -15,11 +15,12 @@ from app.http import models, problems
 from app.http.dependencies import Approver, FacesDep, Paged, Reader, Talker
 from app.shown import approval_detail, approval_summary
 from approvals.model import ApprovalStatus, Choice, VoteChannel
-from approvals.quorum import RefusalCode
+from approvals.quorum import NotCounted, RefusalCode
 from approvals.talk import Saying
 from core.canonical import JsonObject
 from core.durations import Duration
 from core.terms import Grant
+from runtime.requests.editing import EditRequest
 from runtime.requests.talking import SayAnswer, SayRequest
 from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import approvals
@@ -35,7 +36,8 @@ REFUSED: Mapping[RefusalCode, int] = {
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.NOTHING_ASKED, RefusalCode.ASKED_ALREADY, RefusalCode.TOO_MUCH_SAID), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
-    RefusalCode.NOT_NAMED: 422,
+    RefusalCode.UNEDITABLE: 409,
+    **dict.fromkeys((RefusalCode.NOT_NAMED, RefusalCode.UNCHANGED, RefusalCode.INVALID), 422),
 }
 
 
@@ -148,6 +150,27 @@ class SayIn(models.In):
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
+class EditIn(models.In):
+    """The values that are to be others, by the names of the form. ``digest`` as for a vote."""
+
+    values: dict[str, Any]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class EditOut(BaseModel):
+    """What became of an edit."""
+
+    code: str
+    sentence: str
+    run_id: UUID
+
+
+class FormOut(BaseModel):
+    """A JSON Schema with a property for each value that can be edited; its default is the value as it is now."""
+
+    form: dict[str, Any]
+
+
 @router.get("", response_model=models.Page[ApprovalOut], summary="List approvals, newest first")
 async def listed(
     who: Reader, faces: FacesDep, paging: Paged, status: ApprovalStatus | None = None, run_id: UUID | None = None
@@ -198,3 +221,28 @@ async def say(approval_id: UUID, body: SayIn, who: Talker, faces: FacesDep) -> A
     return (
         answer if answer.recorded else problems.problem(REFUSED[RefusalCode(answer.code)], answer.code, answer.sentence)
     )
+
+
+@router.get("/{approval_id}/form", response_model=FormOut, summary="Get the form in which the action can be edited")
+async def form(approval_id: UUID, who: Talker, faces: FacesDep) -> Any:
+    """The form for whoever may decide the question, or has asked for the action. Secret values are not in it."""
+    found = await faces.editing.form(who.tenant, approval_id, who.person)
+    if isinstance(found, NotCounted):
+        return problems.problem(REFUSED[found.code], str(found.code), found.sentence)
+    return {"form": found}
+
+
+@router.post(
+    "/{approval_id}/edit",
+    response_model=EditOut,
+    summary="Edit what would be done",
+    responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
+)
+async def edit(approval_id: UUID, body: EditIn, who: Talker, faces: FacesDep) -> Any:
+    """Edits as the token's subject. The question is void then; policy judges the edited action, and may ask anew."""
+    identity: JsonObject = {"token": who.credential}
+    said = (who.tenant, approval_id, who.person, body.values, VoteChannel.HTTP)
+    answer = await faces.editing.edit(EditRequest(*said, digest=body.digest, identity=identity))
+    if answer.edited:
+        return {"code": answer.code, "sentence": answer.sentence, "run_id": answer.run_id}
+    return problems.problem(REFUSED[RefusalCode(answer.code)], answer.code, answer.sentence)

@@ -159,6 +159,7 @@ def slack_endpoint_of(faces: Faces) -> SlackEndpoint | None:
         lists=ListDesk(faces, interactions),
         holds=HeldSteps(faces, interactions),
         talks=Talks(faces, interactions),
+        edits=Talks(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)
 

@@ -42,6 +42,7 @@ def decision_lines(content: CardContent) -> list[str]:
         *(entry("*Summary*", content.summary) if content.summary != content.title else []),
         *agent_lines(content),
         *_section("*Changes*", map(_change, content.changes)),
+        *_section("*Edited by people*", (_values(one.field, was=one.was, now=one.now) for one in content.edits)),
         *_section("*Where it comes from*", source_lines(content)),
         *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),

@@ -121,6 +121,10 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         yield Fact(f"*Why:* {why}", f"*Why:* {many}, in *Look and decide*")
     if content.evidence and view.kind is not ApprovalKind.IN_DOUBT:
         yield Fact(f"*Before:* {code(content.evidence)}", "*It was refused, or failed, before:* see *Look and decide*")
+    for edit in content.edits:
+        told = f"{value_words(edit.was)} → {value_words(edit.now)}"
+        whole = f"*Edited:* {field_words(edit.field)} {told if MASK not in (edit.was, edit.now) else '_hidden_'}"
+        yield Fact(whole, "*It was edited:* see *Look and decide*")
     yield from _said(view)
     if view.paused:
         whole = f"*Paused:* {code(view.paused)} Answers count; nothing goes out until it is resumed."

@@ -34,7 +34,7 @@ from core.legible import embedded, visible
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
 REASON_FIELD = "reason"
-TALK = "counterseal.talk."
+TALK, EDIT, EDITS = "counterseal.talk.", "counterseal.edit", "edits"
 CHOICE_FIELD = "choice"
 GRANT_FIELD = "grant"
 ONCE = "once"
@@ -93,6 +93,7 @@ def _offered(view: CardView) -> list[Block]:
     """The row of buttons for what the viewer may say about the question now; nothing if that is nothing."""
     value = button_value(view)
     drawn = [button(f"{WORDS[one]}…", f"{TALK}{one}", value) for one in Saying if one in view.offers]
+    drawn += [button("Edit…", EDIT, value)] if EDITS in view.offers else []
     return [actions(drawn)] if drawn else []
 
 

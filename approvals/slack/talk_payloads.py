@@ -29,6 +29,7 @@ from core.errors import InputError
 
 _TALK: Mapping[str, Saying] = {f"counterseal.talk.{saying}": saying for saying in Saying}
 TALK_CALLBACK, TO_FIELD = "counterseal.talk", "to"
+EDIT_CALLBACK, _EDIT = "counterseal.edit", "counterseal.edit"
 
 
 class TalkClick(Struct, frozen=True):
@@ -72,3 +73,37 @@ def parse_talk_submission(body: Members) -> TalkSubmission:
         to = text_of(option, "value", f"{VALUES}.{TO_FIELD}")
     place = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), digest_of(metadata))
     return TalkSubmission(Saying(saying), *place, clicker_of(body), reason_of(values), to)
+
+
+class EditClick(Struct, frozen=True):
+    """A press of a button that opens a window in which the action is edited."""
+
+    approval_id: UUID
+    nonce: str
+    clicker: Clicker
+    trigger_id: str
+
+
+class EditSubmission(Struct, frozen=True):
+    """A submitted window in which the action was edited. ``state`` is what was entered, unchecked."""
+
+    approval_id: UUID
+    nonce: str
+    digest: str
+    clicker: Clicker
+    state: Members
+
+
+def parse_edit_click(body: Members) -> EditClick:
+    """Parse a ``block_actions`` payload with exactly the button *Edit…*; ``InputError`` names the fault."""
+    _, value, _ = pressed(body, (_EDIT,), "is not a button to edit")
+    return EditClick(
+        uuid_of(value, "a", VALUE), id_of(value, "n", VALUE), clicker_of(body), text_of(body, "trigger_id", "")
+    )
+
+
+def parse_edit(body: Members) -> EditSubmission:
+    """Parse a ``view_submission`` payload of the window in which it was edited; ``InputError`` names the fault."""
+    _, metadata, values = sent(body, (EDIT_CALLBACK,), "is not the window of an edit")
+    place = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), digest_of(metadata))
+    return EditSubmission(*place, clicker_of(body), values)

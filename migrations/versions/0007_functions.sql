@@ -360,7 +360,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' IN (
         -- What people and the outside say.
-        'approval.said', 'approval.reassigned', 'approval.voted', 'approval.vote_refused', 'approval.decided',
+        'approval.said', 'approval.reassigned', 'approval.edited', 'approval.voted', 'approval.vote_refused', 'approval.decided',
         'approval.superseded',
         'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered', 'grant.revoked',
         'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',

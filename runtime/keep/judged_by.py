@@ -22,7 +22,7 @@ from runtime.store.books import Book
 
 _OF_POLICIES = (EventType.POLICY_PUBLISHED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED)
 _BY_PEOPLE = (
-    e.ApprovalRequested, e.ApprovalSaid, e.ApprovalReassigned, e.ApprovalVoted, e.ApprovalConsumed,
+    e.ApprovalRequested, e.ApprovalSaid, e.ApprovalReassigned, e.ApprovalEdited, e.ApprovalVoted, e.ApprovalConsumed,
     e.ApprovalSuperseded, e.ActionIntended,
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ def _directory(text: str, digest: str) -> Directory:
 def _principals(book: Book) -> Iterator[str]:
     """Everybody whom the run's questions name: voters, and those who shaped what was asked."""
     for one in book.events:
-        if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned):
+        if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned | e.ApprovalEdited):
             yield f"person:{one.actor.id}"
             if isinstance(one.event, e.ApprovalVoted) and one.event.on_behalf:
                 yield f"person:{one.event.on_behalf}"

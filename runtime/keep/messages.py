@@ -24,6 +24,7 @@ from core.db import Connection
 from core.errors import ConsistencyError
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
+from runtime.engine.book.edits import EDITED
 from runtime.engine.book.refusals import INACTIVE
 from runtime.engine.life.closing import HOLD
 from runtime.engine.life.preflight import NOBODY, PROPOSAL
@@ -47,6 +48,7 @@ from runtime.store.views import load
 ANEW = "If people are still to decide it, a new card asks them; no answer to this one counts."
 
 VOID = {
+    EDITED: "Somebody has edited this, so it is void, and is judged anew as it is now.",
     INACTIVE: "Whoever asked for this is not active any more, so this is void.",
     NOBODY: "Nobody who was asked may decide this any more, so this is void.",
 }

@@ -74,7 +74,9 @@ class Talking(Struct, frozen=True):
     async def say(self, asked: SayRequest) -> SayAnswer:
         """Judge and record it. ``NotFoundError`` if the tenant has no such question."""
         check_text(asked.text, "text")
-        slack = await self._slack(asked.tenant_id, asked.approval_id, asked.person_id)
+        slack = await slack_of(
+            self.database, self.definitions, self.directory, asked.tenant_id, asked.approval_id, asked.person_id
+        )
 
         async def attempt(lock: bool) -> SayAnswer:
             async with self.database.transaction(asked.tenant_id) as connection:
@@ -84,7 +86,7 @@ class Talking(Struct, frozen=True):
 
     async def offers(self, tenant: str, approval_id: UUID, person: str) -> tuple[Saying, ...]:
         """What this person may say about the question now."""
-        slack = await self._slack(tenant, approval_id, person)
+        slack = await slack_of(self.database, self.definitions, self.directory, tenant, approval_id, person)
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
             people = await self.definitions.directory(connection, tenant, stored.directory_digest)
@@ -92,19 +94,6 @@ class Talking(Struct, frozen=True):
         approval = as_people(stored.approval, people)
         voter = voter_of(person, people.entry(person), slack, approval, people)
         return talk.offered(approval, voter, said, stored.now)
-
-    async def _slack(self, tenant: str, approval_id: UUID, person: str) -> Membership:
-        """The Slack groups of the question that this person is in; Slack is asked outside of any transaction."""
-        async with self.database.transaction(tenant) as connection:
-            stored = await approvals.read(connection, approval_id)
-            people = await self.definitions.directory(connection, tenant, stored.directory_digest)
-        every = [group for plan in plans(stored.approval) for group in plan]
-        wanted = [group for group in every if group.source is GroupSource.SLACK_GROUP]
-        if not wanted:
-            return NO_GROUPS
-        if self.directory is None:
-            return Membership(frozenset(), frozenset(group.key for group in wanted))
-        return await self.directory.slack_membership(people.entry(person), wanted)
 
     async def _say(self, connection: Connection, asked: SayRequest, slack: Membership, *, lock: bool) -> SayAnswer:
         named = (asked.tenant_id, asked.approval_id)
@@ -132,6 +121,27 @@ class Talking(Struct, frozen=True):
         if not await faces.append(connection, transition.commit(), answers=approval.step_key):
             raise Moved
         return SayAnswer(True, "recorded", talk.DONE[asked.saying], approval.run_id)
+
+
+async def slack_of(
+    database: Database,
+    definitions: Definitions,
+    directory: DatabaseDirectory | None,
+    tenant: str,
+    approval_id: UUID,
+    person: str,
+) -> Membership:
+    """The Slack groups of a question that this person is in; Slack is asked outside of any transaction."""
+    async with database.transaction(tenant) as connection:
+        stored = await approvals.read(connection, approval_id)
+        people = await definitions.directory(connection, tenant, stored.directory_digest)
+    every = [group for plan in plans(stored.approval) for group in plan]
+    wanted = [group for group in every if group.source is GroupSource.SLACK_GROUP]
+    if not wanted:
+        return NO_GROUPS
+    if directory is None:
+        return Membership(frozenset(), frozenset(group.key for group in wanted))
+    return await directory.slack_membership(people.entry(person), wanted)
 
 
 def _announce(transition: Transition, approval: Approval, saying: Saying, place: int, to: str) -> None:

@@ -73,6 +73,8 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
         {Role.ADMIN, Role.APPROVER},
     ),
     ("DELETE", "/v1/people/workflow/delegation", None, {Role.ADMIN, Role.APPROVER}),
+    ("GET", f"/v1/approvals/{RUN}/form", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER}),
+    ("POST", f"/v1/approvals/{RUN}/edit", {"values": {}}, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER}),
     ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,7 +18,9 @@ from approvals.slack.blocks import code
 from approvals.slack.cards import render
 from approvals.slack.members import Clicker
 from approvals.slack.windows import Windows
+from evidence.chain import Actor
 from evidence.verify import verify_bundle
+from runtime.requests import policies
 from tests.support.browsing import Browser
 
 pytestmark = pytest.mark.req("U-8")
@@ -216,3 +219,99 @@ async def test_somebody_else_decides_meanwhile_at_every_door(doors: Doors, tmp_p
     (voted,) = await doors.installation.books.events(run, type="approval.voted")
     assert (voted.data["on_behalf"], voted.data["groups"]) == ("ann", ["group:leads"])
     await bundle_verifies(doors.installation, run, tmp_path)
+
+
+POLICY = """
+policy: tests
+version: 9
+rules:
+  - {id: asks, match: {operation: probe.danger.*}, outcome: needs_approval, approvers: [{group: leads}], expires: PT1H}
+  - {id: never, match: {operation: probe.danger.*}, when: action.fields.owner == 'eve', outcome: deny}
+"""
+HANDS = """
+workflow: hands
+version: 1
+reference: ${{ trigger.number }}
+steps:
+  - {id: danger, do: probe.danger.hand, with: {name: x, fields: {name: lamp, owner: cy}}}
+"""
+
+
+async def by_http(doors: Doors, who: str, values: dict[str, Any]) -> str:
+    client, bearer = await doors.installation.client(), {"Authorization": f"Bearer {doors.tokens[who]}"}
+    body = {"values": values, "digest": doors.digest}
+    return str((await client.post(f"/v1/approvals/{doors.asked.id}/edit", json=body, headers=bearer)).json()["code"])
+
+
+async def by_cli(doors: Doors, who: str, values: dict[str, Any]) -> str:
+    given = ("approval", "edit", str(doors.asked.id), "--values", json.dumps(values), "--as", who, "--json")
+    for expected in (Exit.OK, Exit.CONFLICT):
+        with contextlib.suppress(AssertionError):
+            told = await asyncio.to_thread(partial(doors.command, *given, exit_code=expected))
+            return str(json.loads(told[told.index("{\n") : told.rindex("}") + 1])["code"])
+    raise AssertionError(doors.command.said)
+
+
+async def by_console(doors: Doors, who: str, values: dict[str, Any]) -> str:
+    browser = await Browser.logged_in(doors.installation, doors.tokens[who])
+    form = {"csrf": (await browser.form("/inbox"))["csrf"], "digest": doors.digest}
+    form |= {"f.name": "lamp", "f.owner": "cy"} | {f"f.{name}": value for name, value in values.items()}
+    answer = await browser.post(f"/approvals/{doors.asked.id}/edit", form)
+    return "edited" if answer.status_code == 303 else answer.text.split('class="id code">')[1].split("<")[0]
+
+
+async def by_slack(doors: Doors, who: str, values: dict[str, Any]) -> str:
+    asked, user = doors.asked, ACCOUNTS[who]
+    told = {"a": str(asked.id), "n": asked.nonce, "d": doors.digest}
+    payload = doors.installation.submission(asked.id, asked.nonce, "approve", "", user)
+    window = {"callback_id": "counterseal.edit", "private_metadata": json.dumps(told)}
+    payload["view"] |= Windows(SECRET).marked(window, Clicker(payload["team"]["id"], user))
+    given = {"name": "lamp", "owner": "cy"} | values
+    payload["view"]["state"] = {"values": {name: {name: {"value": value}} for name, value in given.items()}}
+    answer = await doors.installation.slack(payload, honest=False)
+    if "Edited." in answer.text:
+        return "edited"
+    codes = {"may not decide this": "not_eligible", "nothing was edited": "unchanged", "void": "changed"}
+    return next((code for words, code in codes.items() if words in answer.text), answer.text)
+
+
+@pytest.mark.parametrize("edit", [by_http, by_cli, by_console, by_slack])
+async def test_an_edit_is_judged_anew_and_voids_what_was_said(
+    doors: Doors, edit: Callable[..., Awaitable[str]], tmp_path: Path, slack_world: Any
+) -> None:
+    installation, faces = doors.installation, doors.installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", POLICY, "p", Actor("test", "tester"))
+    await installation.add(HANDS)
+    installation.outside.records["x"] = {"version": 1, "fields": {"name": "lamp", "owner": "nobody"}}
+    runs = [await installation.parked("hands", f"INC7{number}") for number in range(2)]
+    await installation.people(PEOPLE)
+    (doors.asked,) = await installation.books.approvals(run=runs[1])
+    assert await edit(doors, "tess", {"owner": "eve"}) == "edited", "whoever asked may edit; the rule denies it"
+    await installation.work()
+    assert await installation.status(runs[1]) == "failed_terminal"
+    (doors.asked,) = await installation.books.approvals(run=runs[0])
+    old = doors.asked
+    assert await edit(doors, "eve", {"owner": "bob"}) == "not_eligible"
+    assert await edit(doors, "ann", {}) == "unchanged"
+    assert await edit(doors, "ann", {"owner": "bob"}) == "edited"
+    assert await edit(doors, "bob", {"owner": "dan"}) == "changed", "the question is void with the edit"
+    await installation.slack(installation.click(old.id, old.nonce, "U0BOB"))  # a late click on the old card
+    assert await installation.books.votes(approval=old.id) == []
+    await installation.work()
+    doors.asked = next(one for one in await installation.books.approvals(run=runs[0], open=True))
+    client = await installation.client()
+    bearer = {who: {"Authorization": f"Bearer {token}"} for who, token in doors.tokens.items()}
+    shown = (await client.get(f"/v1/approvals/{doors.asked.id}", headers=bearer["bob"])).json()["card"]
+    assert shown["edits"] == [{"field": "owner", "was": "cy", "now": "bob"}]
+    assert {"name": "Ann", "did": "edited this (danger)", "note": ""} in shown["shaped_by"]
+    path = f"/v1/approvals/{doors.asked.id}/votes"
+    assert (await client.post(path, json={"choice": "approve"}, headers=bearer["ann"])).json()["code"] == (
+        "separation_of_duties"
+    )
+    assert (await client.post(path, json={"choice": "approve"}, headers=bearer["bob"])).json()["code"] == "counted"
+    await installation.work()
+    assert await installation.status(runs[0]) == "succeeded"
+    assert installation.outside.effects[-1].input["fields"] == {"name": "lamp", "owner": "bob"}
+    assert (await faces.reader.replay("default", runs[0])).ok
+    await bundle_verifies(installation, runs[0], tmp_path)

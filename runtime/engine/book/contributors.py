@@ -39,6 +39,8 @@ ERRORS = "errors."
 TRIED = "tried."
 # The marks of those who answered what was asked about a step's question: they have shaped what people decide by.
 TOLD = "told."
+# The marks of those who edited what a step would do, by the step.
+EDITS = "edits."
 
 # The role of a person who ends a wait of this kind. Timers and votes shape nothing.
 _ENDS = {
@@ -99,6 +101,17 @@ def tried(state: State, key: str, kind: str, name: str) -> str:
 def tried_by(state: State, key: str) -> list[str]:
     """The marks of those who tried the step with this key again; for a turn or a call, its agent."""
     return state.shaped.get(f"{TRIED}{StepKey.of(key).agent}", [])
+
+
+def edited(state: State, key: str, kind: str, name: str) -> None:
+    """Mark a step with the actor who has edited what it would do."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, f"{EDITS}{key}", [mark(Role.EDITOR, principal, _node(key))])
+
+
+def edited_by(state: State, key: str) -> list[str]:
+    """The marks of those who have edited what the step with this key would do."""
+    return state.shaped.get(f"{EDITS}{key}", [])
 
 
 def told(state: State, key: str, kind: str, name: str) -> None:
@@ -224,7 +237,7 @@ def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
 
 
 def _of(prefix: str) -> tuple[str, ...]:
-    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS, TRIED, TOLD))
+    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS, TRIED, TOLD, EDITS))
 
 
 def forget(state: State, prefix: str) -> None:
@@ -242,9 +255,9 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
     parsed = StepKey.of(key)
     scopes, node = parsed.scopes, parsed.node
     if parsed.is_inner or node not in graph.flow:
-        return everybody(state).union(tried_by(state, key), told_by(state, key))
+        return everybody(state).union(tried_by(state, key), told_by(state, key), edited_by(state, key))
     found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
-    found.update(tried_by(state, key), told_by(state, key))
+    found.update(tried_by(state, key), told_by(state, key), edited_by(state, key))
     todo, seen = [*graph.flow[node][0]], set[str]()
     while todo:
         name = todo.pop()
@@ -275,7 +288,7 @@ def everybody(state: State) -> frozenset[str]:
     Reasons given at other gates do not count, so that the same people may decide at several gates. Nor do the words of
     failures: whatever has read them is marked itself. Who tried another step again has shaped nothing of this one.
     """
-    others = (VOTES, ERRORS, TRIED, TOLD)
+    others = (VOTES, ERRORS, TRIED, TOLD, EDITS)
     return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(others) for marked in marks)
 
 

@@ -30,7 +30,7 @@ _FACTS = (
 # Facts that few runs have.
 _SELDOM = (
     "origins", "copied", "refused", "asked", "same", "retried_by", "failures", "adders", "requester", "started_by",
-    "tried", "tried_by",
+    "tried", "tried_by", "edits",
 )  # fmt: skip
 # Rows by what they are stored under in a run, each with the column that is its key there.
 _ROWS = {

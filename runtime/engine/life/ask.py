@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.content import CardContent, InputField, RuleReason
+from approvals.content import CardContent, Edit, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.disclosure import secret_names
 from connectors.operation import Operation
@@ -199,6 +199,7 @@ def action_card(
         link=link_of(operation, action),
         shaped_by=shapers.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
         chosen=chosen(terms, view.directory),
+        edits=tuple(Edit(name, both["was"], both["now"]) for name, both in view.run.edits.get(step.key, {}).items()),
     )
 
 

@@ -218,6 +218,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.ApprovalRequested: of_waits.asked,
     e.ApprovalSaid: of_waits.said,
     e.ApprovalReassigned: of_waits.reassigned,
+    e.ApprovalEdited: of_waits.edited,
     e.ApprovalVoted: of_waits.voted,
     e.ApprovalVoteRefused: None,
     e.ApprovalDecided: of_waits.answered,

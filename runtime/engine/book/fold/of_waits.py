@@ -105,6 +105,16 @@ def said(run: Run, recorded: RecordedEvent, event: e.ApprovalSaid) -> None:
         contributors.told(run.state, recorded.step or "", recorded.actor.kind, recorded.actor.id)
 
 
+def edited(run: Run, recorded: RecordedEvent, event: e.ApprovalEdited) -> None:
+    """Keep what the step's input is from now on, with what each value was at first. The editor has shaped it."""
+    key = recorded.step or ""
+    known = run.edits.get(key, {})
+    fresh: dict[str, Any] = event.edited or {}
+    kept = {name: {"was": known.get(name, both)["was"], "now": both["now"]} for name, both in fresh.items()}
+    run.edits[key] = {**known, **kept}
+    contributors.edited(run.state, key, recorded.actor.kind, recorded.actor.id)
+
+
 def reassigned(run: Run, recorded: RecordedEvent, event: e.ApprovalReassigned) -> None:
     run.said.append(SaidRow(event.approval, recorded.actor.id, HANDS_ON, event.text, recorded.at, event.to))
 

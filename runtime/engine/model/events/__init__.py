@@ -27,6 +27,7 @@ from runtime.engine.model.events.of_approvals import (
     ApprovalConsumed,
     ApprovalDecided,
     ApprovalDelivered,
+    ApprovalEdited,
     ApprovalEscalated,
     ApprovalExpired,
     ApprovalReassigned,
@@ -83,7 +84,7 @@ Event: TypeAlias = (
     | AgentBegan | AgentAnswered
     | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
-    | ApprovalSaid | ApprovalReassigned
+    | ApprovalSaid | ApprovalReassigned | ApprovalEdited
     | ApprovalDelivered | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | GrantGiven | GrantRevoked | GrantEnded
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved

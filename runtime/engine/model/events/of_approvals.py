@@ -92,6 +92,21 @@ class ApprovalReassigned(Struct, frozen=True):
     text: Private[str] = ""
 
 
+class ApprovalEdited(Struct, frozen=True):
+    """A person has edited what would be done; the event's actor is that person. The question is void then.
+
+    ``fields`` are the names of the edited values, ``edited`` what each was and is (``was``, ``now``).
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_EDITED
+    approval: UUID
+    fields: list[str]
+    channel: str
+    directory: str | None = None
+    identity: JsonObject | None = None
+    edited: Private[JsonObject | None] = None
+
+
 class ApprovalVoted(Struct, frozen=True):
     """A person has voted; the event's actor is that person.
 
