@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from core.documents import Path
 from core.identity import Delegation
 
-if TYPE_CHECKING:
-    from runtime.definition.people import PersonDocument
+
+class Days(Protocol):
+    """A delegation as it is written."""
+
+    first: str
+    last: str
 
 
-def impossible_days(people: Sequence[PersonDocument]) -> Iterator[tuple[Path, str, str]]:
+class Person(Protocol):
+    """A person as they are written."""
+
+    id: str
+    active: bool
+
+    @property
+    def delegate(self) -> Days | None:
+        """The delegation as it is written."""
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """The time of the delegation."""
+
+
+def impossible_days(people: Sequence[Person]) -> Iterator[tuple[Path, str, str]]:
     """Find days that no calendar has, and delegations that end before they begin."""
     for number, person in enumerate(people):
         if person.delegate is None:
@@ -29,7 +48,7 @@ def impossible_days(people: Sequence[PersonDocument]) -> Iterator[tuple[Path, st
             yield (*place, "until"), "The delegation ends before it begins.", "Name a later day, or the same one."
 
 
-def delegated_badly(people: Sequence[PersonDocument]) -> Iterator[tuple[Path, str, str]]:
+def delegated_badly(people: Sequence[Person]) -> Iterator[tuple[Path, str, str]]:
     """Find delegations to somebody who cannot decide for the person: nobody here, themselves, or one who is away."""
     known = {person.id: person for person in people}
     spans = {person.id: person.delegation for person in people}
