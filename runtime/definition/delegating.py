@@ -13,15 +13,25 @@ from core.identity import Delegation
 class Days(Protocol):
     """A delegation as it is written."""
 
-    first: str
-    last: str
+    @property
+    def first(self) -> str:
+        """The first day."""
+
+    @property
+    def last(self) -> str:
+        """The last day, which is included."""
 
 
 class Person(Protocol):
     """A person as they are written."""
 
-    id: str
-    active: bool
+    @property
+    def id(self) -> str:
+        """Their id."""
+
+    @property
+    def active(self) -> bool:
+        """True if they may vote."""
 
     @property
     def delegate(self) -> Days | None:

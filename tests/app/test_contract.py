@@ -18,7 +18,7 @@ from tests.support.golden import matches_golden
 
 _WORDS = frozenset({"title", "description", "summary", "operationId", "tags"})
 
-_USUAL = (("safe", [{"HTTPBearer": []}]), ("body", ""))
+_USUAL: tuple[tuple[str, Any], ...] = (("safe", [{"HTTPBearer": []}]), ("asked", {}), ("body", ""))
 
 
 def _line(schema: Any) -> str:
