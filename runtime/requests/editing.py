@@ -29,8 +29,7 @@ from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import PREFIX
 from runtime.engine.book import edits
-from runtime.engine.life import ask
-from runtime.engine.life.readers import VOIDED
+from runtime.engine.life import editing as moves
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalEdited
 from runtime.engine.model.keys import StepKey
@@ -38,7 +37,6 @@ from runtime.engine.model.run import RunView
 from runtime.requests.directory import DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.signaling import Moved, persistently
 from runtime.requests.talking import slack_of
-from runtime.requests.voting import wait_of
 from runtime.store import approvals, audit, faces
 from runtime.store.approvals import StoredApproval
 
@@ -159,12 +157,8 @@ class Editing(Struct, frozen=True):
         actor, transition = Actor("person", found.entry.id), found.transition
         both: JsonObject = {name: {"was": current[name], "now": changed[name]} for name in sorted(changed)}
         known = (str(asked.channel), found.stored.directory_digest, asked.identity or {"named": asked.person_id})
-        transition.tell(ApprovalEdited(approval.id, [*both], *known, both), step=approval.step_key, actor=actor)
-        step = transition.run.steps[approval.step_key]
-        wait = wait_of(transition, step)
-        ask.supersede(transition, step, approval.id, edits.EDITED)
-        transition.message(VOIDED, approval.id, edits.EDITED)
-        transition.resume(step, wait)
+        event = ApprovalEdited(approval.id, [*both], *known, both)
+        moves.edit(transition, approval.step_key, event, actor)
         # A crash before the append leaves nothing, and the person edits again; after it, the step is judged anew.
         if not await faces.append(connection, transition.commit(), answers=approval.step_key):
             raise Moved
