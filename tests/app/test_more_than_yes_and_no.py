@@ -14,13 +14,18 @@ import pytest
 
 from app.access import Role
 from app.cli.outcome import Exit
+from approvals.model import Choice, VoteChannel
 from approvals.slack.blocks import code
 from approvals.slack.cards import render
 from approvals.slack.members import Clicker
 from approvals.slack.windows import Windows
+from approvals.talk import Saying
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
 from runtime.requests import policies
+from runtime.requests.editing import EditRequest
+from runtime.requests.talking import SayRequest
+from runtime.requests.voting import VoteRequest
 from tests.support.browsing import Browser
 
 pytestmark = pytest.mark.req("U-8")
@@ -315,3 +320,34 @@ async def test_an_edit_is_judged_anew_and_voids_what_was_said(
     assert installation.outside.effects[-1].input["fields"] == {"name": "lamp", "owner": "bob"}
     assert (await faces.reader.replay("default", runs[0])).ok
     await bundle_verifies(installation, runs[0], tmp_path)
+
+
+async def test_they_race_at_the_database_and_each_question_has_one_decision(
+    doors: Doors, tmp_path: Path, slack_world: Any
+) -> None:
+    """The same race as in memory (tests/engine/test_people_race.py), on PostgreSQL, with every request at once."""
+    installation, faces = doors.installation, doors.installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        policy = POLICY.replace("approvers: [{group: leads}]", "approvers: [{group: leads, of: 2}], two_person: true")
+        await policies.publish_policy(connection, faces.definitions, "default", policy, "p", Actor("test", "tester"))
+    await installation.add(HANDS)
+    installation.outside.records["x"] = {"version": 1, "fields": {"name": "lamp", "owner": "nobody"}}
+    runs = [await installation.parked("hands", f"INC6{number}") for number in range(6)]
+    away = ", delegate: {to: eve, from: 2020-01-01, until: 2090-12-31}}"
+    await installation.people(PEOPLE.replace("slack: U0BOB}", f"slack: U0BOB{away}"))
+    for run in runs:
+        (asked,) = await installation.books.approvals(run=run)
+        votes = [VoteRequest("default", asked.id, who, Choice.APPROVE, "", VoteChannel.CLI) for who in ("ann", "eve")]
+        say = [("ann", Saying.ASKS, ""), ("tess", Saying.ANSWERS, ""), ("ann", Saying.HANDS_ON, "bob")]
+        said = [SayRequest("default", asked.id, who, one, "w", VoteChannel.CLI, to=to) for who, one, to in say]
+        edit = EditRequest("default", asked.id, "bob", {"owner": "bob"}, VoteChannel.CLI)
+        every: list[Any] = [*map(faces.voting.vote, votes), *map(faces.talking.say, said), faces.editing.edit(edit)]
+        await asyncio.gather(*every[::-1] if runs.index(run) % 2 else every)
+        await installation.work()
+        events = await installation.books.events(run)
+        decided = [one.data["approval"] for one in events if one.type == "approval.decided"]
+        edited = {one.data["approval"] for one in events if one.type == "approval.edited"}
+        assert len(decided) == len({*decided})
+        assert not edited & {*decided}
+        assert sum(one.type == "action.intended" for one in events) == len(decided) <= 1
+        assert (await faces.reader.replay("default", run)).ok
