@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
     from runtime.requests.directory import DatabaseDirectory
+    from runtime.requests.editing import Editing
     from runtime.requests.holding import Holding
+    from runtime.requests.talking import Talking
     from runtime.requests.tasks import Tasks
     from runtime.requests.views import RunReader
     from runtime.requests.voting import Voting
@@ -124,6 +126,20 @@ class Faces:
         from runtime.requests.voting import Voting
 
         return Voting(self.database, self.definitions, self.directory)
+
+    @property
+    def editing(self) -> Editing:
+        """The service behind every face's edits of what would be done."""
+        from runtime.requests.editing import Editing
+
+        return Editing(self.database, self.definitions, self.directory(self.settings.tenant))
+
+    @property
+    def talking(self) -> Talking:
+        """The service behind everything that people say about a question before they decide."""
+        from runtime.requests.talking import Talking
+
+        return Talking(self.database, self.definitions, self.directory(self.settings.tenant))
 
     @property
     def tasks(self) -> Tasks:

@@ -29,6 +29,7 @@ from runtime.store.tasks import StoredTask
 log = structlog.get_logger(__name__)
 
 ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED})
+_SAID = ("person", "name", "said", "text", "at", "to")
 _SHOWN = (
     *(
         "approval_id",
@@ -177,6 +178,7 @@ async def approval_detail(
             {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}
             for v in view.votes
         ],
+        "said": [{name: getattr(one, name) for name in _SAID} for one in view.said],
         "progress": [
             {"group": p.group.group, "source": str(p.group.source), "of": p.group.of, "names": list(p.names)}
             for p in view.progress

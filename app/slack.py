@@ -15,9 +15,10 @@ from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import MessageRef, Person
 from approvals.quorum import NotCounted, RefusalCode
 from approvals.slack.handlers import Answer
+from approvals.slack.members import Clicker
+from approvals.slack.modals import EDITS
 from approvals.slack.payloads import (
     Click,
-    Clicker,
     HoldClick,
     HoldSubmission,
     ListClick,
@@ -26,6 +27,7 @@ from approvals.slack.payloads import (
     TaskClick,
     TaskSubmission,
 )
+from approvals.slack.talk_payloads import EditClick, EditSubmission, TalkClick, TalkSubmission
 from approvals.slack.workspace import SENTENCES, SlackWorkspace, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
@@ -38,10 +40,24 @@ from runtime.store import audit, faces, tasks, tokens
 
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
+_OF_QUESTIONS = (
+    Click | Submission | ListClick | ListSubmission | TalkClick | TalkSubmission | EditClick | EditSubmission
+)
 GONE = "This request is not known here (any more). Nothing was counted."
 
 Asked: TypeAlias = (
-    Click | Submission | ListClick | ListSubmission | TaskClick | TaskSubmission | HoldClick | HoldSubmission
+    Click
+    | Submission
+    | ListClick
+    | ListSubmission
+    | TaskClick
+    | TaskSubmission
+    | HoldClick
+    | HoldSubmission
+    | TalkClick
+    | TalkSubmission
+    | EditClick
+    | EditSubmission
 )
 
 
@@ -107,7 +123,7 @@ class Interactions:
         """Count a refused attempt, and record it if it is to be ``told``."""
         if answered:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
-            if isinstance(asked, Click | Submission | ListClick | ListSubmission):
+            if isinstance(asked, _OF_QUESTIONS):
                 kind, data["approval"] = EventType.APPROVAL_VOTE_REFUSED, str(asked.approval_id)
             elif isinstance(asked, HoldClick | HoldSubmission):
                 kind, data["wait"] = EventType.HOLD_REFUSED, str(asked.wait_id)
@@ -202,7 +218,10 @@ class Interactions:
             return found
         person, view = found
         if not view.content.sensitive or await may_see_all(self._faces, self._tenant, person.id, view):
-            return view
+            offers = await self._faces.talking.offers(self._tenant, view.approval_id, person.id)
+            named = principal(Kind.PERSON, person.id)
+            editable = await self._faces.editing.form(self._tenant, view.approval_id, named)
+            return replace(view, offers=(*offers, *([EDITS] if isinstance(editable, dict) else ())))
         asks = ", ".join(sorted(item.group.words for item in view.progress)) or "nobody"
         return Answer(False, f"You may not see the hidden values: this asks members of {asks}.")
 

@@ -17,6 +17,7 @@ from app.slack import Interactions
 from app.slack_desk import Desk
 from app.slack_holds import HeldSteps
 from app.slack_lists import ListDesk
+from app.slack_talks import Talks
 from approvals.slack.guard import SlackEndpoint
 from approvals.slack.handlers import build_bolt
 from core.db import check_tenant
@@ -99,5 +100,7 @@ def endpoint_of(faces: Faces, tenant: str, chat: Chat, secret: str) -> SlackEndp
         desk=Desk(faces, interactions),
         lists=ListDesk(faces, interactions),
         holds=HeldSteps(faces, interactions),
+        talks=Talks(faces, interactions),
+        edits=Talks(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)

@@ -12,7 +12,7 @@ from approvals.ports import Membership
 from approvals.quorum import Counted, consider
 from approvals.slack.blocks import Block
 from approvals.slack.home import Request, Waiting, home, refused
-from approvals.slack.payloads import Clicker
+from approvals.slack.members import Clicker
 from approvals.slack.workspace import StrangerCode
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError
@@ -22,7 +22,8 @@ from evidence.chain import Actor
 from runtime.engine.model.states import RunState
 from runtime.keep.outcomes import WORDS
 from runtime.keep.telling import OPERATORS
-from runtime.requests.directory import as_people, voter_of
+from runtime.requests.conversing import conversation
+from runtime.requests.directory import NO_GROUPS, as_people, voter_of
 from runtime.requests.steering import retry_run
 from runtime.store import approvals, read_models
 from runtime.store.approvals import StoredApproval
@@ -71,6 +72,10 @@ class Desk:
         async with self._faces.database.transaction(self._tenant) as connection:
             asked = await approvals.open_questions(connection, self._tenant, QUESTIONS_MAX)
             stored = [await approvals.read(connection, one.approval_id) for one in asked]
+            # Whoever has a part in one since it was asked is in its run's book: read for those that seem to be theirs.
+            for at, one in enumerate(stored):
+                if _counts(one, entry, NO_GROUPS, people):
+                    stored[at], _ = await conversation(connection, self._faces.definitions, one, people)
         groups = {group.key: group for one in stored for group in one.approval.terms.approvers}
         slack = await directory.slack_membership(
             entry, [one for one in groups.values() if one.source is GroupSource.SLACK_GROUP]

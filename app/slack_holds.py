@@ -6,7 +6,8 @@ from app.faces import Faces
 from app.slack import Interactions
 from approvals import seen
 from approvals.model import VoteChannel
-from approvals.slack.payloads import Clicker, HoldClick, HoldSubmission
+from approvals.slack.members import Clicker
+from approvals.slack.payloads import HoldClick, HoldSubmission
 from approvals.slack.workspace import StrangerCode
 from core.errors import NotFoundError
 from core.identity import Kind, principal

@@ -48,6 +48,7 @@ PARTS = {
     Role.SOURCE_REQUESTER: "requested the run that this comes from",
     Role.OUTSIDE_WRITER: "edited outside what this reads",
     Role.SUBJECT: "would be affected by this",
+    Role.ANSWERER: "answered a question about this",
 }
 
 
@@ -103,6 +104,14 @@ class Agent(Struct, frozen=True, forbid_unknown_fields=True):
     says: str = ""
 
 
+class Edit(Struct, frozen=True, forbid_unknown_fields=True):
+    """A value that people have edited: what it was at first, and what it is now."""
+
+    field: str
+    was: Any
+    now: Any
+
+
 class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that a person sees before deciding, complete.
 
@@ -116,6 +125,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     ``question`` heads the card: words of an author, in which values stand in “quotation marks”; "" if it is too long.
     ``asker`` is the requester's name in the directory, ``link`` the address of the record in its system, "" for none.
     ``chosen`` are approvers who come from the record: `Ana Lee, manager of Raj Quist`.
+    ``edits`` are the values that people have edited since it was first asked.
     Of an action in doubt, ``sent_at`` says when it was sent, and ``answer`` what the target said.
     """
 
@@ -153,6 +163,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     sent_at: str = ""
     answer: str = ""
     chosen: tuple[str, ...] = ()
+    edits: tuple[Edit, ...] = ()
 
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value. Leaves out what is empty of ``LATER``."""
@@ -174,11 +185,12 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
         changes = tuple(Change(c.field, MASK, MASK) if c.field in hidden else c for c in self.changes)
         inputs = tuple(InputField(i.field, MASK) if i.field in hidden else i for i in self.inputs)
         sources = tuple(replace(one, value=MASK) if one.value and one.field in hidden else one for one in self.sources)
-        return replace(self, changes=changes, inputs=inputs, sources=sources)
+        edits = tuple(Edit(one.field, MASK, MASK) if one.field in hidden else one for one in self.edits)
+        return replace(self, changes=changes, inputs=inputs, sources=sources, edits=edits)
 
 
 # Members that cards of earlier releases do not have: without them, a card has the same digest as ever.
-LATER = frozenset({"sources", "agent", "question", "asker", "link", "sent_at", "answer", "chosen"})
+LATER = frozenset({"sources", "agent", "question", "asker", "link", "sent_at", "answer", "chosen", "edits"})
 MASK = "[hidden]"
 _UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
 

@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _FORM_KEYS = frozenset({"$schema", "type", "title", "description", "properties", "required", "additionalProperties"})
 _COMMON_KEYS = frozenset({"type", "title", "description", "default"})
-_KEYS: dict[FieldKind, frozenset[str]] = {
+KEYS_OF: dict[FieldKind, frozenset[str]] = {
     FieldKind.TEXT: frozenset({"minLength", "maxLength", "x-multiline"}),
     FieldKind.DATE: frozenset({"format"}),
     FieldKind.EMAIL: frozenset({"format", "minLength", "maxLength"}),
@@ -150,7 +150,7 @@ def _property(name: str, schema: Json) -> Iterator[FormProblem]:
 
 def _of_kind(schema: JsonObject, kind: FieldKind, at: FieldPath) -> Iterator[FormProblem]:
     """The faults of a field of this kind, except those of its default."""
-    yield from _unknown(schema, _COMMON_KEYS | _KEYS[kind], at, f"a field of this type ({kind})")
+    yield from _unknown(schema, _COMMON_KEYS | KEYS_OF[kind], at, f"a field of this type ({kind})")
     yield from _labels(schema, at)
     yield from _limits(schema, kind, at)
     if kind is FieldKind.CHOICE:

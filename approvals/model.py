@@ -12,7 +12,7 @@ from approvals.content import CardContent, CardState
 from approvals.fields import FormProblem
 from core.action import Change
 from core.canonical import JsonObject, digest
-from core.identity import Contributor, Standing
+from core.identity import Contributor, Delegation, Standing
 from core.machine import Machine
 from core.terms import Grant, GroupQuorum, Terms
 
@@ -95,7 +95,8 @@ class Voter(Struct, frozen=True):
     """A person at the moment of voting. Groups are ``GroupQuorum.key`` values, resolved now.
 
     ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody. Only a voter whose
-    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's.
+    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's. ``decides_for`` are those who
+    have delegated to them.
     """
 
     person_id: str
@@ -103,12 +104,24 @@ class Voter(Struct, frozen=True):
     groups: frozenset[str]
     unresolvable: frozenset[str] = frozenset()
     standing: Standing = Standing.PERSON
+    decides_for: tuple[Principal, ...] = ()
+
+
+class Principal(Struct, frozen=True):
+    """A person for whom somebody else may decide at a time, with the groups of theirs that this carries."""
+
+    person_id: str
+    name: str
+    groups: frozenset[str]
+    delegation: Delegation
 
 
 class Vote(Struct, frozen=True):
     """One recorded answer. ``groups`` are the voter's groups at that moment, ``digest`` is the action's digest then.
 
     ``at`` is the database's time, ISO 8601. Of several votes by one person only the last counts.
+    ``on_behalf`` is the person for whom it was given, who has delegated this; "" for the voter alone. ``groups`` are
+    theirs then.
     """
 
     voter: str
@@ -120,6 +133,12 @@ class Vote(Struct, frozen=True):
     at: str
     digest: str
     grant: Grant | None = None
+    on_behalf: str = ""
+
+    @property
+    def people(self) -> frozenset[str]:
+        """Those who have spoken by this vote: its voter, and the person for whom they voted."""
+        return frozenset({self.voter, self.on_behalf} - {""})
 
 
 class Approval(Struct, frozen=True):
@@ -168,6 +187,22 @@ class Call(Struct, frozen=True):
     slack_groups: tuple[str, ...] = ()
 
 
+class Said(Struct, frozen=True):
+    """Something that a person has said about a question: ``asks``, ``answers``, ``comments``, ``hands_on``.
+
+    ``name`` is theirs; ``at`` is ISO 8601. Of a question that was handed on, ``to`` is the id of a person or the key of
+    a group, and ``to_name`` their name.
+    """
+
+    person: str
+    name: str
+    said: str
+    text: str
+    at: str
+    to: str = ""
+    to_name: str = ""
+
+
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
@@ -177,7 +212,8 @@ class CardView(Struct, frozen=True):
     ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
     asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
     ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
-    ``of_agent`` says that it may be for one agent.
+    ``of_agent`` says that it may be for one agent. ``said`` is what people have said about it, ``offers`` what whoever
+    looks at it may say now.
     """
 
     approval_id: UUID
@@ -204,6 +240,8 @@ class CardView(Struct, frozen=True):
     call: Call | None = None
     grants: dict[str, int] | None = None
     of_agent: bool = False
+    said: tuple[Said, ...] = ()
+    offers: tuple[str, ...] = ()
 
 
 class TaskState(StrEnum):

@@ -23,6 +23,8 @@ class Word(StrEnum):
     HELD = "Failed, and held"
     AGAIN = "Tried again"
     WITHOUT = "Gone on without it"
+    ASKED = "Asked for more"
+    HANDED = "Handed to you"
 
 
 class Line(Struct, frozen=True):
@@ -64,7 +66,7 @@ class Notice(Struct, frozen=True):
     ``asked`` says that it is told to the person who asked for it. ``more`` counts parts that are not listed.
     ``count`` is how many of the same kind it stands for, since ``since`` (ISO 8601). ``at`` is when it happened, and
     ``link`` leads to the run, "" for none. With ``retry``, whoever reads it may go on with the failed run. ``hold``
-    asks people what becomes of a step.
+    asks people what becomes of a step. ``answer`` names the question that its reader may answer, and its nonce.
     """
 
     whole: Line
@@ -81,3 +83,4 @@ class Notice(Struct, frozen=True):
     retry: bool = False
     link: str = ""
     hold: Hold | None = None
+    answer: tuple[UUID, str] | None = None

@@ -31,6 +31,7 @@ from approvals.model import (
     ApprovalKind,
     ApprovalStatus,
     Choice,
+    Principal,
     Vote,
     VoteChannel,
     Voter,
@@ -38,7 +39,7 @@ from approvals.model import (
 )
 from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, shaped, valid_votes
 from core.identity import Directory, Standing
-from core.terms import GroupSource, holds
+from core.terms import GroupSource, holds, may_be_delegated
 
 REASON_CHARACTERS_MAX = 2000
 
@@ -63,6 +64,13 @@ class RefusalCode(StrEnum):
     FALSE_CARD = "false_card"
     FALSE_WINDOW = "false_window"
     GRANT = "grant_refused"
+    NOTHING_ASKED = "nothing_asked"
+    ASKED_ALREADY = "asked_already"
+    TOO_MUCH_SAID = "too_much_said"
+    NOT_NAMED = "not_named"
+    UNEDITABLE = "uneditable"
+    UNCHANGED = "unchanged"
+    INVALID = "invalid_value"
 
 
 class Counted(Struct, frozen=True):
@@ -104,14 +112,19 @@ def consider(
     """
     reason = reason.strip()
     refusal = (
-        _closed(approval, at, nonce, digest)
-        or _ineligible(approval, voter)
-        or _unusable(approval, voter, choice, reason)
+        closed(approval, at, nonce, digest)
+        or ineligible(approval, voter, at)
+        or _unusable(approval, voter, choice, reason, at)
     )
     if refusal is not None:
         return refusal
-    usable = _usable_groups(approval, voter)
-    vote = Vote(voter.person_id, voter.name, choice, reason, usable, channel, at.isoformat(), approval.action_digest)
+    principal = _principal(approval, voter, at)
+    usable = _usable_groups(approval, voter) if principal is None else principal.groups & eligible_keys(approval)
+    name, behalf = (
+        (voter.name, "") if principal is None else (f"{voter.name} for {principal.name}", principal.person_id)
+    )
+    said = (choice, reason, usable, channel, at.isoformat(), approval.action_digest)
+    vote = Vote(voter.person_id, name, *said, on_behalf=behalf)
     after = replace(approval, votes=(*approval.votes, vote))
     decided = choice is Choice.REJECT or quorum_met(after, choice)
     return Counted(
@@ -119,7 +132,7 @@ def consider(
         _event(choice) if decided else None,
         choice if decided else None,
         _counted_sentence(after, choice, decided),
-        separation_waived=shaped(approval, voter.person_id),
+        separation_waived=any(shaped(approval, one) for one in vote.people),
     )
 
 
@@ -131,11 +144,30 @@ def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
     kept = []
     for vote in votes:
         entry = people.entries.get(vote.voter)
+        if vote.on_behalf:  # the record of the other person must still say so, for the time of the vote
+            named = vote.at and people.delegates(vote.on_behalf, vote.voter, datetime.fromisoformat(vote.at))
+            entry = people.entries.get(vote.on_behalf) if named else None
         if entry is not None and entry.standing is Standing.PERSON:
             slack = f"{GroupSource.SLACK_GROUP}:"
-            still = frozenset(key for key in vote.groups if key.startswith(slack) or holds(entry, key, people))
+            own = (key for key in vote.groups if key.startswith(slack) or holds(entry, key, people))
+            still = frozenset(key for key in own if not vote.on_behalf or may_be_delegated(key))
             kept.append(replace(vote, groups=still))
     return tuple(kept)
+
+
+def _principal(approval: Approval, voter: Voter, at: datetime) -> Principal | None:
+    """The person for whom this voter decides now; None if they decide for themselves, or for nobody.
+
+    Whoever may decide for themselves does. Nobody decides for somebody who has answered already, or who shaped it.
+    """
+    if _usable_groups(approval, voter):
+        return None
+    spoken = {one.voter for one in valid_votes(approval) if not one.on_behalf}
+    for one in sorted(voter.decides_for, key=lambda each: each.person_id):
+        out = one.person_id in spoken or separated(approval, one.person_id) is not None
+        if one.delegation.holds(at) and not out and one.groups & eligible_keys(approval):
+            return one
+    return None
 
 
 def _event(choice: Choice) -> ApprovalEvent:
@@ -157,7 +189,8 @@ _OVER = {
 }
 
 
-def _closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> NotCounted | None:
+def closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> NotCounted | None:
+    """The reason why the question takes no answer: it is over, or it is not what was seen. None if it does."""
     if approval.status is not ApprovalStatus.REQUESTED:
         return _OVER.get(approval.status) or _decided(approval)
     if approval.expires_at is not None and at >= approval.expires_at:
@@ -196,14 +229,15 @@ _NO_VOTER = {
 }
 
 
-def _ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
+def ineligible(approval: Approval, voter: Voter, at: datetime) -> NotCounted | None:
+    """The reason why this person may not decide it; None if they may."""
     if (role := separated(approval, voter.person_id)) is not None:
         did = PARTS[role]
         return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {did}, and somebody else has to.")
     if voter.standing in _NO_VOTER:
         return _NO_VOTER[voter.standing]
     eligible = eligible_keys(approval)
-    if _usable_groups(approval, voter):
+    if _usable_groups(approval, voter) or _principal(approval, voter, at) is not None:
         return None
     names = {group.key: group.words for plan in plans(approval) for group in plan}
     unknown = sorted(names[key] for key in voter.unresolvable & eligible)
@@ -216,7 +250,7 @@ def _ineligible(approval: Approval, voter: Voter) -> NotCounted | None:
     return NotCounted(RefusalCode.NOT_ELIGIBLE, sentence)
 
 
-def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str) -> NotCounted | None:
+def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str, at: datetime) -> NotCounted | None:
     offered = choices_of(approval.kind)
     if choice not in offered:
         return NotCounted(RefusalCode.WRONG_CHOICE, f"{choice} is no answer here; one of {_listed(offered, 'or')} is.")
@@ -225,8 +259,12 @@ def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str) -> 
     if len(reason) > REASON_CHARACTERS_MAX:
         sentence = f"The reason is {len(reason)} characters long; at most {REASON_CHARACTERS_MAX} are kept."
         return NotCounted(RefusalCode.REASON_TOO_LONG, sentence)
+    principal = _principal(approval, voter, at)
+    usable = _usable_groups(approval, voter) if principal is None else principal.groups & eligible_keys(approval)
+    behalf = "" if principal is None else principal.person_id
     for vote in valid_votes(approval):
-        if vote.voter == voter.person_id and vote.choice is choice and _usable_groups(approval, voter) <= vote.groups:
+        same = (vote.voter, vote.on_behalf, vote.choice) == (voter.person_id, behalf, choice)
+        if same and usable <= vote.groups:
             return NotCounted(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
     return None
 

@@ -33,12 +33,13 @@ def progress(approval: Approval, choice: Choice = Choice.APPROVE) -> tuple[Group
 
 
 def current_votes(votes: Iterable[Vote]) -> tuple[Vote, ...]:
-    """Each person's last vote, in the order of these votes."""
-    last: dict[str, Vote] = {}
+    """Each person's last vote, in the order of these votes; a vote for somebody else is both persons' last."""
+    last: list[Vote] = []
     for vote in votes:
-        last.pop(vote.voter, None)
-        last[vote.voter] = vote
-    return tuple(last.values())
+        # A vote for somebody else speaks for both: neither has another seat.
+        last = [one for one in last if one.people.isdisjoint(vote.people)]
+        last.append(vote)
+    return tuple(last)
 
 
 def plans(approval: Approval) -> tuple[tuple[GroupQuorum, ...], ...]:
@@ -55,7 +56,7 @@ def valid_votes(approval: Approval) -> tuple[Vote, ...]:
     return tuple(
         vote
         for vote in current_votes(approval.votes)
-        if vote.digest == approval.action_digest and not separated(approval, vote.voter)
+        if vote.digest == approval.action_digest and not any(separated(approval, one) for one in vote.people)
     )
 
 
@@ -73,7 +74,7 @@ def carried(
 ) -> bool:
     """True if the last votes of people who are not excluded meet these terms for this choice (promises 1, 12)."""
     barred = excluded(terms, contributors)
-    supporters = [vote for vote in current_votes(votes) if vote.choice is choice and vote.voter not in barred]
+    supporters = [vote for vote in current_votes(votes) if vote.choice is choice and vote.people.isdisjoint(barred)]
     return any(plan_met(terms, plan, supporters) for plan in plans_of(terms, escalated=escalated))
 
 

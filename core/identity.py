@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -80,11 +81,24 @@ class Standing(StrEnum):
     MACHINE = "service_account"
 
 
+class Delegation(Struct, frozen=True):
+    """A time in which somebody else may decide for a person: ``to`` is their id. It ends before ``ends``."""
+
+    to: str
+    begins: datetime
+    ends: datetime
+
+    def holds(self, at: datetime) -> bool:
+        """True at a time within."""
+        return self.begins <= at < self.ends
+
+
 class Entry(Struct, frozen=True):
     """A person of a directory, or a service account, which has an ``owner`` (the id of a person). ``groups`` are names.
 
     ``principals`` are those that the entry claims, besides its own id. An entry that is not ``active`` never votes.
-    ``quiet`` are the hours in which a person hears nothing in private. ``manager`` is the id of the person's manager.
+    ``quiet`` are the hours in which a person hears nothing in private. ``manager`` is the id of the person's manager,
+    ``delegate`` says who decides for them meanwhile.
     """
 
     id: str
@@ -95,6 +109,7 @@ class Entry(Struct, frozen=True):
     owner: str | None = None
     quiet: Quiet | None = None
     manager: str | None = None
+    delegate: Delegation | None = None
 
     @property
     def person(self) -> str:
@@ -147,6 +162,14 @@ class Directory(Struct, frozen=True):
         """The active people of a group; never a machine."""
         return [one for one in self.entries.values() if group in one.groups and one.standing is Standing.PERSON]
 
+    def delegates(self, person: str, to: str, at: datetime) -> bool:
+        """True if ``to`` may decide for this person at that time. Only the person's own record says so: no cascade."""
+        whose, deputy = self.entries.get(person), self.entries.get(to)
+        if whose is None or deputy is None or whose.delegate is None or person == to:
+            return False
+        both = whose.standing is Standing.PERSON and deputy.standing is Standing.PERSON
+        return both and whose.delegate.to == to and whose.delegate.holds(at)
+
     def named(self, text: str) -> str:
         """The person whom the text stands for, as facts name them: their id, or ``unresolved:<text>``."""
         return self.resolve(text) or unresolved(text)
@@ -185,6 +208,7 @@ class Role(StrEnum):
     SOURCE_REQUESTER = "source_requester"
     OUTSIDE_WRITER = "outside_writer"
     SUBJECT = "subject"
+    ANSWERER = "answerer"
 
 
 PRINCIPAL_CHARACTERS_MAX = 200

@@ -105,6 +105,17 @@ class GroupQuorum(Struct, frozen=True):
 _ONE = (GroupSource.MANAGER_OF, GroupSource.PERSON)
 
 
+# If the directory has a group of this name, a change of the policy in force, or of this group, takes two of it. Nobody
+# does that for somebody else.
+POLICY_APPROVERS = "policy_approvers"
+
+
+def may_be_delegated(key: str) -> bool:
+    """True if somebody else may decide as a member of this group. Of its own groups Slack alone knows the members."""
+    source, _, _ = key.partition(":")
+    return source != GroupSource.SLACK_GROUP and key != f"{GroupSource.GROUP}:{POLICY_APPROVERS}"
+
+
 def holds(entry: Entry, key: str, people: Directory) -> bool:
     """True if this entry is in the group with this key by the directory. Of its own groups Slack alone knows."""
     source, _, group = key.partition(":")

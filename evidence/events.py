@@ -56,6 +56,9 @@ class EventType(StrEnum):
     PREFLIGHT_FAILED = "preflight.failed"
     APPROVAL_REQUESTED = "approval.requested"
     APPROVAL_DELIVERED = "approval.delivered"
+    APPROVAL_SAID = "approval.said"
+    APPROVAL_REASSIGNED = "approval.reassigned"
+    APPROVAL_EDITED = "approval.edited"
     APPROVAL_VOTED = "approval.voted"
     APPROVAL_VOTE_REFUSED = "approval.vote_refused"
     APPROVAL_DECIDED = "approval.decided"
@@ -170,6 +173,12 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.APPROVAL_REQUESTED: frozenset({"approval", "action", "card"}),
     # channel and message: the place of the card in the messenger
     EventType.APPROVAL_DELIVERED: frozenset({"approval", "channel", "message"}),
+    # said: asks|answers|comments
+    EventType.APPROVAL_SAID: frozenset({"approval", "said", "channel"}),
+    # fields: the names of the edited values, which are values themselves
+    EventType.APPROVAL_EDITED: frozenset({"approval", "fields", "channel"}),
+    # to: the id of a person, or the key of a group, such as group:leads
+    EventType.APPROVAL_REASSIGNED: frozenset({"approval", "to", "channel"}),
     # committed: the reason under /approval/<id>/vote/<actor's id>/<ts of this line>/reason, if one was given
     EventType.APPROVAL_VOTED: frozenset({"approval", "choice"}),
     EventType.APPROVAL_VOTE_REFUSED: frozenset({"approval", "code"}),

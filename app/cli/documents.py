@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Json, print_json, print_rows, printable
+from app.cli.outcome import Commands, Json, print_json, print_one, print_rows, printable
 from app.cli.telling import consequence_lines
 from app.cli.workflows import report, workflow
 from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
@@ -179,6 +179,29 @@ async def directory_show(
         return
     rows = [structs.asdict(one) for one in found.members]
     print_rows(rows, ("group", "person", "since", "by"), empty="No group has members.")
+
+
+@directory.command("delegate")
+async def directory_delegate(
+    to: Annotated[str, typer.Option(help="Who decides for them: a person's id; nobody without it.")] = "",
+    first: Annotated[str, typer.Option("--from", help="The first day, as 2026-12-21.")] = "",
+    last: Annotated[str, typer.Option("--until", help="The last day, which is included.")] = "",
+    as_person: Annotated[
+        str | None, typer.Option("--as", help="For whom: a person's id; COUNTERSEAL_PERSON without it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let somebody else decide for a person on these days. Without --to nobody does any more."""
+    from runtime.requests.delegating import delegate
+
+    if bool(to) is not bool(first and last):
+        raise InputError("is incomplete.", where="--to", remedy="Give --to, --from and --until, or none of them.")
+    async with context.faces() as faces:
+        person, days = as_person or faces.settings.person_id, (to, first, last) if to else None
+        found = await faces.ask(faces.settings.tenant, delegate, person, days, context.actor(faces.settings))
+    words = f"{to} decides for {person} from {first} until {last}." if to else f"Nobody else decides for {person}."
+    print_one(asdict(found), words if found.changed else "This takes a second person.", as_json=as_json)
+    _warn(found.warnings)
 
 
 async def _publish(kind: str, files: list[Path], as_json: bool) -> None:

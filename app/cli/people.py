@@ -42,6 +42,7 @@ ApprovalId = Annotated[
 As = Annotated[
     str | None, typer.Option("--as", help="Who acts: a person's id in the directory; COUNTERSEAL_PERSON without it.")
 ]
+Text = Annotated[str, typer.Option(help="The words; whoever sees the question reads them.")]
 TaskId = Annotated[UUID, typer.Argument(help="The task's id.", parser=context.id_of("TASK"))]
 
 
@@ -114,6 +115,7 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
         print_part("where the values come from", [*source_rows(card["sources"])], "field", "source", "quoted")
     print_part("rules", card["rules"], "id", "because")
     print_part("votes", shown["votes"], "person", "choice", "reason", "channel", "at")
+    print_part("said", shown["said"], "name", "said", "to", "text", "at")
     print_part("needed", needed, "group", "votes", "from")
 
 
@@ -161,6 +163,86 @@ async def resolve(
     if choice not in ("happened", "again", "fail"):
         raise InputError(f"{choice!r} is no answer.", where="CHOICE", remedy="One of happened, again, fail.")
     await _vote(approval_id, choice, reason, as_person, as_json)
+
+
+@approval.command("ask")
+async def ask(approval_id: ApprovalId, text: Text, as_person: As = None, as_json: Json = False) -> None:
+    """Ask for more before deciding. The question stays open; whoever requested it is told."""
+    await _say(approval_id, "asks", text, as_person, as_json)
+
+
+@approval.command("answer")
+async def answer(approval_id: ApprovalId, text: Text, as_person: As = None, as_json: Json = False) -> None:
+    """Answer what was asked. Whoever answers has a part in it then, and does not decide it."""
+    await _say(approval_id, "answers", text, as_person, as_json)
+
+
+@approval.command("comment")
+async def comment(approval_id: ApprovalId, text: Text, as_person: As = None, as_json: Json = False) -> None:
+    """Comment on an open question."""
+    await _say(approval_id, "comments", text, as_person, as_json)
+
+
+@approval.command("hand")
+async def hand(
+    approval_id: ApprovalId,
+    to: Annotated[str, typer.Option(help="A person, or a group: one that may decide it already.")],
+    text: Annotated[str, typer.Option(help="Why; kept with the question.")] = "",
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Hand an open question on to somebody else who may decide it."""
+    await _say(approval_id, "hands_on", text, as_person, as_json, to)
+
+
+@approval.command("edit")
+async def edit(
+    approval_id: ApprovalId,
+    values: Annotated[
+        str, typer.Option(help="The values that are to be others, as JSON: {'priority': '2'}; the form without it.")
+    ] = "",
+    as_person: As = None,
+    as_json: Json = False,
+) -> None:
+    """Edit what would be done. The question is void then, and what is written is judged anew."""
+    from approvals.fields import fields_of
+    from approvals.model import VoteChannel
+    from approvals.quorum import NotCounted
+    from runtime.requests.editing import EditRequest
+
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
+        form = await faces.editing.form(tenant, approval_id, person)
+        if isinstance(form, NotCounted):
+            print_one({"edited": False, "code": str(form.code)}, form.sentence, as_json=as_json)
+            raise typer.Exit(Exit.CONFLICT)
+        if not values:
+            rows = [{"value": one.name, "kind": str(one.kind), "now": one.schema["default"]} for one in fields_of(form)]
+            print_rows(rows, ("value", "kind", "now"), as_json=as_json, empty="Nothing can be edited.")
+            return
+        given = bounded_json.parse_object(values.encode(), bytes_max=65_536, where="--values")
+        identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
+        asked = EditRequest(tenant, approval_id, person, given, VoteChannel.CLI, identity=identity)
+        answer = await faces.editing.edit(asked)
+    facts = {"edited": answer.edited, "code": answer.code, "sentence": answer.sentence, "run_id": answer.run_id}
+    print_one(facts, answer.sentence, as_json=as_json)
+    if not answer.edited:
+        raise typer.Exit(Exit.CONFLICT)
+
+
+async def _say(approval_id: UUID, said: str, text: str, as_person: str | None, as_json: bool, to: str = "") -> None:
+    from approvals.model import VoteChannel
+    from approvals.talk import Saying
+    from runtime.requests.talking import SayRequest
+
+    async with context.faces() as faces:
+        tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
+        identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
+        asked = SayRequest(tenant, approval_id, person, Saying(said), text, VoteChannel.CLI, to=to, identity=identity)
+        answer = await faces.talking.say(asked)
+    print_one(asdict(answer), answer.sentence, as_json=as_json)
+    if not answer.recorded:
+        raise typer.Exit(Exit.CONFLICT)
 
 
 async def _vote(

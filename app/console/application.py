@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.console import (
     approvals,
     definitions,
+    editing,
     entrance,
     entrance_oidc,
     evidence,
@@ -36,8 +37,16 @@ from core.errors import CountersealError
 log = structlog.get_logger(__name__)
 
 ROUTERS = (
-    *(entrance.router, entrance_oidc.router, inbox.router, lists.router, approvals.router, tasks.router),
-    *(runs.router, run.router, definitions.router, health.router, evidence.router),
+    *(
+        entrance.router,
+        entrance_oidc.router,
+        inbox.router,
+        lists.router,
+        approvals.router,
+        editing.router,
+        tasks.router,
+    ),
+    *(tasks.router, runs.router, run.router, definitions.router, health.router, evidence.router),
 )
 # htmx adds neither styles nor evaluated code (its configuration in the page), so that this holds for it too.
 CSP = (

@@ -18,13 +18,19 @@ from app.console.story import of_step
 from app.console.web import HOME, Decider, FacesDep, Page, Posted, Reader, Sent, go, identified, page
 from app.faces import Faces
 from app.http.approvals import REFUSED
+from approvals import talk
 from approvals.content import CardContent, CardState
-from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, VoteChannel, choices_of
+from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, Said, VoteChannel, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
+from approvals.slack.details import SAYS
+from approvals.talk import Saying
 from core.canonical import JsonObject
+from core.errors import InputError
 from core.identity import Directory
 from core.terms import Grant
+from runtime.requests.conversing import conversation
 from runtime.requests.directory import as_people
+from runtime.requests.talking import SayRequest
 from runtime.requests.views import drawn
 from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import approvals, console
@@ -35,6 +41,20 @@ router = APIRouter(prefix="/approvals")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SAME_STEP_MAX = 200
 _CHANGED = frozenset({RefusalCode.CHANGED, RefusalCode.STALE})
+TALKS = {
+    Saying.ASKS: (
+        "Ask for more",
+        "What do you need to know?",
+        "It stays open; its requester is asked to answer.",
+    ),
+    Saying.ANSWERS: (
+        "Answer",
+        "Your answer",
+        "You have a part in it then, and do not decide it.",
+    ),
+    Saying.COMMENTS: ("Comment", "Your comment", "It stands with the question."),
+    Saying.HANDS_ON: ("Hand on", "Why", "They are called. Who may decide does not change."),
+}
 _ANSWERS = {
     Choice.HAPPENED: ("It happened", "The run goes on with it. Nothing is sent."),
     Choice.AGAIN: ("Do it again", "The same is sent once more."),
@@ -52,6 +72,19 @@ class Question:
     may: May
     content: CardContent
     withheld: str
+    offers: tuple[Saying, ...] = ()
+    editable: bool = False
+
+    @property
+    def said(self) -> tuple[Said, ...]:
+        """What was said about it, for those who may see its values."""
+        return self.view.said if self.withheld != questions.NOT_YOURS else ()
+
+    @property
+    def handable(self) -> dict[str, str]:
+        """Those to whom it may be handed on."""
+        approval = as_people(self.stored.approval, self.people)
+        return talk.may_be_handed(approval, self.people) if Saying.HANDS_ON in self.offers else {}
 
     @property
     def outside(self) -> list[Any]:
@@ -70,11 +103,14 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
         stored = await approvals.read(connection, approval_id)
         view = await drawn(connection, faces.definitions, stored)
         people = await faces.definitions.directory(connection, viewer.who.tenant, stored.directory_digest)
+        stored, _ = await conversation(connection, faces.definitions, stored, people)
     slack = await questions.slack_groups(faces, viewer, people, questions.groups_of(stored))
     may = questions.standing(stored, viewer, people, slack)
     shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
-    return Question(stored, view, people, may, content, withheld)
+    offers = questions.offers(stored, viewer, people, slack, view.said)
+    editable = isinstance(await faces.editing.form(viewer.who.tenant, approval_id, viewer.who.person), dict)
+    return Question(stored, view, people, may, content, withheld, offers, editable)
 
 
 @router.get("/{approval}")
@@ -115,6 +151,9 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         "story": of_step(map(orjson.loads, lines), stored.approval.step_key, found.people),
         "reason_max": REASON_CHARACTERS_MAX,
         "hours": _hours,
+        "says": SAYS,
+        "talks": TALKS,
+        "talk": "",
     }
     return shown.show("approval.html", at="inbox", status=status, found=found, **{**given, **values})
 
@@ -142,6 +181,24 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     return await _refused(faces, shown, found, answer, typed, digest)
+
+
+@router.post("/{approval}/said")
+async def say(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Take what somebody says about the question. What was typed is kept if it is not recorded."""
+    found = await read(faces, viewer, identified(approval))
+    said, text = fields.one("said", 20), fields.one("text")
+    if said not in set(Saying):
+        raise InputError("is nothing that is said about a question.", where="said")
+    who = (viewer.who.tenant, found.view.approval_id, viewer.who.person, Saying(said), text, VoteChannel.CONSOLE)
+    session: JsonObject = {"session": viewer.named}
+    to, digest = fields.one("to", 200), fields.one("digest", 100) or "-"
+    answer = await faces.talking.say(SayRequest(*who, to=to, digest=digest, identity=session))
+    if answer.recorded:
+        return go(f"{HOME}/approvals/{found.view.approval_id}?said={said}#said")
+    shown = await page(request, faces, viewer)
+    status = REFUSED[RefusalCode(answer.code)]
+    return await _drawn(faces, shown, found, status, refused=answer.sentence, code=answer.code, reason=text)
 
 
 def _hours(seconds: int) -> int:

@@ -15,8 +15,9 @@ from app.definitions import describe
 from app.faces import Faces
 from core.errors import CountersealError, InputError
 from core.identity import Kind, Standing
+from core.terms import POLICY_APPROVERS
 from runtime.definition.difference import canonical_lines, difference
-from runtime.definition.reserved import POLICY_APPROVERS, POLICY_CHANGE
+from runtime.definition.reserved import POLICY_CHANGE
 from runtime.engine.model.states import RunState
 from runtime.requests import policies as policy_requests
 from runtime.requests.directory import approvers

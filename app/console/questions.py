@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from app.access import Role
 from app.console.sessions import Viewer
 from app.faces import Faces
+from approvals import talk
 from approvals.content import PARTS, CardContent, CardState
 from approvals.electorate import members_of, reason_of
-from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel, choices_of
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, Said, VoteChannel, choices_of
 from approvals.ports import Membership
 from approvals.quorum import NotCounted, consider
+from approvals.talk import Saying
 from approvals.tally import current_votes, excluded, plans, progress
 from core.canonical import Json
 from core.identity import Directory, Kind, principal
@@ -50,6 +52,7 @@ _ENDS = {
     ApprovalStatus.REQUESTED: CardState.PENDING,
 }
 _COMPARED = ("title", "target", "operation", "system", "tier")
+NOT_YOURS = "not your question"
 NO_ROLE_CODE = "no_role"
 NO_ROLE = "Your login does not have the role approver, so it answers no question."
 
@@ -103,7 +106,10 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
     named = principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack, approval, people)
     wanted = groups_of(stored)
-    own = tuple(group.words for group in wanted if group.key in voter.groups - voter.unresolvable)
+    keys = (voter.groups - voter.unresolvable).union(
+        *(one.groups for one in voter.decides_for if one.delegation.holds(stored.now))
+    )
+    own = tuple(group.words for group in wanted if group.key in keys)
     approver = viewer.has(Role.APPROVER)
     choices, refused = [], None
     for choice in choices_of(approval.kind):
@@ -117,6 +123,15 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
         return May((), NO_ROLE, NO_ROLE_CODE, asked, own)
     why, code = ("", "") if choices or refused is None else (refused.sentence, str(refused.code))
     return May(tuple(choices), why, code, asked, own)
+
+
+def offers(
+    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, said: Sequence[Said]
+) -> tuple[Saying, ...]:
+    """What the viewer may say about the question now, by the rules that will judge it."""
+    approval, named = as_people(stored.approval, people), principal(Kind.PERSON, viewer.who.subject)
+    voter = voter_of(named, people.entry(named), slack, approval, people)
+    return talk.offered(approval, voter, said, stored.now)
 
 
 def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Seat]:
@@ -134,6 +149,12 @@ def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Sea
             found.append(
                 Seat(entry.name, reason_of(group, people), entry.id == viewer.who.subject, why, said.get(entry.id, ""))
             )
+            away = entry.delegate
+            deputy = people.entries.get(away.to) if away is not None and away.holds(stored.now) else None
+            if deputy is not None:
+                out = PARTS[barred[deputy.id]] if deputy.id in barred else ""
+                you = deputy.id == viewer.who.subject
+                found.append(Seat(deputy.name, f"{reason_of(group, people)}, for {entry.name}", you, out or why))
     return sorted(found, key=lambda seat: (not seat.you, bool(seat.why), seat.name))[:50]
 
 
@@ -150,13 +171,13 @@ def content_for(stored: StoredApproval, viewer: Viewer, mine: May, *, shaped: bo
         return content.masked(), "shown to those who may decide" if content.sensitive else ""
     every = {*content.sensitive, *(c.field for c in content.changes), *(i.field for i in content.inputs)}
     every |= {source.field for source in content.sources}
-    return hidden(content, every), "not your question"
+    return hidden(content, every), NOT_YOURS
 
 
 def hidden(content: CardContent, names: set[str]) -> CardContent:
     """The card without the values of these fields."""
     agent = None if content.agent is None else replace(content.agent, says="")
-    masked = replace(content, sensitive=tuple(sorted(names)), agent=agent).masked()
+    masked = replace(content, sensitive=tuple(sorted(names)), agent=agent, edits=()).masked()
     return replace(masked, **dict.fromkeys(("evidence", "reverse", "question", "link", "answer"), ""))
 
 

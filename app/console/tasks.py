@@ -22,7 +22,7 @@ router = APIRouter(prefix="/tasks")
 
 _WHOLE = re.compile(r"[+-]?\d{1,30}\Z", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})\Z", re.ASCII)
-_NONE = object()
+NONE = object()
 
 
 @router.get("/{task}")
@@ -40,7 +40,7 @@ async def fill_in(request: Request, task: str, viewer: Decider, faces: FacesDep,
         raise HTTPException(403, "Your login does not have the role approver, so it completes no task.")
     async with faces.database.transaction(viewer.who.tenant) as connection:
         found = await tasks.read(connection, identified(task), viewer.who.subject)
-    value = {one.name: given for one in fields_of(found.view.form) if (given := entered(one, fields)) is not _NONE}
+    value = {one.name: given for one in fields_of(found.view.form) if (given := entered(one, fields)) is not NONE}
     if fields.one("digest", 100) != found.view.digest:
         words = "What this task asks has changed since you saw it, so nothing was recorded. Look at it again."
         answer = TaskAnswer(False, "changed", words)
@@ -74,13 +74,13 @@ def _drawn(shown: Page, found: StoredTask, answer: TaskAnswer | None, value: Jso
 
 
 def entered(field: FormField, sent: Sent) -> Any:
-    """The value of a field; ``_NONE`` if it was left empty. A malformed number stays text, and is refused as such."""
+    """The value of a field; ``NONE`` if it was left empty. A malformed number stays text, and is refused as such."""
     if field.kind is FieldKind.CHOICES:
         chosen: list[Json] = [item for item in sent.get(f"f.{field.name}", ()) if item]
-        return chosen or _NONE
+        return chosen or NONE
     text = sent.one(f"f.{field.name}", TEXT_CHARACTERS_MAX + 1)
     if text == "":
-        return _NONE
+        return NONE
     match field.kind:
         case FieldKind.BOOLEAN if text in ("true", "false"):
             return text == "true"

@@ -21,6 +21,7 @@ from app.http import (
     definitions,
     grants,
     pauses,
+    people,
     problems,
     receipts,
     runs,
@@ -40,7 +41,7 @@ router = APIRouter(tags=["system"])
 ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     grants.router,
-    *(receipts.router, auditing.router),
+    *(receipts.router, auditing.router, people.router),
     *(definitions.router, pauses.router, signed.router, router),
 )
 

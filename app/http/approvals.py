@@ -12,12 +12,16 @@ from pydantic import BaseModel, Field
 
 from app.access import Role
 from app.http import models, problems
-from app.http.dependencies import Approver, FacesDep, Paged, Reader
+from app.http.dependencies import Approver, FacesDep, Paged, Reader, Talker
 from app.shown import approval_detail, approval_summary
 from approvals.model import ApprovalStatus, Choice, VoteChannel
-from approvals.quorum import RefusalCode
+from approvals.quorum import NotCounted, RefusalCode
+from approvals.talk import Saying
+from core.canonical import JsonObject
 from core.durations import Duration
 from core.terms import Grant
+from runtime.requests.editing import EditRequest
+from runtime.requests.talking import SayAnswer, SayRequest
 from runtime.requests.voting import VoteAnswer, VoteRequest
 from runtime.store import approvals
 
@@ -30,7 +34,10 @@ REFUSED: Mapping[RefusalCode, int] = {
     **dict.fromkeys((RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE), 403),
     **dict.fromkeys((RefusalCode.FALSE_CARD, RefusalCode.FALSE_WINDOW, RefusalCode.GRANT), 403),
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
+    **dict.fromkeys((RefusalCode.NOTHING_ASKED, RefusalCode.ASKED_ALREADY, RefusalCode.TOO_MUCH_SAID), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
+    RefusalCode.UNEDITABLE: 409,
+    **dict.fromkeys((RefusalCode.NOT_NAMED, RefusalCode.UNCHANGED, RefusalCode.INVALID), 422),
 }
 
 
@@ -95,6 +102,18 @@ class ApprovalDetail(ApprovalOut):
     two_person: bool
     votes: list[VoteOut]
     progress: list[GroupOut]
+    said: list[SaidOut]
+
+
+class SaidOut(BaseModel):
+    """Something that a person has said about the question. ``to`` is whom it was handed on to, "" for nobody."""
+
+    person: str
+    name: str
+    said: Saying
+    text: str
+    at: str
+    to: str
 
 
 class GrantIn(models.In):
@@ -117,6 +136,39 @@ class VoteIn(models.In):
     reason: Annotated[str, Field(max_length=4000)] = ""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     grant: GrantIn | None = None
+
+
+class SayIn(models.In):
+    """Something to say about an open question. ``to`` is whom it is handed on to: a person, or a group that is asked.
+
+    With ``digest``, it counts only if the action still has this digest.
+    """
+
+    said: Saying
+    text: Annotated[str, Field(max_length=4000)] = ""
+    to: Annotated[str, Field(max_length=200)] = ""
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class EditIn(models.In):
+    """The values that are to be others, by the names of the form. ``digest`` as for a vote."""
+
+    values: dict[str, Any]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class EditOut(BaseModel):
+    """What became of an edit."""
+
+    code: str
+    sentence: str
+    run_id: UUID
+
+
+class FormOut(BaseModel):
+    """A JSON Schema with a property for each value that can be edited; its default is the value as it is now."""
+
+    form: dict[str, Any]
 
 
 @router.get("", response_model=models.Page[ApprovalOut], summary="List approvals, newest first")
@@ -153,3 +205,44 @@ async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) 
     if status != 200:
         return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
     return answer
+
+
+@router.post(
+    "/{approval_id}/said",
+    response_model=SayAnswer,
+    summary="Ask for more, answer, comment, or hand the question on",
+    responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
+)
+async def say(approval_id: UUID, body: SayIn, who: Talker, faces: FacesDep) -> Any:
+    """Says it as the token's subject. It decides nothing, and who may decide stays as it is."""
+    said = (who.tenant, approval_id, who.person, body.said, body.text, VoteChannel.HTTP)
+    identity: JsonObject = {"token": who.credential}
+    answer = await faces.talking.say(SayRequest(*said, to=body.to, digest=body.digest, identity=identity))
+    return (
+        answer if answer.recorded else problems.problem(REFUSED[RefusalCode(answer.code)], answer.code, answer.sentence)
+    )
+
+
+@router.get("/{approval_id}/form", response_model=FormOut, summary="Get the form in which the action can be edited")
+async def form(approval_id: UUID, who: Talker, faces: FacesDep) -> Any:
+    """The form for whoever may decide the question, or has asked for the action. Secret values are not in it."""
+    found = await faces.editing.form(who.tenant, approval_id, who.person)
+    if isinstance(found, NotCounted):
+        return problems.problem(REFUSED[found.code], str(found.code), found.sentence)
+    return {"form": found}
+
+
+@router.post(
+    "/{approval_id}/edit",
+    response_model=EditOut,
+    summary="Edit what would be done",
+    responses={403: {"description": "You may not"}, 409: {"description": "It is decided, expired or changed"}},
+)
+async def edit(approval_id: UUID, body: EditIn, who: Talker, faces: FacesDep) -> Any:
+    """Edits as the token's subject. The question is void then; policy judges the edited action, and may ask anew."""
+    identity: JsonObject = {"token": who.credential}
+    said = (who.tenant, approval_id, who.person, body.values, VoteChannel.HTTP)
+    answer = await faces.editing.edit(EditRequest(*said, digest=body.digest, identity=identity))
+    if answer.edited:
+        return {"code": answer.code, "sentence": answer.sentence, "run_id": answer.run_id}
+    return problems.problem(REFUSED[RefusalCode(answer.code)], answer.code, answer.sentence)

@@ -75,6 +75,10 @@ Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRI
 # Who says what becomes of a held step; the directory says for which of them that is so.
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
 Steerer: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
+# Who says something about a question; the directory says for which of them that is so.
+Talker: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER))]
+# Who says who decides for somebody: whoever decides, for themselves, and an admin.
+Delegator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 

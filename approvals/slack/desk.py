@@ -14,8 +14,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.slack import modals
 from approvals.slack.blocks import Block, plain, section
 from approvals.slack.calls import call
+from approvals.slack.members import METADATA_BYTES_MAX, Clicker, clicker_of, visitor_of
 from approvals.slack.notices import RETRY
-from approvals.slack.payloads import METADATA_BYTES_MAX, Clicker, clicker_of, visitor_of
 from approvals.slack.windows import Windows
 from core.bounded_json import parse_object
 from core.errors import InputError

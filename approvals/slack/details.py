@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from approvals.content import CardContent
-from approvals.model import CardView, Choice, TaskView, Vote
-from approvals.slack.blocks import code, entry, literal
+from approvals.model import CardView, Choice, Said, TaskView, Vote
+from approvals.slack.blocks import code, entry, literal, words
 from approvals.slack.sources import agent_lines, source_lines
 from approvals.tally import current_votes
 from core.action import Change
@@ -24,6 +24,9 @@ SAID = {
     Choice.AGAIN: "says to do it again",
     Choice.FAIL: "says to count it as failed",
 }
+
+
+SAYS = {"asks": "asks for more", "answers": "answers", "comments": "comments", "hands_on": "hands it to"}
 
 
 def content_lines(content: CardContent) -> list[str]:
@@ -39,6 +42,7 @@ def decision_lines(content: CardContent) -> list[str]:
         *(entry("*Summary*", content.summary) if content.summary != content.title else []),
         *agent_lines(content),
         *_section("*Changes*", map(_change, content.changes)),
+        *_section("*Edited by people*", (_values(one.field, was=one.was, now=one.now) for one in content.edits)),
         *_section("*Where it comes from*", source_lines(content)),
         *_section("*Why people are asked*", (_rule(rule.id, rule.because) for rule in content.rules)),
         *(entry("*What the target system says*", content.evidence) if content.evidence else []),
@@ -124,6 +128,17 @@ def vote_lines(view: CardView) -> list[str]:
     if view.two_person and counts:
         counts.append(["• at least two people, each counting once"])
     return _section("*Votes*", [*counts, *map(_vote, current_votes(view.votes))])
+
+
+def said_lines(view: CardView) -> list[str]:
+    """What people have said about the question, in its order, each with its time."""
+    return _section("*What was said*", map(_told_by, view.said))
+
+
+def _told_by(one: Said) -> list[str]:
+    verb = f"{SAYS[one.said]} {words(one.to_name)}" if one.to else SAYS[one.said]
+    note = f"{verb}, {moment(one.at)}"
+    return [*entry("•", one.name, note=note), *(entry("says:", one.text) if one.text else [])]
 
 
 def _vote(vote: Vote) -> list[str]:

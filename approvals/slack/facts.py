@@ -121,6 +121,11 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         yield Fact(f"*Why:* {why}", f"*Why:* {many}, in *Look and decide*")
     if content.evidence and view.kind is not ApprovalKind.IN_DOUBT:
         yield Fact(f"*Before:* {code(content.evidence)}", "*It was refused, or failed, before:* see *Look and decide*")
+    for edit in content.edits:
+        told = f"{value_words(edit.was)} → {value_words(edit.now)}"
+        whole = f"*Edited:* {field_words(edit.field)} {told if MASK not in (edit.was, edit.now) else '_hidden_'}"
+        yield Fact(whole, "*It was edited:* see *Look and decide*")
+    yield from _said(view)
     if view.paused:
         whole = f"*Paused:* {code(view.paused)} Answers count; nothing goes out until it is resumed."
         yield Fact(whole, "*Paused:* nothing goes out until it is resumed", vital=False)
@@ -128,6 +133,24 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         yield Fact(f"*A late answer:* {code(view.late)}", "*A late answer* is in *Details*")
     if content.sensitive:
         yield Fact("*Hidden values* are shown to those who may decide", "*Hidden values* are in *Look and decide*")
+
+
+def _said(view: CardView) -> Iterator[Fact]:
+    """What people have said about the question: the last that was asked, with its answer; whom it was handed to."""
+    last = {one.said: one for one in view.said}
+    asks, answer, handed = last.get("asks"), last.get("answers"), last.get("hands_on")
+    if answer is not None:
+        yield Fact(f"*{words(answer.name)} answers:* {code(answer.text)}", "*An answer* is in *Look and decide*")
+    if asks is not None and (answer is None or answer.at < asks.at):
+        yield Fact(f"*{words(asks.name)} asks for more:* {code(asks.text)}", "*Somebody asks for more:* see *Details*")
+    if handed is not None:
+        told = f"*Handed to {words(handed.to_name)}* by {words(handed.name)}"
+        yield Fact(f"{told}: {code(handed.text)}" if handed.text else told, told, vital=False)
+    if comments := [one for one in view.said if one.said == "comments"]:
+        short = f"*{len(comments)} comment{'s' if len(comments) > 1 else ''}* in *Details*"
+        newest = comments[-1]
+        whole = f"*{words(newest.name)} says:* {code(newest.text)}" if len(comments) == 1 else short
+        yield Fact(whole, short, vital=False)
 
 
 def _asked(content: CardContent) -> Fact:

@@ -26,6 +26,8 @@ from approvals.slack import modals
 from approvals.slack.calls import NOT_OPENED, open_window
 from approvals.slack.cards import ASK_AGAIN
 from approvals.slack.desk import DeskService, listen
+from approvals.slack.edits import EditService
+from approvals.slack.edits import listen as listen_to_edits
 from approvals.slack.forms import errors_of, values_of
 from approvals.slack.holds import HoldService
 from approvals.slack.holds import listen as listen_to_holds
@@ -41,6 +43,8 @@ from approvals.slack.payloads import (
     parse_task_click,
     parse_task_submission,
 )
+from approvals.slack.talks import TalkService
+from approvals.slack.talks import listen as listen_to_talks
 from approvals.slack.tasks import OPEN_ACTION, TASK_CALLBACK, closed_sentence, form_modal
 from approvals.slack.windows import Windows
 from core.canonical import JsonObject
@@ -106,6 +110,8 @@ def build_bolt(
     desk: DeskService | None = None,
     lists: ListService | None = None,
     holds: HoldService | None = None,
+    talks: TalkService | None = None,
+    edits: EditService | None = None,
 ) -> AsyncApp:
     """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
     # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
@@ -131,6 +137,10 @@ def build_bolt(
         listen_to_lists(bolt, windows, lists)
     if holds is not None:
         listen_to_holds(bolt, windows, holds)
+    if talks is not None:
+        listen_to_talks(bolt, windows, talks)
+    if edits is not None:
+        listen_to_edits(bolt, windows, edits)
     _listen(bolt, windows, service, tasks)
     bolt.error(_failed)
     return bolt

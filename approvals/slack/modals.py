@@ -24,15 +24,17 @@ from approvals.slack.blocks import (
     sections,
     words,
 )
-from approvals.slack.cards import BUTTON_WORDS, card_body, heading
-from approvals.slack.details import content_lines, outcome_lines, vote_lines
+from approvals.slack.cards import BUTTON_WORDS, actions, button, button_value, card_body, heading
+from approvals.slack.details import content_lines, outcome_lines, said_lines, vote_lines
 from approvals.slack.folded import word_of
+from approvals.talk import WORDS, Saying
 from core.durations import format_duration
 from core.legible import embedded, visible
 
 REASON_CALLBACK = "counterseal.reason"
 REVIEW_CALLBACK = "counterseal.review"
 REASON_FIELD = "reason"
+TALK, EDIT, EDITS = "counterseal.talk.", "counterseal.edit", "edits"
 CHOICE_FIELD = "choice"
 GRANT_FIELD = "grant"
 ONCE = "once"
@@ -48,12 +50,14 @@ _CAUSES = {
 
 def review(view: CardView, page: int = 0) -> Block:
     """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision, at its top."""
-    all_pages = pages(sections([*content_lines(view.content), *outcome_lines(view), *vote_lines(view)]))
+    told = [*said_lines(view), *outcome_lines(view), *vote_lines(view)]
+    all_pages = pages(sections([*content_lines(view.content), *told]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
     open_ = view.state is CardState.PENDING
-    asked = [*card_body(view), *_decision(view.kind), *_in_advance(view), header("All of it")] if last and open_ else []
+    asked = [*card_body(view), *_decision(view.kind), *_in_advance(view)] if last and open_ else []
+    asked += [*_offered(view), header("All of it")] if asked else []
     head = heading(view) if open_ else word_of(view)
     title = "Look and decide" if open_ else "Details"
     drawn = modal(title, [header(head), *place, *asked, *all_pages[page]], close="Close")
@@ -83,6 +87,14 @@ def reason(view: CardView, choice: Choice) -> Block:
 def answer(sentence: str) -> Block:
     """A modal that tells one person the result of their answer. The sentence may name people and groups."""
     return modal("Counterseal", plain_sections(embedded(visible(sentence, edges=False))), close="Close")
+
+
+def _offered(view: CardView) -> list[Block]:
+    """The row of buttons for what the viewer may say about the question now; nothing if that is nothing."""
+    value = button_value(view)
+    drawn = [button(f"{WORDS[one]}…", f"{TALK}{one}", value) for one in Saying if one in view.offers]
+    drawn += [button("Edit…", EDIT, value)] if EDITS in view.offers else []
+    return [actions(drawn)] if drawn else []
 
 
 def _in_advance(view: CardView) -> list[Block]:

@@ -10,6 +10,7 @@ from approvals.slack.cards import Rendered
 from approvals.slack.details import moment
 
 RETRY = "counterseal.run.retry"
+ANSWER = "counterseal.talk.answers"
 # The buttons of a held step, by what they answer (``runtime.engine.life.holding.Answer``).
 HOLD = {name: f"counterseal.hold.{name}" for name in ("again", "without", "cancel")}
 HOLD_CALLBACK = "counterseal.hold"
@@ -101,11 +102,18 @@ def _of_hold(hold: Hold) -> Block:
     return {"type": "actions", "elements": drawn}
 
 
+def _button(label: str, action: str) -> Block:
+    return {"type": "button", "text": plain(label), "action_id": action}
+
+
 def _buttons(notice: Notice) -> list[Block]:
     if notice.hold is not None:
         return [_of_hold(notice.hold)]
+    if notice.answer is not None:
+        asked, nonce = notice.answer
+        said = json.dumps({"a": str(asked), "n": nonce}, separators=(",", ":"))
+        return [{"type": "actions", "elements": [{**_button("Answer…", ANSWER), "value": said}]}]
     if not notice.retry:
         return []
     value = json.dumps({"r": str(notice.run_id)}, separators=(",", ":"))
-    pressed = {"type": "button", "text": plain("Try again…"), "action_id": RETRY, "value": value}
-    return [{"type": "actions", "elements": [pressed]}]
+    return [{"type": "actions", "elements": [{**_button("Try again…", RETRY), "value": value}]}]

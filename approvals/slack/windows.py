@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from approvals.slack.blocks import Block
-from approvals.slack.payloads import METADATA_BYTES_MAX, Clicker
+from approvals.slack.members import METADATA_BYTES_MAX, Clicker
 from core.bounded_json import parse_object
 from core.canonical import JsonObject, canonical_bytes
 from core.errors import InputError

@@ -20,7 +20,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.ports import Membership, NotPosted, PostInDoubt, PostRefused
 from approvals.slack.calls import call
-from approvals.slack.payloads import Clicker
+from approvals.slack.members import Clicker
 from core.terms import GroupQuorum, GroupSource
 
 _log = logging.getLogger("counterseal.slack")

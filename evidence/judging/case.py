@@ -11,7 +11,7 @@ from msgspec import Struct, ValidationError, convert, field
 
 from core.canonical import Json, JsonObject, digest
 from core.errors import InputError
-from core.identity import Contributor, readings
+from core.identity import Contributor, Delegation, readings
 from core.terms import Terms
 from evidence.members import check_members
 
@@ -126,10 +126,14 @@ class Question(Struct, frozen=True):
 
 
 class Person(Struct, frozen=True, forbid_unknown_fields=True):
-    """A person in an extract of a directory. ``standing`` is ``person`` for those who may vote."""
+    """A person in an extract of a directory. ``standing`` is ``person`` for those who may vote.
+
+    ``delegate`` says who may decide for them meanwhile.
+    """
 
     groups: frozenset[str]
     standing: str
+    delegate: Delegation | None = None
 
 
 class Extract(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,34 +7,42 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from core.identity import Contributor, Role
+from core.identity import Role
 from core.quorum import plan_met, plans_of
-from core.terms import GroupSource, Terms
+from core.terms import GroupSource, may_be_delegated
 from evidence.events import EventType as E
 from evidence.judging.case import (
     CLOCK_SECONDS,
     EXPIRES_SECONDS,
     Case,
     Judge,
-    Person,
     Question,
-    may_mean,
     seconds_between,
 )
+from evidence.judging.voters import barred, decides_for, holds, keys_of
 
 ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
 _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
 _OUTCOMES = {"approved": "approve", "rejected": "reject"}
 _NO = ("reject", "fail")
 REQUESTED, CANCELED = "requested", "canceled"
+ASKS, ANSWERS = "asks", "answers"
+_SAID = (ASKS, ANSWERS, "comments")
 
 
 class Vote(Struct, frozen=True):
-    """A vote that was recorded, by whom and for which groups."""
+    """A vote that was recorded, by whom and for which groups, and at what time for whom, if not for its voter."""
 
     voter: str
     choice: str
     groups: frozenset[str]
+    behalf: str = ""
+    at: str = ""
+
+    @property
+    def people(self) -> frozenset[str]:
+        """Those who have spoken by it."""
+        return frozenset({self.voter, self.behalf} - {""})
 
 
 class Asked(Struct):
@@ -50,15 +58,24 @@ class Asked(Struct):
     escalated: bool = False
     seq: int = 0
     votes: dict[str, Vote] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    edited: bool = False
     used: list[int] = field(default_factory=list)
 
     def carried(self, votes: Mapping[str, Vote], choice: str) -> bool:
-        """True if these votes meet the terms for this choice."""
+        """True if these votes meet the terms for this choice, without those of people who answered about it."""
+        if not self.answers_count:
+            votes = {voter: vote for voter, vote in votes.items() if vote.people.isdisjoint(self.answered)}
         if self.question is None:
             return any(vote.choice == choice for vote in votes.values())
         terms = self.question.terms
         groups = [vote.groups for vote in votes.values() if vote.choice == choice]
         return any(plan_met(terms, plan, groups) for plan in plans_of(terms, escalated=self.escalated))
+
+    @property
+    def answers_count(self) -> bool:
+        """True if whoever answered what was asked about this may decide it all the same."""
+        return self.question is not None and Role.ANSWERER in self.question.terms.allow
 
 
 class People(Judge):
@@ -72,9 +89,13 @@ class People(Judge):
         self.votes = 0
         self.unproven: set[str] = set()
         self._canceled = False
+        self._editors: dict[str, set[str]] = {}
         self._requester = ""
         self._does = {
             E.APPROVAL_REQUESTED: self._requested,
+            E.APPROVAL_SAID: self._said,
+            E.APPROVAL_REASSIGNED: self._handed,
+            E.APPROVAL_EDITED: self._edited,
             E.APPROVAL_VOTED: self._voted,
             E.APPROVAL_DECIDED: self._decided,
             E.APPROVAL_ESCALATED: self._escalated,
@@ -119,6 +140,64 @@ class People(Judge):
             self.fault(event, "its kind or its tier is not that of what was put")
         if not question.terms.approvers:
             self.fault(event, "its terms name nobody who may approve")
+        shaped = {one.person for one in question.contributors or () if one.role is Role.EDITOR}
+        if kind != GATE and (strange := sorted(self._editors.get(str(event["step"]), set()) - shaped)):
+            self.fault(event, f"{strange[0]} edited it, and is not among those who shaped it")
+
+    def _said(self, event: dict[str, Any], asked: Asked | None) -> None:
+        """Whoever may decide asks for more. Whoever answers has a part in the question from then on."""
+        assert asked is not None
+        said, who = event["data"]["said"], event["actor"]["id"]
+        if said not in _SAID:
+            self.fault(event, f"{str(said)[:40]!r} is nothing that is said about a question")
+        self._talks(event, asked, decides=said == ASKS)
+        if said == ANSWERS:
+            asked.answered.add(who)
+
+    def _handed(self, event: dict[str, Any], asked: Asked | None) -> None:
+        """A question is handed on to those who may decide it, and to nobody else."""
+        assert asked is not None
+        self._talks(event, asked, decides=True)
+        to, question = str(event["data"]["to"]), asked.question
+        if question is None or to in keys_of(question.terms, escalated=asked.escalated):
+            return
+        if not self._eligible(question, to, event["data"].get("directory"), asked):
+            self.fault(event, f"it was handed to {to[:100]}, who may not decide it")
+
+    def _edited(self, event: dict[str, Any], asked: Asked | None) -> None:
+        """Whoever may decide, or has asked, edits what would be done: this question takes no vote any more."""
+        assert asked is not None
+        who, question = event["actor"]["id"], asked.question
+        self._talks(event, asked, decides=False)
+        if asked.kind != ACTION:
+            self.fault(event, "an answer to another question than about an action was edited")
+        asked.edited = True
+        self._editors.setdefault(str(event["step"]), set()).add(who)
+        if question is None or self._eligible(question, who, event["data"].get("directory"), asked):
+            return
+        if barred(self.case, question, who, event["data"].get("directory")) is not Role.REQUESTER:
+            self.fault(event, f"{who} may not decide this and has not asked for it, and edited it")
+
+    def _talks(self, event: dict[str, Any], asked: Asked, *, decides: bool) -> None:
+        who, directory = event["actor"]["id"], event["data"].get("directory")
+        if asked.status != REQUESTED:
+            self.fault(event, f"{who} spoke after the question was {asked.status}")
+        if event["actor"]["kind"] != "person":
+            self.fault(event, f"{event['actor']['kind']}:{who} is no person, and spoke")
+        if decides and asked.question is not None and not self._eligible(asked.question, who, directory, asked):
+            self.fault(event, f"{who} may not decide this, and asked for more or handed it on")
+
+    def _eligible(self, question: Question, who: str, directory: object, asked: Asked) -> bool:
+        """True if this person may decide the question by the directory of that time, or if the bundle lacks that."""
+        extract = self.case.extracts.get(str(directory))
+        if extract is None:
+            self.unproven.add(str(directory))
+            return True
+        person = extract.people.get(who)
+        if person is None or person.standing != "person" or barred(self.case, question, who, directory) is not None:
+            return False
+        keys = keys_of(question.terms, escalated=asked.escalated)
+        return any(key.startswith(f"{GroupSource.SLACK_GROUP}:") or holds(key, who, person) for key in keys)
 
     def _voted(self, event: dict[str, Any], asked: Asked | None) -> None:
         assert asked is not None
@@ -126,6 +205,8 @@ class People(Judge):
         self.votes += 1
         if asked.status != REQUESTED:
             self.fault(event, f"the vote of {voter} came after the question was {asked.status}")
+        if asked.edited:
+            self.fault(event, f"{voter} voted on what was edited since")
         if event["actor"]["kind"] != "person":
             self.fault(event, f"{event['actor']['kind']}:{voter} is no person, and voted")
         if data["choice"] not in _CHOICES.get(asked.kind, ()):
@@ -135,14 +216,18 @@ class People(Judge):
         groups = frozenset(map(str, data.get("groups") or ()))
         if asked.question is not None:
             self._may(event, asked, asked.question, groups)
-        asked.votes.pop(voter, None)
-        asked.votes[voter] = Vote(voter, str(data["choice"]), groups if data.get("groups") else self._every(asked))
+        behalf = str(data.get("on_behalf") or "")
+        counts = groups if data.get("groups") else self._every(asked)
+        vote = Vote(voter, str(data["choice"]), counts, behalf, event["ts"])
+        # A vote for somebody else speaks for both: neither has another seat.
+        asked.votes = {one: told for one, told in asked.votes.items() if told.people.isdisjoint(vote.people)}
+        asked.votes[voter] = vote
 
     def _every(self, asked: Asked) -> frozenset[str]:
         """The groups of a vote whose line is of an earlier release, and does not tell them: all that were asked."""
         if self.whole or asked.question is None:
             return frozenset()
-        return _keys(asked.question.terms, escalated=asked.escalated)
+        return keys_of(asked.question.terms, escalated=asked.escalated)
 
     def _may(self, event: dict[str, Any], asked: Asked, question: Question, groups: frozenset[str]) -> None:
         """Judge if this person may vote, by the terms and the people of that time."""
@@ -151,11 +236,17 @@ class People(Judge):
             self.fault(event, f"the vote of {voter} came after the question had expired")
         if self.whole and not groups:
             self.fault(event, f"the vote of {voter} counts for no group")
-        if strange := sorted(groups - _keys(terms, escalated=asked.escalated)):
+        if strange := sorted(groups - keys_of(terms, escalated=asked.escalated)):
             self.fault(event, f"the vote of {voter} counts for {strange[0]}, which was not asked")
-        role = barred(self.case, question, voter, data.get("directory"))
-        if role is not None:
-            self.fault(event, f"{voter} shaped this as {role}, and voted on it")
+        behalf = str(data.get("on_behalf") or "")
+        for who in filter(None, (voter, behalf)):
+            role = barred(self.case, question, who, data.get("directory"))
+            if role is not None:
+                self.fault(event, f"{who} shaped this as {role}, and voted on it")
+            if who in asked.answered and not asked.answers_count:
+                self.fault(event, f"{who} answered a question about this, and voted on it")
+        if behalf:
+            self._delegated(event, asked, behalf, groups)
         self._member(event, data.get("directory"), voter, groups)
         if self.whole and not (isinstance(data.get("identity"), dict) and data["identity"]):
             self.fault(event, f"nothing says how {voter} was known")
@@ -169,9 +260,22 @@ class People(Judge):
         if person is None or person.standing != "person":
             self.fault(event, f"{voter} could not vote by the directory of that time")
             return
+        behalf = str(event["data"].get("on_behalf") or "")
+        whose, holder = (behalf, extract.people.get(behalf)) if behalf else (voter, person)
         ours = {key for key in groups if not key.startswith(f"{GroupSource.SLACK_GROUP}:")}
-        if strange := sorted(key for key in ours if not _holds(key, voter, person)):
-            self.fault(event, f"{voter} was not in {strange[0]} by the directory of that time")
+        if strange := sorted(key for key in ours if holder is None or not holds(key, whose, holder)):
+            self.fault(event, f"{whose} was not in {strange[0]} by the directory of that time")
+
+    def _delegated(self, event: dict[str, Any], asked: Asked, behalf: str, groups: frozenset[str]) -> None:
+        """Judge if one person might decide for another then: by that one's own record, on those days."""
+        voter, own = event["actor"]["id"], asked.votes.get(behalf)
+        extract = self.case.extracts.get(str(event["data"].get("directory")))
+        if own is not None and not own.behalf:
+            self.fault(event, f"{voter} voted for {behalf}, who had voted")
+        if strange := sorted(key for key in groups if not may_be_delegated(key)):
+            self.fault(event, f"{voter} voted for {behalf} as one of {strange[0]}, which nobody does for another")
+        if extract is not None and not decides_for(extract, voter, behalf, event["ts"]):
+            self.fault(event, f"{voter} voted for {behalf}, whose record did not say so at that time")
 
     def _decided(self, event: dict[str, Any], asked: Asked | None) -> None:
         assert asked is not None
@@ -240,6 +344,8 @@ class People(Judge):
     def _still(self, event: dict[str, Any], asked: Asked) -> None:
         """Judge if the answer stands when it is used: it is fresh, and its voters may still vote."""
         question = asked.question
+        if asked.edited:
+            self.fault(event, "an approval of something else is used: it was edited since")
         first = not asked.used
         asked.used.append(event["seq"])
         if question is None or not asked.decided_at:
@@ -256,41 +362,18 @@ class People(Judge):
             person = extract.people.get(voter)
             if person is None or person.standing != "person":
                 continue
-            if barred(self.case, question, voter, directory) is not None:
+            if any(barred(self.case, question, one, directory) is not None for one in vote.people):
                 continue
+            whose, holder = voter, person
+            if vote.behalf:
+                if not decides_for(extract, voter, vote.behalf, vote.at):
+                    continue
+                whose, holder = vote.behalf, extract.people[vote.behalf]
             slack = f"{GroupSource.SLACK_GROUP}:"
-            own = frozenset(key for key in vote.groups if key.startswith(slack) or _holds(key, voter, person))
-            kept[voter] = Vote(voter, vote.choice, own)
+            own = frozenset(key for key in vote.groups if key.startswith(slack) or holds(key, whose, holder))
+            kept[voter] = Vote(voter, vote.choice, own, vote.behalf)
         if not asked.carried(kept, choice):
             self.fault(event, "by the directory of that time, the votes did not meet its terms any more")
-
-
-def barred(case: Case, question: Question, voter: str, directory: object) -> Role | None:
-    """The role in what is asked that bars this person from deciding; None if there is none (promise 12)."""
-    extract = case.extracts.get(str(directory))
-    every = question.contributors
-    if every is None:
-        every = (Contributor(Role.REQUESTER, question.requester, None),)
-    for one in every:
-        if one.role in question.terms.allow:
-            continue
-        if one.person == voter or (extract is not None and voter in extract.meant(one.principal)):
-            return one.role
-        if extract is None and one.person is None and may_mean(one.principal, voter):
-            return one.role
-    return None
-
-
-def _holds(key: str, voter: str, person: Person) -> bool:
-    """True if this person is in the group with this key; of one who is asked as themself the key has the id."""
-    source, _, group = key.partition(":")
-    if source == GroupSource.GROUP:
-        return group in person.groups
-    return source in (GroupSource.PERSON, GroupSource.MANAGER_OF) and group.partition("/")[0] == voter
-
-
-def _keys(terms: Terms, *, escalated: bool) -> frozenset[str]:
-    return frozenset(group.key for plan in plans_of(terms, escalated=escalated) for group in plan)
 
 
 def _counted(asked: Asked, choice: str) -> str:

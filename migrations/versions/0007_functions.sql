@@ -242,12 +242,12 @@ BEGIN
         AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text, listed text);
     END IF;
     IF _rest ? 'votes' THEN
-      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel)
-      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel
+      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel, on_behalf)
+      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel, r.on_behalf
       FROM jsonb_to_recordset(_rest -> 'votes') AS r(approval_id uuid, person_id text, choice text,
-        reason text, groups text[], channel text)
+        reason text, groups text[], channel text, on_behalf text)
       ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
-        groups = excluded.groups, channel = excluded.channel, voted_at = now();
+        groups = excluded.groups, channel = excluded.channel, on_behalf = excluded.on_behalf, voted_at = now();
     END IF;
     -- A rejection that binds comes with its vote. A crash leaves both or neither.
     IF _rest ? 'refusals' THEN
@@ -360,7 +360,8 @@ BEGIN
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' IN (
         -- What people and the outside say.
-        'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
+        'approval.said', 'approval.reassigned', 'approval.edited', 'approval.voted', 'approval.vote_refused', 'approval.decided',
+        'approval.superseded',
         'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered', 'grant.revoked',
         'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
@@ -922,7 +923,9 @@ BEGIN
     r.run_key, r.state,
     t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*,
     to_jsonb(a) AS approval, now() AS now, r.workspace_id,
-    (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id))
+    (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
+      ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
+      v.on_behalf), ''))
         ORDER BY v.voted_at)
       FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
       WHERE v.approval_id = a.approval_id) AS votes

@@ -231,3 +231,7 @@ CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, pa
   FOR EACH ROW WHEN (OLD.policy_digests IS DISTINCT FROM NEW.policy_digests
     OR OLD.directory_digest IS DISTINCT FROM NEW.directory_digest OR OLD.paused IS DISTINCT FROM NEW.paused
     OR OLD.settings_version IS DISTINCT FROM NEW.settings_version) EXECUTE FUNCTION move_stop_number();
+
+-- Delegations: who may decide for a person, from when until when; and for whom a vote was given, if not for its voter.
+ALTER TABLE people ADD COLUMN delegate jsonb;
+ALTER TABLE votes ADD COLUMN on_behalf text;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -12,12 +12,13 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 from approvals.tally import Groups, shortfalls, stuck_requesters
 from core.documents import Document, Path, load_document
 from core.errors import DefinitionError, Problem
-from core.identity import Entry, Kind, Role, claims
+from core.identity import Delegation, Entry, Kind, Role, claims
 from core.quiet import Quiet, zone_of
 from core.terms import GroupQuorum, Terms, Tier
 from core.validation import validate
 from policy.evaluate import quorums, terms_of
 from policy.model import InDoubt, PolicyDocument
+from runtime.definition.delegating import delegated_badly, impossible_days
 from runtime.definition.leaves import gate_terms
 from runtime.definition.model import (
     AssignDocument,
@@ -31,6 +32,7 @@ from runtime.definition.model import (
 _Text = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^\S+( \S+)*$")]
 _SlackAccount = Annotated[str, Field(pattern=r"^([TE][A-Z0-9]{2,20}/)?[UW][A-Z0-9]{2,20}$")]
 _Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+_Day = Annotated[str, Field(pattern=r"^2[0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$")]
 _Zone = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_+/-]+$")]
 _Email = Annotated[str, Field(max_length=300, pattern=r"^[^@\s]+@[^@\s]+$")]
 _Account = TypeVar("_Account")
@@ -66,6 +68,17 @@ class QuietDocument(DocumentPart):
     ends: Annotated[_Clock, Field(alias="to")]
 
 
+class DelegationDocument(DocumentPart):
+    """Days on which somebody else may decide for the person as well, by the person's clock; the last one is included.
+
+    `to` is the id of another person. Whoever decides for somebody decides for nobody else through them.
+    """
+
+    to: PersonName
+    first: Annotated[_Day, Field(alias="from")]
+    last: Annotated[_Day, Field(alias="until")]
+
+
 class PersonDocument(PrincipalsDocument):
     """One person. A person who is not `active` never votes, and has no token that is good, but stays known.
 
@@ -80,6 +93,7 @@ class PersonDocument(PrincipalsDocument):
     manager: PersonName | None = None
     time_zone: _Zone = "UTC"
     quiet: QuietDocument | None = None
+    delegate: DelegationDocument | None = None
 
     @property
     def quiet_hours(self) -> Quiet | None:
@@ -87,6 +101,16 @@ class PersonDocument(PrincipalsDocument):
         if self.quiet is None:
             return None
         return Quiet(self.time_zone, time.fromisoformat(self.quiet.begins), time.fromisoformat(self.quiet.ends))
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """The time in which somebody else may decide for this person."""
+        if self.delegate is None:
+            return None
+        zone = zone_of(self.time_zone) or UTC
+        days = (date.fromisoformat(self.delegate.first), date.fromisoformat(self.delegate.last) + timedelta(days=1))
+        begins, ends = (datetime.combine(day, time(0), zone).astimezone(UTC) for day in days)
+        return Delegation(self.delegate.to, begins, ends)
 
 
 class ServiceAccountDocument(PrincipalsDocument):
@@ -126,6 +150,7 @@ class DirectoryDocument(DocumentPart):
                 principals=one.principals,
                 quiet=one.quiet_hours,
                 manager=one.manager,
+                delegate=one.delegation,
             )
             for one in self.people
         ]
@@ -146,7 +171,8 @@ def load_directory(text: str, file: str) -> DirectoryDocument:
     """Read and check a directory. ``DefinitionError`` lists every problem with its place."""
     document = load_document(text, file)
     content = validate(document, DirectoryDocument)
-    if problems := tuple(document.problem(*fault) for fault in _faults(content)):
+    faults = [*impossible_days(content.people)] or [*_faults(content)]
+    if problems := tuple(document.problem(*fault) for fault in faults):
         raise DefinitionError(problems)
     return content
 
@@ -166,6 +192,7 @@ def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
                 "Name two times: messages wait until they end.",
             )
     yield from _managed_badly(content, people)
+    yield from delegated_badly(content.people)
     claimed: dict[str, int] = {}
     for number, entry in enumerate(content.entries):
         machine = entry.owner is not None

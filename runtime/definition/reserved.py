@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from core.documents import load_document
 from core.errors import AuthorizationError, DefinitionError
+from core.terms import POLICY_APPROVERS
 from runtime.definition.compiler import GraphCompiler
 from runtime.definition.model import ChannelDocument, WorkflowDocument
 from runtime.engine.life.preflight import OWN_TRIGGER
@@ -17,8 +18,6 @@ PREFIX = "counterseal-"
 # The workflows that undo one effect each; the rest of their names says of which operation.
 UNDO = f"{PREFIX}undo-"
 POLICY_CHANGE = f"{PREFIX}policy-change"
-# If the directory has a group of this name, a change of the policy in force, or of this group, takes two of it.
-POLICY_APPROVERS = "policy_approvers"
 # The trigger of the runs of these workflows: we start them, never a face.
 TRIGGER = OWN_TRIGGER
 # The step at which the change of a policy is decided.

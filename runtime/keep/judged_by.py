@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import orjson
+from msgspec import to_builtins
 
 from core.canonical import Json, JsonObject
 from core.db import Connection
-from core.identity import Directory
+from core.identity import Directory, Entry
 from evidence.bundle import JudgedBy
 from evidence.chain import timestamp
 from evidence.events import EventType
@@ -21,7 +22,10 @@ from runtime.store.books import Book
 from runtime.store.claims import aside
 
 _OF_POLICIES = (EventType.POLICY_PUBLISHED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED)
-_BY_PEOPLE = (e.ApprovalRequested, e.ApprovalVoted, e.ApprovalConsumed, e.ApprovalSuperseded, e.ActionIntended)
+_BY_PEOPLE = (
+    e.ApprovalRequested, e.ApprovalSaid, e.ApprovalReassigned, e.ApprovalEdited, e.ApprovalVoted, e.ApprovalConsumed,
+    e.ApprovalSuperseded, e.ActionIntended,
+)  # fmt: skip
 
 
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
@@ -56,8 +60,12 @@ def _directory(text: str, digest: str) -> Directory:
 def _principals(book: Book) -> Iterator[str]:
     """Everybody whom the run's questions name: voters, and those who shaped what was asked."""
     for one in book.events:
-        if isinstance(one.event, e.ApprovalVoted):
+        if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned | e.ApprovalEdited):
             yield f"person:{one.actor.id}"
+            if isinstance(one.event, e.ApprovalVoted) and one.event.on_behalf:
+                yield f"person:{one.event.on_behalf}"
+            if isinstance(one.event, e.ApprovalReassigned) and ":" not in one.event.to:
+                yield f"person:{one.event.to}"
         elif isinstance(one.event, e.ApprovalRequested):
             yield one.event.requester
             for shaped in one.event.contributors or ():
@@ -70,12 +78,13 @@ def extract(people: Directory, principals: Iterable[str]) -> JsonObject:
     """The part of a directory that tells for whom these principals stand, and in which groups those people are."""
     meant = {text: sorted(people.people(text)) for text in principals}
     found = sorted({person for persons in meant.values() for person in persons})
-    shown: JsonObject = {
-        person: {"groups": [*sorted(people.entries[person].groups)], "standing": str(people.entries[person].standing)}
-        for person in found
-        if person in people.entries
-    }
+    shown: JsonObject = {person: _shown(people.entries[person]) for person in found if person in people.entries}
     return {"people": shown, "principals": {text: [*persons] for text, persons in sorted(meant.items())}}
+
+
+def _shown(one: Entry) -> JsonObject:
+    facts: JsonObject = {"groups": [*sorted(one.groups)], "standing": str(one.standing)}
+    return facts if one.delegate is None else {**facts, "delegate": to_builtins(one.delegate)}
 
 
 def _relied_on(

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals import ports
+from approvals import ports, talk
 from approvals.calling import call
 from approvals.model import ApprovalStatus, Call, CardView
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
@@ -24,6 +24,7 @@ from core.db import Connection
 from core.errors import ConsistencyError
 from core.identity import Kind
 from runtime.definition.catalog import Definitions
+from runtime.engine.book.edits import EDITED
 from runtime.engine.book.refusals import INACTIVE
 from runtime.engine.life.closing import HOLD
 from runtime.engine.life.preflight import NOBODY, PROPOSAL
@@ -34,7 +35,9 @@ from runtime.engine.model.graph import NO_GRAPH
 from runtime.keep.dispatcher import LATE, Deliver, Delivered, Handler, Later, Remember, Result, Undeliverable, saying
 from runtime.keep.holding import held_notice
 from runtime.keep.lists import ListCards, gather
+from runtime.requests.conversing import conversation
 from runtime.requests.directory import as_people
+from runtime.requests.talking import SAID
 from runtime.requests.views import drawn
 from runtime.store import approvals, holds, lists, tasks, tenants
 from runtime.store.approvals import StoredApproval
@@ -45,6 +48,7 @@ from runtime.store.views import load
 ANEW = "If people are still to decide it, a new card asks them; no answer to this one counts."
 
 VOID = {
+    EDITED: "Somebody has edited this, so it is void, and is judged anew as it is now.",
     INACTIVE: "Whoever asked for this is not active any more, so this is void.",
     NOBODY: "Nobody who was asked may decide this any more, so this is void.",
 }
@@ -66,7 +70,8 @@ class Messages(Struct, frozen=True):
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
         kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate, VOIDED: self.voided}
-        return {**kinds, PROPOSAL: self.proposal, "note": self.note, "task": self.task, HOLD: self.hold}
+        kinds |= {SAID: self.said, PROPOSAL: self.proposal}
+        return {**kinds, "note": self.note, "task": self.task, HOLD: self.hold}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
         """Post the card, or redraw it. Questions of a list share one."""
@@ -74,7 +79,9 @@ class Messages(Struct, frozen=True):
         if stored.listed is not None and (shared := await gather(connection, stored)).several:
             cards = ListCards(self.messenger, stored.approval.terms.channel or self.channel, self.definitions)
             return await cards.card(connection, message, shared, partial(self._call, connection))
-        view = replace(await drawn(connection, self.definitions, stored), call=await self._call(connection, stored))
+        view = await drawn(connection, self.definitions, stored)
+        handed = next((one.to for one in reversed(view.said) if one.to), "")
+        view = replace(view, call=await self._call(connection, stored, handed))
         channel = stored.approval.terms.channel or self.channel
         post = partial(self._posted, channel, view, await self._preceding(connection, stored))
         update = partial(self.messenger.update_card, view=view)
@@ -102,12 +109,12 @@ class Messages(Struct, frozen=True):
             await self.messenger.update_card(old[0], replace(old[1], anew_place=(posted.ref.channel, posted.ref.ts)))
         return posted
 
-    async def _call(self, connection: Connection, stored: StoredApproval) -> Call | None:
+    async def _call(self, connection: Connection, stored: StoredApproval, handed: str = "") -> Call | None:
         """Those who are called to an open question; the directory says who may still vote."""
         if stored.approval.status is not ApprovalStatus.REQUESTED:
             return None
         people = await tenants.directory(connection, stored.approval.tenant_id)
-        return call(as_people(stored.approval, people), people, self.mentions)
+        return call(as_people(stored.approval, people), people, self.mentions, handed, stored.now)
 
     async def _delivered(
         self, stored: StoredApproval, connection: Connection, approval_id: UUID, posted: Posted
@@ -167,6 +174,26 @@ class Messages(Struct, frozen=True):
         if not await self._speaks(connection, stored):
             return partial(saying, Delivered())
         return partial(self._thread, stored, message, text)
+
+    async def said(self, connection: Connection, message: Message) -> Deliver:
+        """Repeat below the card what somebody has said about the question, if it is still open."""
+        stored = await _approval(connection, message)
+        people = await tenants.directory(connection, message.tenant_id)
+        _, every = await conversation(connection, self.definitions, stored, people)
+        said = every[message.payload["place"] : message.payload["place"] + 1]
+        if not said:
+            return partial(saying, Delivered())
+        [one] = said
+        asker, words = stored.approval.requester, f": “{one.text}”" if one.text else "."
+        entry = people.entry(asker)
+        told = {
+            talk.Saying.ASKS: f"{one.name} asks {entry.name if entry else asker} for more: “{one.text}” "
+            "It stays open meanwhile. The button Details takes the answer.",
+            talk.Saying.ANSWERS: f"{one.name} answers: “{one.text}”",
+            talk.Saying.COMMENTS: f"{one.name} says: “{one.text}”",
+            talk.Saying.HANDS_ON: f"{one.name} has handed this to {one.to_name}{words}",
+        }[talk.Saying(one.said)]
+        return partial(self._thread, stored, message, told)
 
     async def voided(self, connection: Connection, message: Message) -> Deliver:
         """Tell those who were asked, below the card, that the question is void."""

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals import ports
+from approvals.content import CardContent
 from approvals.notices import Line, Notice, Word
 from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from core.canonical import JsonObject, derived_id
@@ -31,8 +32,10 @@ from runtime.engine.life.preflight import OWN_TRIGGER
 from runtime.engine.replay.past import Row
 from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Held, Later, Result, Undeliverable, saying
 from runtime.keep.outcomes import Outcome
+from runtime.requests.conversing import conversation
+from runtime.requests.talking import ASKED
 from runtime.requests.views import folded
-from runtime.store import books, outbox, tenants
+from runtime.store import approvals, books, outbox, tenants
 from runtime.store.books import Book
 from runtime.store.outbox import Message, Shown
 
@@ -54,7 +57,7 @@ class Telling(Struct, frozen=True):
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
-        return {TOLD: self.outcome, ALARM: self.alarm, ALARMED: self.alarmed}
+        return {TOLD: self.outcome, ALARM: self.alarm, ALARMED: self.alarmed, ASKED: self.asked}
 
     async def outcome(self, connection: Connection, message: Message) -> Deliver:
         """Tell the person who requested a run what became of it."""
@@ -74,6 +77,25 @@ class Telling(Struct, frozen=True):
             return partial(saying, held)
         notice = outcome.ended() if approval is None else outcome.doubted(UUID(approval))
         return partial(self._post, account, message, replace(notice, link=self._link(notice.run_id)))
+
+    async def asked(self, connection: Connection, message: Message) -> Deliver:
+        """Tell a person that they are asked for more about their request, or that a question was handed to them."""
+        people = await tenants.directory(connection, message.tenant_id)
+        entry = people.entry(str(message.payload["person"]))
+        account = _account(entry)
+        stored = await approvals.read(connection, UUID(message.payload["approval"]))
+        _, every = await conversation(connection, self.definitions, stored, people)
+        said = every[message.payload["place"] : message.payload["place"] + 1]
+        if entry is None or account is None or not said:
+            return _nothing()  # a machine has asked, whose owner reads it in the thread; or the question is over
+        if held := await _held(connection, message.tenant_id, entry):
+            return partial(saying, held)
+        [one], card, asked = said, CardContent.from_json(stored.card).masked(), stored.approval
+        line = Line(Word.HANDED if one.to else Word.ASKED, card.title, by=one.name, quote=one.text)
+        place = (asked.run_id, card.workflow, card.reference, one.at)
+        link = f"{self.pages}/approvals/{asked.id}" if self.pages else ""
+        answer = None if one.to else (asked.id, asked.nonce)
+        return partial(self._post, account, message, Notice(line, *place, link=link, answer=answer))
 
     async def alarm(self, connection: Connection, message: Message) -> Deliver:
         """Order a message to each operator: one who cannot be reached holds up no other."""

@@ -5,12 +5,12 @@ All who act, or are named in a question, are resolved to persons here, who are c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.model import Approval, Voter
+from approvals.model import Approval, Principal, Voter
 from approvals.ports import Membership, Person, SlackGroups
 from approvals.quorum import counted_again
 from approvals.tally import eligible_keys, resolved
@@ -18,10 +18,9 @@ from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import AuthorizationError
 from core.identity import Directory, Entry, Kind, Standing, principal
-from core.terms import GroupQuorum, GroupSource, holds
+from core.terms import POLICY_APPROVERS, GroupQuorum, GroupSource, holds, may_be_delegated
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
-from runtime.definition.reserved import POLICY_APPROVERS
 from runtime.store import audit, documents, tenants
 
 NO_GROUPS = Membership(frozenset(), frozenset())
@@ -41,7 +40,18 @@ def voter_of(named: str, entry: Entry | None, slack: Membership, approval: Appro
     if entry is None:
         return Voter(named, named, frozenset(), standing=Standing.UNKNOWN)
     own = frozenset(key for key in eligible_keys(approval) if holds(entry, key, people))
-    return Voter(entry.person, entry.name, own | slack.groups, slack.unresolvable, entry.standing)
+    whose = tuple(_principals(entry, approval, people)) if entry.standing is Standing.PERSON else ()
+    return Voter(entry.person, entry.name, own | slack.groups, slack.unresolvable, entry.standing, whose)
+
+
+def _principals(entry: Entry, approval: Approval, people: Directory) -> Iterator[Principal]:
+    """Those who have delegated to this person, with the groups that this carries. Nobody passes it on."""
+    keys = [key for key in eligible_keys(approval) if may_be_delegated(key)]
+    for one in people.entries.values():
+        if one.delegate is None or one.delegate.to != entry.id or one.standing is not Standing.PERSON or one == entry:
+            continue
+        if own := frozenset(key for key in keys if holds(one, key, people)):
+            yield Principal(one.id, one.name, own, one.delegate)
 
 
 def actor_of(named: str, entry: Entry | None) -> Actor:
@@ -76,10 +86,19 @@ class DatabaseDirectory(Struct, frozen=True):
         return Person(entry.id, entry.name) if entry is not None else None
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """Resolve the wanted groups of both sources now. Without a Slack account, Slack's groups hold nobody."""
-        people = await self.now()
+        """Resolve the wanted groups of both sources now, with those of people for whom this one decides meanwhile.
+
+        Without a Slack account, Slack's groups hold nobody.
+        """
+        async with self.database.transaction(self.tenant) as connection:
+            at, digest, _ = await tenants.directory_now(connection, self.tenant)
+            people = await self.definitions.directory(connection, self.tenant, digest)
         entry = people.entry(person_id)
         groups = frozenset(group.key for group in wanted if entry is not None and holds(entry, group.key, people))
+        for one in people.entries.values() if entry is not None else ():
+            if entry is not None and people.delegates(one.id, entry.id, at):
+                theirs = (group.key for group in wanted if may_be_delegated(group.key))
+                groups |= frozenset(key for key in theirs if holds(one, key, people))
         slack = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]
         found = await self.slack_membership(entry, slack)
         return Membership(groups | found.groups, found.unresolvable)

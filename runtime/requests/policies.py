@@ -11,12 +11,13 @@ from approvals.model import Choice, VoteChannel
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
+from core.terms import POLICY_APPROVERS
 from evidence.chain import Actor
 from policy.load import Policy
 from runtime.definition import agents, people
 from runtime.definition.catalog import Definitions
 from runtime.definition.people import Findings
-from runtime.definition.reserved import POLICY_APPROVERS, POLICY_CHANGE, TRIGGER
+from runtime.definition.reserved import POLICY_CHANGE, TRIGGER
 from runtime.requests import policy_changes
 from runtime.requests.directory import approvers, member
 from runtime.requests.policy_changes import Foreseen, Proposed, Way

@@ -22,13 +22,13 @@ from core.db import Connection
 from core.errors import InputError
 from core.identity import Directory
 from core.ids import new_id
-from core.terms import GroupQuorum
+from core.terms import POLICY_APPROVERS, GroupQuorum
 from evidence.chain import Actor, EventType
 from policy.load import Policy, Rule
 from policy.sets import Member
 from runtime.definition.catalog import Definitions
 from runtime.definition.difference import HEAD, SAME, canonical_lines, difference
-from runtime.definition.reserved import DECIDE, POLICY_APPROVERS, POLICY_CHANGE, POLICY_CHANGE_SOURCE, TRIGGER
+from runtime.definition.reserved import DECIDE, POLICY_CHANGE, POLICY_CHANGE_SOURCE, TRIGGER
 from runtime.definition.workflow import load_workflow
 from runtime.engine.model.run import RunView
 from runtime.requests.consequences import Change, change_of, foretell

@@ -17,10 +17,10 @@ from core.canonical import sha256_hex
 from core.db import Connection
 from core.errors import ConsistencyError
 from core.identity import Directory
+from core.terms import POLICY_APPROVERS
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.people import load_directory
-from runtime.definition.reserved import POLICY_APPROVERS
 from runtime.definition.workflow import load_workflow
 from runtime.requests.directory import approvers
 from runtime.requests.policies import Published, publish_policy

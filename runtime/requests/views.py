@@ -35,6 +35,7 @@ from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.agent_story import stories
 from runtime.engine.replay.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replay.replay import Divergence, replay, unopened
+from runtime.requests.conversing import conversation, said_of
 from runtime.requests.directory import as_people
 from runtime.requests.replaying import again
 from runtime.store import approvals, books, journal, retention
@@ -133,6 +134,8 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     approval = stored.approval
     open_ = approval.status is ApprovalStatus.REQUESTED
     people = await definitions.directory(connection, approval.tenant_id, stored.directory_digest)
+    stored, said = await conversation(connection, definitions, stored, people)
+    approval = stored.approval
     if open_ and approval.kind is not ApprovalKind.IN_DOUBT:
         view = approvals.card_view(stored, None)
     else:
@@ -146,7 +149,7 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     bounds = approval.terms.grants if approval.kind is ApprovalKind.ACTION else None
     inner = StepKey.of(approval.step_key).is_inner
     shown = with_people(as_people(approval, people), view.progress, people)
-    return replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner)
+    return replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, said=tuple(said))
 
 
 async def drawn_list(
@@ -175,6 +178,7 @@ def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
     sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
     used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
     view = approvals.card_view(stored, sent[-1] if sent and used else None, end=end_of(run, approval.id))
+    view = replace(view, said=said_of(run, approval.id, people))
     same = [row for row in run.approvals.values() if row.step_key == approval.step_key and row.kind == approval.kind]
     ids = [row.approval_id for row in same]
     later = same[ids.index(approval.id) + 1 :] if approval.id in ids else []

@@ -189,9 +189,7 @@ async def _judge(
     if isinstance(judged, NotCounted):
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
     inner = StepKey.of(stored.approval.step_key).is_inner
-    if request.grant is not None and (
-        no := granting.refused(asked, judged.vote.voter, request.choice, request.grant, of_agent=inner)
-    ):
+    if request.grant is not None and (no := granting.refused(asked, judged.vote, request.grant, of_agent=inner)):
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), no)
     if (refused := refusal(view, stored.approval.step_key, judged.effect, people)) is not None:
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), refused)
@@ -317,6 +315,7 @@ def _voted(
         grant=None if grant is None else grant.to_json(),
         directory=stored.directory_digest,
         identity=identity,
+        on_behalf=vote.on_behalf or None,
     )
 
 

@@ -275,6 +275,7 @@ def _vote(item: Mapping[str, Any], name: str, digest: str) -> Vote:
         channel=VoteChannel(item["channel"]),
         at=item["voted_at"],
         digest=digest,
+        on_behalf=item.get("on_behalf") or "",
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import convert, to_builtins
 from core.canonical import JsonObject
 from core.db import Connection
 from core.errors import ConsistencyError
-from core.identity import Directory, Entry
+from core.identity import Delegation, Directory, Entry
 from core.quiet import Quiet
 from evidence.chain import Actor, EventType
 from runtime.store import audit
@@ -128,6 +128,7 @@ async def directory(connection: Connection, tenant: str) -> Directory:
             owner=row["owner"],
             quiet=None if row["quiet"] is None else convert(row["quiet"], Quiet),
             manager=row["manager"],
+            delegate=None if row["delegate"] is None else convert(row["delegate"], Delegation),
         )
         for row in rows
         if row["person_id"] is not None
@@ -147,6 +148,7 @@ async def replace_directory(
     people = [
         {"tenant_id": tenant, "person_id": one.id, "name": one.name, "active": one.active, "owner": one.owner}
         | {"principals": [*one.principals], "manager": one.manager}
+        | {"delegate": None if one.delegate is None else to_builtins(one.delegate)}
         for one in entries
     ]
     members = [

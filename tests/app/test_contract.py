@@ -18,6 +18,8 @@ from tests.support.golden import matches_golden
 
 _WORDS = frozenset({"title", "description", "summary", "operationId", "tags"})
 
+_USUAL: tuple[tuple[str, Any], ...] = (("safe", [{"HTTPBearer": []}]), ("asked", {}), ("body", ""))
+
 
 def _line(schema: Any) -> str:
     """A schema in one line: its kind or the name of its model, then its limits and its default."""
@@ -58,6 +60,8 @@ def test_the_contract_over_http_is_the_published_one(clean_environment: pytest.M
             }
             answers = {status: _content(answer) for status, answer in told["responses"].items()}
             said = {"safe": told.get("security"), "asked": asked, "body": _content(told.get("requestBody", {}))}
+            # Almost every route is safe by a token, and half of them take no body: the file tells of the others.
+            said = {name: each for name, each in said.items() if (name, each) not in _USUAL}
             found[f"{method.upper()} {path}"] = {**said, "answers": answers}
     for name, model in schema["components"]["schemas"].items():
         members = {each: _line(item) for each, item in model.get("properties", {}).items()}

@@ -60,6 +60,21 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("POST", f"/v1/tasks/{RUN}/complete", {"value": {}}, {Role.APPROVER}),
     ("POST", "/v1/signals/key", {}, {Role.OPERATOR, Role.TRIGGER}),
     ("POST", "/v1/signals/key/extend", {}, {Role.OPERATOR, Role.TRIGGER}),
+    (
+        "POST",
+        f"/v1/approvals/{RUN}/said",
+        {"said": "asks", "text": "why?"},
+        {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER},
+    ),
+    (
+        "PUT",
+        "/v1/people/workflow/delegation",
+        {"to": "x", "from": "2026-12-01", "until": "2026-12-02"},
+        {Role.ADMIN, Role.APPROVER},
+    ),
+    ("DELETE", "/v1/people/workflow/delegation", None, {Role.ADMIN, Role.APPROVER}),
+    ("GET", f"/v1/approvals/{RUN}/form", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER}),
+    ("POST", f"/v1/approvals/{RUN}/edit", {"values": {}}, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER}),
     ("GET", "/v1/approvals", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/approvals/{RUN}", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", f"/v1/approvals/{RUN}/votes", {"choice": "approve"}, {Role.APPROVER}),
@@ -111,7 +126,8 @@ async def test_the_table_of_roles_covers_every_route(installation: Any) -> None:
             .replace("{number}", "1")
             .replace("{correlation_key}", "key")
             .replace("{name}/{version}", "*/*")
-            .replace("{name}", "workflow"),
+            .replace("{name}", "workflow")
+            .replace("{person}", "workflow"),
         )
         for path, methods in schema["paths"].items()
         for method in methods

@@ -20,13 +20,17 @@ import pytest
 
 from app.access import Role
 from app.cli.outcome import Exit
+from app.slack import Interactions
+from app.slack_desk import Desk
 from approvals.lists import mark_of
+from approvals.slack.members import Clicker
 from connectors.port import Done
 from connectors.records.connector import RecordsConnector
 from evidence.chain import Actor
 from runtime.requests import policies, publishing
 from runtime.store import records
 from sandbox.faults import Fault
+from sandbox.slack_state import TEAM_ID
 from tests.support.browsing import Browser
 from tests.support.people import deactivate, leave_group, remove_person
 
@@ -39,9 +43,11 @@ people:
   - {{id: bob, name: Bob, slack: U0BOB, os: us}}
   - {{id: tess, name: Tess, manager: bob}}
   - {{id: dora, name: Dora}}
+  - {{id: gina, name: Gina}}
+  - {{id: fred, name: Fred, delegate: {{to: ann, from: 2020-01-01, until: 2090-01-01}}}}
 service_accounts:
   - {{id: robot, owner: ann, servicenow: svc.robot, slack: U0EVE}}
-groups: {{leads: [ann, bob, dora]}}
+groups: {{leads: [ann, bob, dora], seconds: [fred, gina], thirds: [dora, gina]}}
 """
 WORKFLOW = """
 workflow: asking
@@ -106,6 +112,7 @@ RULE = """
 # Asked besides: somebody whom the record names, or the requester's manager, so that the wider group is there, too.
 FIELD = "{person: '${{ action.before.owner }}'}, {group: leads, of: 1}"
 MANAGER = "{manager_of: requester}"
+SECONDS, THIRDS = "{group: seconds, of: 1}", "{group: thirds, of: 1}"
 OURS, SLACKS, TWO = "{group: leads, of: 1}", "{slack_group: S0LEADS, of: 1}", "{group: leads, of: 2}"
 
 
@@ -126,6 +133,7 @@ class Table:
         faces, tester = self.installation.app.faces, TESTER
         reader = RecordsConnector(partial(records.read, self.installation.engine))
         self.installation.app.outsides.given.connectors["records"] = reader
+        await self.people()  # a policy names groups of it
         rules = "".join(RULE.format(tier=tier, approvers=approvers) for tier in TIERS)
         async with faces.database.transaction("default") as connection:
             policy = f"policy: tests\nversion: 2\nrules:{ALLOWED}{rules}"
@@ -164,6 +172,11 @@ class Table:
             assert said.is_success, said.text
             await self.installation.work()
         self.asked = await self.question(UUID(run))
+
+    def desk(self) -> Desk:
+        """The service behind the app's Home."""
+        faces = self.installation.app.faces
+        return Desk(faces, Interactions(faces))
 
     async def question(self, run: UUID) -> Any:
         """The open question of this run, or of the one within it."""
@@ -381,6 +394,23 @@ async def superseded(table: Table) -> None:
     await table.installation.work()
 
 
+async def edited(table: Table, tier: str) -> None:
+    """Ann edits what tess asks for: people are asked again."""
+    await handed("tess")(table, tier)
+    values = {"values": {"owner": "gus"}}
+    answer = await table.http("ann", f"/v1/approvals/{table.asked.id}/edit", values)
+    assert answer.is_success, answer.text
+    await table.installation.work()
+    table.asked = await table.installation.books.approval(run=table.asked.run, open=True)
+
+
+async def answered(table: Table) -> None:
+    """Bob asks for more, and ann answers."""
+    for who, said in (("bob", "asks"), ("ann", "answers")):
+        told = await table.http(who, f"/v1/approvals/{table.asked.id}/said", {"said": said, "text": "w"})
+        assert told.is_success, told.text
+
+
 async def switched_off(table: Table) -> None:
     """The account that asks is switched off, and the keepers have looked at the question."""
     await deactivate(table.installation.engine, "default", "tess")
@@ -475,6 +505,11 @@ ROWS = {
     "who named the approver in the record": Row(SEPARATED, handed("ann.lee"), approvers=FIELD),
     "who named the approver, by sys_id": Row(SEPARATED, handed(SYS_ID.upper()), approvers=FIELD),
     "who is not the manager": Row(everywhere("not_eligible"), approvers=MANAGER),
+    "who edited it": Row(SEPARATED, edited),
+    "who answered about it": Row(SEPARATED, happens=answered),
+    "who decides for a member, and asked for it": Row(SEPARATED, over_http("ann"), approvers=SECONDS),
+    "who decides for whom it is about": Row(everywhere("not_eligible"), about("about", "fred"), approvers=SECONDS),
+    "who decides for somebody else": Row(everywhere("not_eligible"), approvers=THIRDS),
     "a service account": Row(MACHINE, account="U0EVE", named="robot"),
     "a guest": Row({"slack": "no_member"}, happens=of_account("is_restricted")),
     "a guest of one channel": Row({"slack": "no_member"}, happens=of_account("is_ultra_restricted")),
@@ -512,6 +547,8 @@ ROWS = {
 }
 # Whoever is refused before the question is looked at leaves no line of the question: nothing is known of them there.
 UNTOLD = {"authentication", "not_found"}
+# Whose vote would not count does not find the question at Home.
+HOMELESS = ("separation_of_duties", "not_eligible", "deactivated", "already_counted", "expired", "changed")
 
 
 @pytest.mark.req("Q-3")
@@ -544,6 +581,11 @@ async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
                     if door == "slack":
                         await table.by_list(row, code)
             assert (await installation.books.approval(id=question.id)).status == before
+            if row.says.get("slack") in HOMELESS:
+                home = (await table.desk().home(Clicker(TEAM_ID, row.account)))["blocks"]
+                reference = (await installation.books.run(question.run)).reference
+                waiting = json.dumps(home[: home.index({"type": "divider"})] if {"type": "divider"} in home else home)
+                assert f"{reference} " not in waiting, "the Home offers what would not count"
         await installation.work()
         assert [one for one in installation.outside.effects if one.operation.startswith("probe.danger.")] == []
     finally:

@@ -14,7 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from app import refusals
 from app.refusals import WINDOW_SECONDS, StrangerLog
 from approvals.slack import workspace as workspaces
-from approvals.slack.payloads import Clicker
+from approvals.slack.members import Clicker
 from approvals.slack.workspace import KNOWN_SECONDS, Home, SlackWorkspace, StrangerCode
 from core.terms import GroupQuorum, GroupSource
 from evidence.chain import Actor, EventType

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from approvals.content import MASK, CardContent, InputField, Source
 from approvals.model import Choice
 from approvals.slack.blocks import code, literal, shown
+from approvals.slack.members import Clicker
 from approvals.slack.payloads import (
     Click,
-    Clicker,
     Submission,
     TaskClick,
     TaskSubmission,

@@ -20,8 +20,8 @@ from runtime.engine.book.contributors import (
     marks_of,
     named,
     parted,
-    shaped_by,
 )
+from runtime.engine.book.shapers import shaped_by
 from runtime.engine.model.graph import Graph
 from runtime.engine.model.rows import StepRow, WaitRow
 from runtime.engine.model.run import State

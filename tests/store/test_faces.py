@@ -39,6 +39,7 @@ steps:
 THIEF = Actor("person", "mallory")
 # What people and the outside say, and what follows from it. A doubt that people end as failed is another test's.
 ADMITTED = {
+    "approval.said", "approval.reassigned", "approval.edited",
     "approval.voted", "approval.vote_refused", "approval.decided", "approval.superseded", "wait.completed",
     "hold.answered", "grant.revoked",
     "wait.canceled", "wait.postponed", "run.canceled", "run.extended", "run.paused", "run.resumed", "run.reopened",

@@ -16,6 +16,7 @@ from runtime.engine.life.closing import ALARM, HOLD, TOLD
 from runtime.keep.dispatcher import ALARMED, Delivered, Dispatcher, saying
 from runtime.keep.messages import Messages
 from runtime.keep.telling import Telling
+from runtime.requests.talking import ASKED
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack
 from sandbox.slack_state import User
@@ -66,7 +67,7 @@ async def heard(connection: Any, message: Any) -> Any:
 
 
 # For a dispatcher of a test in which nobody listens in private.
-UNTOLD = {TOLD: heard, ALARM: heard, ALARMED: heard, HOLD: heard}
+UNTOLD = {TOLD: heard, ALARM: heard, ALARMED: heard, HOLD: heard, ASKED: heard}
 
 
 @asynccontextmanager

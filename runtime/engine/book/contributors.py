@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from approvals.content import PARTS, ShapedBy
 from approvals.model import ApprovalKind
 from approvals.tally import resolved
 from core.action import Action
 from core.canonical import Json
-from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, is_unknown, principal
-from core.terms import GroupSource, Terms, Tier
+from core.identity import UNKNOWN, Contributor, Directory, Kind, Role, principal
+from core.terms import GroupSource, Terms
 from runtime.engine.model.agent_state import OPERATION
 from runtime.engine.model.events import ApprovalRequested
 from runtime.engine.model.graph import GateNode, Graph
@@ -38,6 +37,10 @@ BEFORE = "action.before."
 ERRORS = "errors."
 # The marks of those who tried a step again after it was held: they ask for that step, and for nothing else.
 TRIED = "tried."
+# The marks of those who answered what was asked about a step's question: they have shaped what people decide by.
+TOLD = "told."
+# The marks of those who edited what a step would do, by the step.
+EDITS = "edits."
 
 # The role of a person who ends a wait of this kind. Timers and votes shape nothing.
 _ENDS = {
@@ -98,6 +101,28 @@ def tried(state: State, key: str, kind: str, name: str) -> str:
 def tried_by(state: State, key: str) -> list[str]:
     """The marks of those who tried the step with this key again; for a turn or a call, its agent."""
     return state.shaped.get(f"{TRIED}{StepKey.of(key).agent}", [])
+
+
+def edited(state: State, key: str, kind: str, name: str) -> None:
+    """Mark a step with the actor who has edited what it would do."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, f"{EDITS}{key}", [mark(Role.EDITOR, principal, _node(key))])
+
+
+def edited_by(state: State, key: str) -> list[str]:
+    """The marks of those who have edited what the step with this key would do."""
+    return state.shaped.get(f"{EDITS}{key}", [])
+
+
+def told(state: State, key: str, kind: str, name: str) -> None:
+    """Mark a step with the actor who has answered what people asked about it before they decide."""
+    principal = f"{kind}:{name}" if kind in _KINDS else name
+    _add(state, f"{TOLD}{key}", [mark(Role.ANSWERER, principal, _node(key))])
+
+
+def told_by(state: State, key: str) -> list[str]:
+    """The marks of those who answered what people asked about the step with this key."""
+    return state.shaped.get(f"{TOLD}{key}", [])
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
@@ -212,7 +237,7 @@ def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
 
 
 def _of(prefix: str) -> tuple[str, ...]:
-    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS, TRIED))
+    return tuple(f"{head}{prefix}" for head in ("steps.", VOTES, ERRORS, TRIED, TOLD, EDITS))
 
 
 def forget(state: State, prefix: str) -> None:
@@ -230,8 +255,9 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
     parsed = StepKey.of(key)
     scopes, node = parsed.scopes, parsed.node
     if parsed.is_inner or node not in graph.flow:
-        return everybody(state).union(tried_by(state, key))
-    found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ()), *tried_by(state, key)}
+        return everybody(state).union(tried_by(state, key), told_by(state, key), edited_by(state, key))
+    found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
+    found.update(tried_by(state, key), told_by(state, key), edited_by(state, key))
     todo, seen = [*graph.flow[node][0]], set[str]()
     while todo:
         name = todo.pop()
@@ -262,7 +288,7 @@ def everybody(state: State) -> frozenset[str]:
     Reasons given at other gates do not count, so that the same people may decide at several gates. Nor do the words of
     failures: whatever has read them is marked itself. Who tried another step again has shaped nothing of this one.
     """
-    others = (VOTES, ERRORS, TRIED)
+    others = (VOTES, ERRORS, TRIED, TOLD, EDITS)
     return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(others) for marked in marks)
 
 
@@ -283,10 +309,10 @@ def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
 def named(marks: Iterable[str]) -> tuple[str, ...]:
     """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
 
-    A person who has retried the run is left out. They may not decide either, but they have changed nothing, so that
-    approvals of the action last.
+    A person who has retried the run, or answered a question about it, is left out. They may not decide either, but they
+    have changed nothing of the action, so that approvals of it last.
     """
-    shaped = [part for part in map(parted, marks) if part[0] is not Role.RETRIER]
+    shaped = [part for part in map(parted, marks) if part[0] not in (Role.RETRIER, Role.ANSWERER)]
     return tuple(sorted({f"{role}:{who}" for role, _, who in shaped}))
 
 
@@ -312,15 +338,6 @@ def requester_in(run: Run, directory: Directory) -> str:
     return run.requester or directory.named(run.requested_by)
 
 
-def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
-    """The reason why nobody is asked about what these people shaped, with the remedy; None if they are all known."""
-    who = " and ".join(f"{one.principal!r} {PARTS[one.role]}" for one in people if one.person is None)
-    return who and (
-        f"{who}, and the directory knows nobody of that name. At tier {tier} nobody is asked then, because they could "
-        "not be kept from deciding on what they shaped. Add them to the directory, or put `unresolved: ask` there."
-    )
-
-
 def people_of(run: Run, marks: Iterable[str], directory: Directory) -> tuple[Contributor, ...]:
     """Everybody who shaped it, as this directory knows them."""
     return resolved(contributors_of(run, marks), directory)
@@ -336,34 +353,16 @@ def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
     """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since.
 
     Whoever has gone on with the run since then, or has tried the step again, has asked for it again, so their own vote
-    carries nothing any more.
+    carries nothing any more. Nor does that of whoever answered what was asked about it.
     """
     shaped, again = [*stated_contributors(asked)], tried_by(run.state, asked.step_key)
+    again = [*again, *told_by(run.state, asked.step_key)]
     if asked.kind == ApprovalKind.GATE:
         shaped += contributors_of(run, everybody(run.state).union(again))
     elif run.retried_by or again:
         retriers = [one for one in run.state.shaped.get(RUN, ()) if parted(one)[0] is Role.RETRIER]
         shaped += [one for one in contributors_of(run, [*retriers, *again])[1:] if one not in shaped]
     return tuple(shaped)
-
-
-def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:
-    """Those who shaped something, for its card; none if that is the requester alone, who is known and may not vote."""
-    found = []
-    for role, place, name in [(Role.REQUESTER, "", requester_of(run)), *sorted(map(parted, marks), key=_by_part)]:
-        did = f"{PARTS[role]} ({place})" if place else PARTS[role]
-        for one in resolved([Contributor(role, name, None)], directory):
-            entry = directory.entries.get(one.person or "")
-            note = "may decide all the same" if role in terms.allow else ""
-            note = "nobody whom the directory knows" if one.person is None else note
-            shown = "Somebody unknown" if is_unknown(name) else name
-            found.append(ShapedBy(entry.name if entry else shown, did, note))
-    return tuple(found) if len(found) > 1 or found[0].note else ()
-
-
-def _by_part(part: tuple[Role, str, str]) -> tuple[int, str, str]:
-    role, place, who = part
-    return [*Role].index(role), place, who
 
 
 def _said(run: Run) -> Mapping[str, set[str]]:

@@ -265,7 +265,8 @@ def still_approved(run: Run, people: Directory, receipt: ReceiptRow) -> UUID | N
 def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
     said = (Choice(row.choice), row.reason, frozenset(row.groups), VoteChannel(row.channel))
     grant = None if row.grant is None else Grant.from_json(row.grant)
-    return Vote(row.person_id, row.person_id, *said, "", asked.action_digest, grant)
+    at = "" if row.at is None else row.at.isoformat()
+    return Vote(row.person_id, row.person_id, *said, at, asked.action_digest, grant, row.on_behalf or "")
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:

@@ -30,7 +30,7 @@ _FACTS = (
 # Facts that few runs have.
 _SELDOM = (
     "origins", "copied", "refused", "asked", "same", "retried_by", "failures", "adders", "requester", "started_by",
-    "tried", "tried_by",
+    "tried", "tried_by", "edits",
 )  # fmt: skip
 # Rows by what they are stored under in a run, each with the column that is its key there.
 _ROWS = {
@@ -47,6 +47,8 @@ def pack(run: Run, before: ChainHead) -> bytes:
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}
     votes = (asdict(vote) for vote in run.votes)
     whole["votes"] = [{name: value for name, value in vote.items() if value is not None} for vote in votes]
+    if run.said:
+        whole["said"] = [asdict(one) for one in run.said]
     if run.grants:
         whole["grants"] = [asdict(one) for one in run.grants.values()]
     if run.spoken:

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals.content import CardContent, InputField, RuleReason
+from approvals.content import CardContent, Edit, InputField, RuleReason
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.disclosure import secret_names
 from connectors.operation import Operation
@@ -27,7 +27,7 @@ from core.errors import CountersealError, ExpressionError
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
-from runtime.engine.book import contributors, refusals
+from runtime.engine.book import contributors, refusals, shapers
 from runtime.engine.book.instructions import Known, Next, Nonce, Over
 from runtime.engine.book.refusals import INACTIVE, inactive_for
 from runtime.engine.life import preflight
@@ -197,8 +197,9 @@ def action_card(
         question=question_of(operation, action, leaf.heads if isinstance(leaf, OperationNode) else ""),
         asker=_asker(transition),
         link=link_of(operation, action),
-        shaped_by=contributors.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
+        shaped_by=shapers.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
         chosen=chosen(terms, view.directory),
+        edits=tuple(Edit(name, both["was"], both["now"]) for name, both in view.run.edits.get(step.key, {}).items()),
     )
 
 
@@ -277,7 +278,7 @@ def _gate_card(
         policy_version=0,
         policy_digest_short="",
         evidence=rejected_before(transition, step),
-        shaped_by=contributors.shaped_by(view.run, marks, terms, view.directory),
+        shaped_by=shapers.shaped_by(view.run, marks, terms, view.directory),
         question=leaf.heads or _own_words(leaf, title),
         asker=_asker(transition),
     )

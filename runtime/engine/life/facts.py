@@ -14,6 +14,7 @@ from core.action import Action
 from core.canonical import Json, JsonObject, digest
 from policy.facts import FactContext
 from policy.sets import Applying, PolicySet
+from runtime.engine.book import edits
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, StartRun
 from runtime.engine.book.plan import variables
@@ -89,7 +90,8 @@ def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat
     if isinstance(node, AgentNode):
         return trace_call(follower, node, step, chat, action)
     assert isinstance(leaf, OperationNode), "policy judges what calls an operation"
-    return tracing.trace(follower, leaf.id, leaf.inputs, follower.operations[action.operation], action)
+    traced = tracing.trace(follower, leaf.id, leaf.inputs, follower.operations[action.operation], action)
+    return edits.retraced(traced, edits.of_step(follower.run, step.key))
 
 
 def handed_on(

@@ -14,6 +14,7 @@ from core.canonical import JsonObject, unfit
 from core.errors import ExpressionError
 from evidence.receipts import ReceiptStatus
 from policy.sets import PolicySet
+from runtime.engine.book import edits
 from runtime.engine.book.contributors import whole
 from runtime.engine.book.instructions import Known, Nonce
 from runtime.engine.book.plan import CHECKPOINT, variables
@@ -88,6 +89,7 @@ class Proposal(Leased, frozen=True, kw_only=True):
             seen |= own_values(run, graph, self.step, self.leaf)
         inputs = self.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
+        inputs = edits.edited(self.operation, inputs, edits.of_step(run, self.step.key))
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
         if problem := borrowed(self.operation, inputs, self.leaf.inputs.word):

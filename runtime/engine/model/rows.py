@@ -209,8 +209,22 @@ class ApprovalMove(Struct, frozen=True):
     delivered: bool = False
 
 
+class SaidRow(Struct, frozen=True):
+    """Something that a person has said about a question. Of one that was handed on, ``to`` is called from then on."""
+
+    approval_id: UUID
+    person_id: str
+    said: str
+    text: str
+    at: datetime
+    to: str = ""
+
+
 class VoteRow(Struct, frozen=True):
-    """One person's vote; a later one of the same person replaces it (both are in the audit)."""
+    """One person's vote; a later one of the same person replaces it (both are in the audit).
+
+    ``on_behalf`` is the person for whom they voted, None for themselves; ``at`` its time then.
+    """
 
     approval_id: UUID
     person_id: str
@@ -219,6 +233,8 @@ class VoteRow(Struct, frozen=True):
     groups: list[str]
     channel: str
     grant: JsonObject | None = None
+    on_behalf: str | None = None
+    at: datetime | None = None
 
 
 class CheckpointRow(Struct, frozen=True):

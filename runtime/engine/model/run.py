@@ -29,6 +29,7 @@ from runtime.engine.model.rows import (
     LedgerRow,
     MutationRow,
     ReceiptRow,
+    SaidRow,
     StepRow,
     VoteRow,
     WaitRow,
@@ -144,7 +145,8 @@ class Run(Struct):
     parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
     call to the steps that were let out with it, if a rule reads that. ``opened_at`` is the time of the book's first
     line. ``requester`` and ``started_by`` are the person and the account that were found when the run started, None if
-    none was. ``spoken`` holds values of agents (``model.agent_state``). The lists only grow. A worker calls
+    none was. ``edits`` are the values that people have edited, by step. ``spoken`` holds values of agents
+    (``model.agent_state``). The lists only grow. A worker calls
     ``rest`` after each append, so that the run grows with what is open and not with what is done; readers keep it all.
     """
 
@@ -191,6 +193,8 @@ class Run(Struct):
     windows: dict[str, Window] = field(default_factory=dict)
     grants: dict[UUID, GrantRow] = field(default_factory=dict)
     votes: list[VoteRow] = field(default_factory=list)
+    said: list[SaidRow] = field(default_factory=list)
+    edits: dict[str, dict[str, Any]] = field(default_factory=dict)
     checkpoints: list[CheckpointRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
@@ -229,6 +233,7 @@ class Run(Struct):
             if row.eligible_in is not None:
                 steps[key] = replace(row, eligible_in=None)
         self.votes = [vote for vote in self.votes if vote.approval_id in self.approvals]
+        self.said = [one for one in self.said if one.approval_id in self.approvals]
         self.checkpoints, self.ledger, self.mutations = [], [], []
         return self
 
@@ -244,6 +249,7 @@ class Run(Struct):
 _OF_RUN = (
     "steps", "past", "waits", "approvals", "answers", "receipts", "windows", "votes", "checkpoints", "ledger",
     "mutations", "times", "anew", "spoken", "same", "failures", "adders", "grants", "tried_by",
+    "said", "edits",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from core.action import Action
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.origins.matching import VERSION
 from policy.facts import is_traced
+from runtime.engine.book import edits
 from runtime.engine.book.agent_chat import Chat, Listeners, Others, chat_of
 from runtime.engine.book.draft import seen_by
 from runtime.engine.book.recorded import RecordedEvent
@@ -107,6 +108,7 @@ class Retracing(Struct):
         inputs = leaf.inputs.render(seen)
         assert isinstance(inputs, dict), "what is given to an operation has names"
         operation = workflow.operations[leaf.operation]
+        inputs = edits.edited(operation, inputs, edits.of_step(run, step.key))
         return kept_action(operation, {**inputs, **operation.params})  # it was checked when it was judged
 
     def _chat(self, key: str) -> Chat | None:

@@ -36,7 +36,8 @@ BEGIN
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' IN (
         -- What people and the outside say.
-        'approval.voted', 'approval.vote_refused', 'approval.decided', 'approval.superseded',
+        'approval.said', 'approval.reassigned', 'approval.edited', 'approval.voted', 'approval.vote_refused', 'approval.decided',
+        'approval.superseded',
         'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered', 'grant.revoked',
         'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end

@@ -3,7 +3,9 @@
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest, to_jsonb(a) AS approval, now() AS now,
   r.workspace_id, r.workflow, r.workflow_version, r.reference,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
+  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
+      ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
+      v.on_behalf), '')) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id
@@ -16,7 +18,9 @@ WHERE a.tenant_id = $1 AND a.status = 'requested' ORDER BY a.expires_at, a.appro
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest, to_jsonb(a) AS approval, now() AS now,
   r.workspace_id, r.workflow, r.workflow_version, r.reference,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
+  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
+      ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
+      v.on_behalf), '')) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id
@@ -30,7 +34,9 @@ WHERE a.tenant_id = $1 AND a.run_id = $2 ORDER BY a.created_at, a.approval_id LI
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest, to_jsonb(a) AS approval, now() AS now,
   r.workspace_id, r.workflow, r.workflow_version, r.reference,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
+  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
+      ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
+      v.on_behalf), '')) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id
@@ -44,7 +50,9 @@ ORDER BY a.created_at DESC, a.approval_id DESC LIMIT $5;
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest, to_jsonb(a) AS approval, now() AS now,
   r.workspace_id, r.workflow, r.workflow_version, r.reference, mine.voted_at, mine.choice AS answer,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
+  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
+      ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
+      v.on_behalf), '')) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id

@@ -17,7 +17,9 @@ SELECT r.run_key, m.questions -> a.approval_id::text AS kept, t.paused, t.direct
   to_jsonb(a) AS approval, now() AS now, r.workspace_id, r.workflow, r.workflow_version, r.reference,
   CASE WHEN m.run_id IS NOT NULL THEN j.first_seq END AS first_seq,
   CASE WHEN m.run_id IS NOT NULL THEN j.lines END AS lines, NULL::bytea AS shown,
-  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id)) ORDER BY v.voted_at)
+  (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
+      ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
+      v.on_behalf), '')) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id JOIN tenants t ON t.tenant_id = a.tenant_id

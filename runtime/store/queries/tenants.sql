@@ -5,7 +5,7 @@ INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2) ON CONFLICT (tenant_i
 SELECT group_name, array_agg(person_id) AS members FROM group_members WHERE tenant_id = $1 GROUP BY group_name;
 
 -- name: directory
-SELECT t.directory_digest, p.person_id, p.name, p.active, p.owner, p.principals, p.quiet, p.manager, m.groups
+SELECT t.directory_digest, p.person_id, p.name, p.active, p.owner, p.principals, p.quiet, p.manager, p.delegate, m.groups
 FROM tenants t LEFT JOIN people p USING (tenant_id) LEFT JOIN (
   SELECT person_id, array_agg(group_name) AS groups FROM group_members WHERE tenant_id = $1 GROUP BY person_id
 ) m USING (person_id) WHERE t.tenant_id = $1;

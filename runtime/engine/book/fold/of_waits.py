@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatus, Choice
 from core.errors import ConsistencyError
+from runtime.engine.book import contributors
 from runtime.engine.book.fold import of_agents
 from runtime.engine.book.lists import list_of
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNDELIVERED
-from runtime.engine.model.rows import ApprovalMove, ApprovalRow, VoteRow, WaitRow, step_id_of
+from runtime.engine.model.rows import ApprovalMove, ApprovalRow, SaidRow, VoteRow, WaitRow, step_id_of
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import WAIT, WaitEvent, WaitKind, WaitState
 
@@ -89,8 +90,33 @@ def asked(run: Run, recorded: RecordedEvent, event: e.ApprovalRequested) -> None
 
 def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
-    said = (event.choice, event.reason, groups, event.channel, event.grant)
+    at = recorded.at if event.on_behalf else None
+    said = (event.choice, event.reason, groups, event.channel, event.grant, event.on_behalf, at)
     run.votes.append(VoteRow(event.approval, recorded.actor.id, *said))
+
+
+ASKS, ANSWERS, COMMENTS, HANDS_ON = "asks", "answers", "comments", "hands_on"
+
+
+def said(run: Run, recorded: RecordedEvent, event: e.ApprovalSaid) -> None:
+    """Keep what was said. Whoever answers has shaped what people decide by."""
+    run.said.append(SaidRow(event.approval, recorded.actor.id, event.said, event.text, recorded.at))
+    if event.said == ANSWERS:
+        contributors.told(run.state, recorded.step or "", recorded.actor.kind, recorded.actor.id)
+
+
+def edited(run: Run, recorded: RecordedEvent, event: e.ApprovalEdited) -> None:
+    """Keep what the step's input is from now on, with what each value was at first. The editor has shaped it."""
+    key = recorded.step or ""
+    known = run.edits.get(key, {})
+    fresh: dict[str, Any] = event.edited or {}
+    kept = {name: {"was": known.get(name, both)["was"], "now": both["now"]} for name, both in fresh.items()}
+    run.edits[key] = {**known, **kept}
+    contributors.edited(run.state, key, recorded.actor.kind, recorded.actor.id)
+
+
+def reassigned(run: Run, recorded: RecordedEvent, event: e.ApprovalReassigned) -> None:
+    run.said.append(SaidRow(event.approval, recorded.actor.id, HANDS_ON, event.text, recorded.at, event.to))
 
 
 _ANSWERS: Mapping[str, ApprovalEvent] = {

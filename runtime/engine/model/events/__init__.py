@@ -27,10 +27,13 @@ from runtime.engine.model.events.of_approvals import (
     ApprovalConsumed,
     ApprovalDecided,
     ApprovalDelivered,
+    ApprovalEdited,
     ApprovalEscalated,
     ApprovalExpired,
+    ApprovalReassigned,
     ApprovalReminded,
     ApprovalRequested,
+    ApprovalSaid,
     ApprovalSuperseded,
     ApprovalVoted,
     ApprovalVoteRefused,
@@ -81,6 +84,7 @@ Event: TypeAlias = (
     | AgentBegan | AgentAnswered
     | DecisionMade | PreflightFailed
     | ApprovalRequested | ApprovalVoted | ApprovalVoteRefused | ApprovalDecided | ApprovalConsumed
+    | ApprovalSaid | ApprovalReassigned | ApprovalEdited
     | ApprovalDelivered | ApprovalSuperseded | ApprovalExpired | ApprovalReminded | ApprovalEscalated
     | GrantGiven | GrantRevoked | GrantEnded
     | ActionIntended | ActionSucceeded | ActionFailed | ActionInDoubt | ActionHeld | ActionDoubtResolved

@@ -60,12 +60,60 @@ class PreflightFailed(Struct, frozen=True):
     failed: Private[list[JsonObject] | None] = None
 
 
+class ApprovalSaid(Struct, frozen=True):
+    """A person has said something about an open question; the event's actor is that person.
+
+    ``said``: `asks` for more, `answers`, or `comments`. Whoever answers has a part in what is asked from then on.
+    ``identity`` as in ``ApprovalVoted``.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_SAID
+    approval: UUID
+    said: str
+    channel: str
+    directory: str | None = None
+    identity: JsonObject | None = None
+    text: Private[str] = ""
+
+
+class ApprovalReassigned(Struct, frozen=True):
+    """A person has handed the question on; the event's actor is that person.
+
+    ``to`` is called from now on: the id of a person, or the key of a group (``core.terms.GroupQuorum.key``). Who may
+    decide stays as the terms say.
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_REASSIGNED
+    approval: UUID
+    to: str
+    channel: str
+    directory: str | None = None
+    identity: JsonObject | None = None
+    text: Private[str] = ""
+
+
+class ApprovalEdited(Struct, frozen=True):
+    """A person has edited what would be done; the event's actor is that person. The question is void then.
+
+    ``fields`` are the names of the edited values, ``edited`` what each was and is (``was``, ``now``).
+    """
+
+    TYPE: ClassVar = EventType.APPROVAL_EDITED
+    approval: UUID
+    fields: list[str]
+    channel: str
+    directory: str | None = None
+    identity: JsonObject | None = None
+    edited: Private[JsonObject | None] = None
+
+
 class ApprovalVoted(Struct, frozen=True):
     """A person has voted; the event's actor is that person.
 
     ``groups`` are those that they count for, by the ``directory`` with this digest or by Slack. ``identity`` says how
     the face knew them: the Slack account and the message that was clicked, the token, the console's session. Books of
-    before keep the groups among their values. ``grant`` is what they allow in advance.
+    before keep the groups among their values. ``grant`` is what they allow in advance. ``on_behalf`` is the person for
+    whom they have voted, who has delegated this to them (``groups`` are that person's); None for themselves.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
@@ -80,6 +128,7 @@ class ApprovalVoted(Struct, frozen=True):
     groups: list[str] | None = None
     directory: str | None = None
     identity: JsonObject | None = None
+    on_behalf: str | None = None
 
 
 class ApprovalVoteRefused(Struct, frozen=True):

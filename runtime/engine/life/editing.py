@@ -1,0 +1,28 @@
+"""An edit of what would be done: the question is void, and the step proposes what was written. Pure.
+
+One append holds the edit, the end of the question and the step's return. A crash before it leaves nothing, and the
+person edits again; after it, the next worker has policy judge what was written (promise 3).
+"""
+
+from __future__ import annotations
+
+from core.errors import ConsistencyError
+from evidence.chain import Actor
+from runtime.engine.book import edits
+from runtime.engine.book.instructions import open_wait
+from runtime.engine.life import ask
+from runtime.engine.life.readers import VOIDED
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import ApprovalEdited
+
+
+def edit(transition: Transition, key: str, event: ApprovalEdited, actor: Actor) -> None:
+    """Tell what a person has edited of the step with this key, and have it judged anew."""
+    wait = open_wait(transition.run, key)
+    if wait is None:
+        raise ConsistencyError(f"The step {key} does not wait for people.")
+    transition.tell(event, step=key, actor=actor)
+    step = transition.run.steps[key]
+    ask.supersede(transition, step, event.approval, edits.EDITED)
+    transition.message(VOIDED, event.approval, edits.EDITED)
+    transition.resume(step, wait)
