@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def _default(value: object) -> str:
 
 def _routes() -> str:
     settings = Settings.model_construct()
-    faces = Faces(settings, Database("postgresql://docs@localhost/docs", FACES_ROLE), None)
+    faces = Faces(settings, Database("postgresql://docs@localhost/docs", FACES_ROLE), AsyncExitStack())
     paths = create_app(faces).openapi()["paths"]
 
     def rows() -> Iterator[tuple[str, ...]]:

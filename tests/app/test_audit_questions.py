@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ def questions() -> dict[int, list[str]]:
         int(part.split(".")[0]): re.findall(r"^```(?:sh)?\n(.*?)^```", part, re.DOTALL | re.MULTILINE) for part in parts
     }
     return {number: [line for block in found for line in block.splitlines()] for number, found in blocks.items()}
+
+
+def _moved(dates: dict[str, datetime], found: re.Match[str]) -> str:
+    return dates[found[0][5:10]].isoformat()
 
 
 def test_each_question_is_answered_by_its_commands(
@@ -79,7 +84,7 @@ def test_each_question_is_answered_by_its_commands(
                 "11-01": now + timedelta(days=1),
                 "10-15": now + timedelta(hours=1),
             }
-            line = DAY.sub(lambda found, at=dates: at[found[0][5:10]].isoformat(), line)
+            line = DAY.sub(partial(_moved, dates), line)
             program, *words = shlex.split(line)
             if program == "counterseal":
                 told += command(*words)

@@ -21,7 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.settings import AllowedHost, Settings
+from app.settings import Settings
+from connectors.hosts import AllowedHost
 from evidence.chain import Actor
 from runtime.requests import policies, publishing, tenancy
 from sandbox.model import ModelConfig
