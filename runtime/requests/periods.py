@@ -23,6 +23,7 @@ from evidence.events import EventType
 from evidence.log import periods
 from evidence.log.leaves import Leaf, LeafKind
 from evidence.log.notes import Note
+from evidence.receipts import ReceiptStatus
 from runtime.engine.book.recorded import unpack_values
 from runtime.store import audit, logs
 
@@ -126,7 +127,7 @@ async def _run(connection: Connection, leaf: Leaf) -> dict[str, Any]:
             before = changed.get(data["receipt"], {})
             target = data.get("target") or before.get("target")
             changed[data["receipt"]] = {
-                "operation": data["operation"], "target": target, "status": "intended", "at": event["ts"],
+                "operation": data["operation"], "target": target, "status": str(ReceiptStatus.INTENDED), "at": event["ts"],
                 "receipt": data["receipt"],
             }  # fmt: skip
         elif kind in _SETTLED and data["receipt"] in changed:
