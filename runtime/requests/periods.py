@@ -127,8 +127,8 @@ async def _run(connection: Connection, leaf: Leaf) -> dict[str, Any]:
             before = changed.get(data["receipt"], {})
             target = data.get("target") or before.get("target")
             changed[data["receipt"]] = {
-                "operation": data["operation"], "target": target, "status": str(ReceiptStatus.INTENDED), "at": event["ts"],
-                "receipt": data["receipt"],
+                "operation": data["operation"], "target": target, "status": str(ReceiptStatus.INTENDED),
+                "at": event["ts"], "receipt": data["receipt"],
             }  # fmt: skip
         elif kind in _SETTLED and data["receipt"] in changed:
             changed[data["receipt"]] |= {"status": _SETTLED[EventType(kind)], "at": event["ts"]}

@@ -53,7 +53,7 @@ steps:
       - {{id: another, do: {texts.OPERATION}, with: {{name: "n${{{{ item }}}}", category: c}}}}
 """
 Workload = Callable[[World], Awaitable[object]]
-LIMITS = {"w1": (w1, 26, 18), "w2": (w2, 36, 25)}
+LIMITS = {"w1": (w1, 28, 18), "w2": (w2, 36, 25)}
 
 
 async def _runs(world: World, workload: Workload) -> None:
