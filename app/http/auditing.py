@@ -176,7 +176,7 @@ class FoundQuestion(BaseModel):
 
 
 class FoundRun(BaseModel):
-    """A run that was found, with those of its actions and questions that fit. `left` counts those beyond 100 each.
+    """A run that was found, with those of its actions and questions that fit. `more` counts those beyond 100 each.
 
     `bundle` says if its evidence is stored.
     """
@@ -192,7 +192,7 @@ class FoundRun(BaseModel):
     bundle: bool
     actions: list[FoundAction]
     questions: list[FoundQuestion]
-    left: int
+    more: int
 
 
 class FoundRuns(models.Page[FoundRun]):

@@ -21,7 +21,7 @@ _REMEMBERED_SECONDS, _REMEMBERED_MAX = 300.0, 10_000
 
 
 class Shown(NamedTuple):
-    """What a route shows, and the parameter of its path that names the run, or the question or task."""
+    """The kind of what a route shows, and the parameter of its path that names the run, or the question or task."""
 
     what: str
     run: str = ""
@@ -32,8 +32,8 @@ def _of_run(*parts: str) -> dict[str, Shown]:
     return {f"/v1/runs/{{run_id}}/{part}": Shown(part.partition("/")[0], run="run_id") for part in parts}
 
 
-# By the path of the route, with its door if that is the console. What is not here shows no run, question or person
-# (documents, schemas, pauses, figures), or records the read itself (audit streams, bundles, reports, and searches).
+# By the path of the route, with its door if that is the console. A route that is not here shows no run, question or
+# person (documents, schemas, pauses, figures), or records the read itself (audit streams, bundles, searches).
 SHOWN: Mapping[str, Shown] = {
     "/v1/runs": Shown("runs"),
     "/v1/runs/{run_id}": Shown("run", run="run_id"),

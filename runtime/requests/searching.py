@@ -187,7 +187,7 @@ async def _told(
         **shown,
         "actions": [_action(one, plot) for one in judged[:SHOWN_MAX]],
         "questions": [_question(one) for one in questions[:SHOWN_MAX]],
-        "left": max(0, len(judged) - SHOWN_MAX) + max(0, len(questions) - SHOWN_MAX),
+        "more": max(0, len(judged) - SHOWN_MAX) + max(0, len(questions) - SHOWN_MAX),
     }
 
 

@@ -16,7 +16,8 @@ from core.db import Connection
 from runtime.store.read_models import FIRST_TIME, LAST_ID, LAST_TIME, Row, every
 from runtime.store.statements import statements
 
-_SCAN = statements("searching")["scan"]
+_SQL = statements("searching")
+_SCAN = _SQL["scan"]
 # The key of the run before the next one: its beginning, and its id.
 Place: TypeAlias = tuple[datetime, UUID]
 NEWEST: Place = (LAST_TIME, LAST_ID)

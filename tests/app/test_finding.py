@@ -72,7 +72,7 @@ async def test_runs_are_found_by_person_part_decision_action_rule_and_period(ins
 
 
 async def test_a_search_reads_no_row_of_another_tenant(installation: Any) -> None:
-    """As PostgreSQL does it for a login that may see all tenants, so that no security by row hides what is read."""
+    """Explain the statement for a login that may see all tenants: no security by row hides what is read."""
     await installation.publish("other")
     await installation.start("simple", "INC1")
     for number in range(30):

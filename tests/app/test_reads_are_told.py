@@ -1,4 +1,4 @@
-"""Whoever is shown a card, a value, a receipt, a bundle or a report leaves an event, at every door, once an hour."""
+"""The reads of cards, values, receipts, bundles and reports: each is an event, at every door, once an hour."""
 
 from __future__ import annotations
 
