@@ -1,4 +1,4 @@
-"""What people say about an open question before they decide, and whom they hand it on to. Pure; fails closed.
+"""Talk about an open question before people decide, and whom they hand it on to. Pure; fails closed.
 
 Whoever may decide may ask for more, comment, and hand the question on; whoever shaped it may answer and comment.
 Nothing of that decides anything, or changes who may: a question that is handed on calls somebody else of those whom
@@ -118,5 +118,5 @@ def handed(approval: Approval, to: str, people: Directory) -> str | None:
 def offered(
     approval: Approval, voter: Voter, so_far: Sequence[Said], at: datetime, *, but: Collection[Saying] = ()
 ) -> tuple[Saying, ...]:
-    """What this person may say now."""
+    """The things that this person may say now."""
     return tuple(one for one in Saying if one not in but and refused(approval, voter, one, so_far, at=at) is None)

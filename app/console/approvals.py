@@ -77,7 +77,7 @@ class Question:
 
     @property
     def said(self) -> tuple[Said, ...]:
-        """What was said about it, for those who may see its values."""
+        """The words that were said about it, for those who may see its values."""
         return self.view.said if self.withheld != questions.NOT_YOURS else ()
 
     @property

@@ -128,7 +128,7 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
 def offers(
     stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, said: Sequence[Said]
 ) -> tuple[Saying, ...]:
-    """What the viewer may say about the question now, by the rules that will judge it."""
+    """The things that the viewer may say about the question now, by the rules that will judge them."""
     approval, named = as_people(stored.approval, people), principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack, approval, people)
     return talk.offered(approval, voter, said, stored.now)

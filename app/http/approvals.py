@@ -158,7 +158,7 @@ class EditIn(models.In):
 
 
 class EditOut(BaseModel):
-    """What became of an edit."""
+    """The answer to an edit."""
 
     code: str
     sentence: str

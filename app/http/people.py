@@ -19,7 +19,7 @@ _Day = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 class DelegationIn(models.In):
-    """Somebody else who may decide for a person, from a day to another, which is included."""
+    """A delegation: who may decide for a person, from a day to another, which is included."""
 
     to: Annotated[str, Field(min_length=1, max_length=200)]
     first: Annotated[_Day, Field(alias="from")]

@@ -131,7 +131,7 @@ def vote_lines(view: CardView) -> list[str]:
 
 
 def said_lines(view: CardView) -> list[str]:
-    """What people have said about the question, in its order, each with its time."""
+    """The words that people have said about the question, in order, each with its time."""
     return _section("*What was said*", map(_told_by, view.said))
 
 

@@ -136,7 +136,7 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
 
 
 def _said(view: CardView) -> Iterator[Fact]:
-    """What people have said about the question: the last that was asked, with its answer; whom it was handed to."""
+    """The last words about the question: what was asked, with its answer, and whom it was handed to."""
     last = {one.said: one for one in view.said}
     asks, answer, handed = last.get("asks"), last.get("answers"), last.get("hands_on")
     if answer is not None:

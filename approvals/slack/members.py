@@ -94,7 +94,7 @@ def visitor_of(body: Members) -> Clicker:
 
 
 def entered(values: Members, name: str) -> Members:
-    """What was entered into a field."""
+    """The element of a field, with what was entered."""
     return object_of(object_of(values, name, VALUES), name, f"{VALUES}.{name}")
 
 

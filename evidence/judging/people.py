@@ -145,7 +145,7 @@ class People(Judge):
             self.fault(event, f"{strange[0]} edited it, and is not among those who shaped it")
 
     def _said(self, event: dict[str, Any], asked: Asked | None) -> None:
-        """Whoever may decide asks for more. Whoever answers has a part in the question from then on."""
+        """Judge what was said. Whoever may decide asks for more; whoever answers has a part in it from then on."""
         assert asked is not None
         said, who = event["data"]["said"], event["actor"]["id"]
         if said not in _SAID:
@@ -165,7 +165,7 @@ class People(Judge):
             self.fault(event, f"it was handed to {to[:100]}, who may not decide it")
 
     def _edited(self, event: dict[str, Any], asked: Asked | None) -> None:
-        """Whoever may decide, or has asked, edits what would be done: this question takes no vote any more."""
+        """Judge an edit, by whoever may decide or has asked. The question takes no vote any more."""
         assert asked is not None
         who, question = event["actor"]["id"], asked.question
         self._talks(event, asked, decides=False)

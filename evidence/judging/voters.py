@@ -1,4 +1,4 @@
-"""Who may decide a question, by the people of that time in a bundle: membership, parts in it, delegations."""
+"""The right to decide a question, by the people of that time in a bundle: membership, parts in it, delegations."""
 
 from __future__ import annotations
 

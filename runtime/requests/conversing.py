@@ -1,4 +1,4 @@
-"""What was said about a question, read from its run's book."""
+"""Conversations about questions, read from the book of their run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime.store.views import load
 
 
 def said_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, ...]:
-    """What was said about a question, in order, with the names that the directory has now."""
+    """The words that were said about a question, in order, with the names that the directory has now."""
 
     def name(text: str) -> str:
         entry: Entry | None = people.entries.get(text)

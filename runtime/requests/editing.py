@@ -63,7 +63,7 @@ class EditRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EditAnswer:
-    """What became of an edit. ``code`` is ``edited`` or why it was refused; ``problems`` are faults of the values."""
+    """The answer to an edit. ``code`` is ``edited`` or why it was refused; ``problems`` are faults of the values."""
 
     edited: bool
     code: str

@@ -1,4 +1,4 @@
-"""What people say about an open question: one verb for every face. The right to say it is read when it arrives.
+"""Talk about an open question: one verb for every face. The right to say something is read when it arrives.
 
 Each is one guarded append, like a vote. If anything else is told of the question's step meanwhile, it is judged again.
 """
@@ -35,7 +35,7 @@ SAID, ASKED = "said", "asked"
 
 
 class SayRequest(Struct, frozen=True):
-    """What a person says about a question, as a face received it.
+    """Something that a person says about a question, as a face received it.
 
     ``nonce`` and ``digest`` must match if they are given. ``to`` is whom it is handed on to: a person or a group.
     ``place`` and ``identity`` as in ``VoteRequest``.
@@ -56,7 +56,7 @@ class SayRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SayAnswer:
-    """What became of it. ``code`` is ``recorded`` or why it was refused; ``sentence`` is for the person."""
+    """The answer to something that was said: ``code`` is ``recorded``, or why it was refused."""
 
     recorded: bool
     code: str
@@ -85,7 +85,7 @@ class Talking(Struct, frozen=True):
         return await persistently(attempt)
 
     async def offers(self, tenant: str, approval_id: UUID, person: str) -> tuple[Saying, ...]:
-        """What this person may say about the question now."""
+        """The things that this person may say about the question now."""
         slack = await slack_of(self.database, self.definitions, self.directory, tenant, approval_id, person)
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)

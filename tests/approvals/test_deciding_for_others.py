@@ -1,4 +1,4 @@
-"""Whoever decides for somebody counts as that person, within the days of that one's record, and for nobody else."""
+"""A delegate counts as the person for whom they decide, within the days of that one's record, and for nobody else."""
 
 from __future__ import annotations
 

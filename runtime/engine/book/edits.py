@@ -1,4 +1,4 @@
-"""What people have edited of a step's input before it is judged anew: kept by step, and laid over its input. Pure."""
+"""Edits of a step's input, before it is judged anew: kept by step, and laid over its input. Pure."""
 
 from __future__ import annotations
 

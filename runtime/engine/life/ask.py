@@ -164,9 +164,8 @@ def action_card(
     view, sensitive = transition.view, secret_names(operation.input_schema, action.input)
     action = masked(operation, action)
     leaf = transition.leaf(step.key)
-    fired = decision.rules if decision else ()
+    fired, asking = (decision.rules, decision.asking) if decision else ((), ())
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
-    asking = decision.asking if decision else ()
     single = asking[0] if len(asking) == 1 else None
     return CardContent(
         title=action.summary,
@@ -199,8 +198,13 @@ def action_card(
         link=link_of(operation, action),
         shaped_by=shapers.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
         chosen=chosen(terms, view.directory),
-        edits=tuple(Edit(name, both["was"], both["now"]) for name, both in view.run.edits.get(step.key, {}).items()),
+        edits=_edits(transition, step),
     )
+
+
+def _edits(transition: Transition, step: StepRow) -> tuple[Edit, ...]:
+    edited = transition.run.edits.get(step.key, {})
+    return tuple(Edit(name, both["was"], both["now"]) for name, both in edited.items())
 
 
 def _asker(transition: Transition) -> str:

@@ -221,10 +221,7 @@ class SaidRow(Struct, frozen=True):
 
 
 class VoteRow(Struct, frozen=True):
-    """One person's vote; a later one of the same person replaces it (both are in the audit).
-
-    ``on_behalf`` is the person for whom they voted, None for themselves; ``at`` its time then.
-    """
+    """One person's vote, which a later one replaces. It may be ``on_behalf`` of another person, ``at`` this time."""
 
     approval_id: UUID
     person_id: str

@@ -107,7 +107,10 @@ def said(run: Run, recorded: RecordedEvent, event: e.ApprovalSaid) -> None:
 
 def edited(run: Run, recorded: RecordedEvent, event: e.ApprovalEdited) -> None:
     """Keep what the step's input is from now on, with what each value was at first. The editor has shaped it."""
-    key = recorded.step or ""
+    key, asked = recorded.step or "", run.approvals.get(event.approval)
+    open_ = event.approval in run.answers and run.answers[event.approval].status == ApprovalStatus.REQUESTED
+    if asked is None or asked.step_key != key or not open_:
+        raise ConsistencyError(f"the question {event.approval} is not open at the step {key}")
     known = run.edits.get(key, {})
     fresh: dict[str, Any] = event.edited or {}
     kept = {name: {"was": known.get(name, both)["was"], "now": both["now"]} for name, both in fresh.items()}
