@@ -82,6 +82,7 @@ OF_TENANTS: Mapping[E, Kind] = {
     E.TASK_REFUSED: Kind(WARNING, "task's answer refused", ("task", "code")),
     E.REQUEST_REFUSED: Kind(WARNING, "request refused", ("endpoint", "code", "count")),
     E.EVIDENCE_FAILED: Kind(WARNING, "evidence not signed: it does not verify", ("run", "checks")),
+    E.TENANT_APPLIED: Kind(INFO, "settings of the tenant applied", ("version", "digest")),
     E.TOKEN_CREATED: Kind(INFO, "token created", ("role",)),
     E.TOKEN_REVOKED: Kind(INFO, "token revoked"),
     E.POLICY_PUBLISHED: Kind(INFO, "policy published", ("name", "version")),
