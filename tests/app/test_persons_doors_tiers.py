@@ -173,10 +173,11 @@ class Table:
             await self.installation.work()
         self.asked = await self.question(UUID(run))
 
-    def desk(self) -> Desk:
+    async def desk(self) -> Desk:
         """The service behind the app's Home."""
         faces = self.installation.app.faces
-        return Desk(faces, Interactions(faces))
+        chat = (await faces.outside("default")).chat
+        return Desk(faces, Interactions(faces, "default", chat.workspace))
 
     async def question(self, run: UUID) -> Any:
         """The open question of this run, or of the one within it."""
@@ -582,7 +583,7 @@ async def test_who_may_not_decide_is_refused_at_every_door_and_tier(
                         await table.by_list(row, code)
             assert (await installation.books.approval(id=question.id)).status == before
             if row.says.get("slack") in HOMELESS:
-                home = (await table.desk().home(Clicker(TEAM_ID, row.account)))["blocks"]
+                home = (await (await table.desk()).home(Clicker(TEAM_ID, row.account)))["blocks"]
                 reference = (await installation.books.run(question.run)).reference
                 waiting = json.dumps(home[: home.index({"type": "divider"})] if {"type": "divider"} in home else home)
                 assert f"{reference} " not in waiting, "the Home offers what would not count"

@@ -17,6 +17,7 @@ from runtime.store import claims
 from runtime.store.commits import apply, apply_together
 from runtime.work.holding import claim_of, read_claimed
 from runtime.work.lease import Recent
+from tests.support.for_all import ForAll
 from tests.support.store_claims import LEASE, ONE
 
 # Leases are taken by hand here, so rows move that no line of a run tells.
@@ -77,7 +78,9 @@ async def place(runtime: Any) -> Any:
 async def begun(runtime: Any, found: Any) -> Transition:
     """The step of this claim begun, as its worker does it; what that worker decides next."""
     graph = (await runtime.definitions_of("acme", found["run"]["workflow"])).graph
-    met, step, _ = await read_claimed(runtime.database, found, runtime.definitions, Recent(), monotonic())
+    met, step, _ = await read_claimed(
+        runtime.database, found, runtime.definitions, ForAll(runtime.connectors), Recent(), monotonic()
+    )
     transition = Transition(met.view, graph)
     transition.started(step)
     commit = transition.commit()
