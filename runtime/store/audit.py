@@ -53,8 +53,9 @@ async def line(connection: Connection, tenant: str, kind: EventType, actor: Acto
 
 def say(notice: Notice, **about: str) -> None:
     """Write one line into the log: what it is about stands first."""
-    write = log.warning if notice.level == "warning" else log.info
-    write(notice.words, **about, **notice.facts)
+    level, words, facts = notice
+    write = log.warning if level == notices.WARNING else log.info
+    write(words, **about, **facts)
 
 
 async def read_by(

@@ -119,13 +119,13 @@ def of_run(recorded: RecordedEvent, run: Run, graph: Graph) -> Notice | None:
     if recorded.step is not None:
         facts |= {"step": recorded.step, **_operation(recorded.step, data, run, graph)}
     failed = event.TYPE is E.RUN_CLOSED and run.status is not RunState.SUCCEEDED
-    return Notice(WARNING if failed else kind.level, kind.words, facts)
+    return (WARNING if failed else kind.level), kind.words, facts
 
 
 def of_tenant(kind: E, actor: str, data: JsonObject) -> Notice | None:
     """The line for a fact of a tenant's stream; None if it has none."""
     said = OF_TENANTS.get(kind)
-    return None if said is None else Notice(said.level, said.words, _facts(said, data, actor))
+    return None if said is None else (said.level, said.words, _facts(said, data, actor))
 
 
 def _facts(kind: Kind, data: JsonObject, actor: str) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TypeAlias
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -91,8 +91,7 @@ class MutationRow(Struct, frozen=True):
 class QueueRow(Struct, frozen=True):
     """A step that may be claimed. ``epoch`` is that of its last lease: epochs of a step only grow.
 
-    ``starts_run`` says that its claim starts the run, which counts against the cap on starts.
-    """
+    ``starts_run``: its claim starts the run, which counts against the cap on starts."""
 
     key: str
     step_id: UUID
@@ -256,12 +255,8 @@ class FamilyMove(Struct, frozen=True):
     number: int | None = None
 
 
-class Notice(NamedTuple):
-    """One line for the log of this process: its level (``info`` or ``warning``), its words, and facts, no values."""
-
-    level: str
-    words: str
-    facts: JsonObject
+# One line for the log of this process: its level (info or warning), its words, and facts, no values.
+Notice: TypeAlias = tuple[str, str, JsonObject]
 
 
 class Commit(Struct):
@@ -357,10 +352,7 @@ def wait_of(run_id: UUID, step: StepRow) -> UUID:
 
 
 def expected_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait for what this lease begins outside, which is written before the step parks.
-
-    It may be canceled, and the step may park on another wait.
-    """
+    """The id of the wait for what this lease begins outside. It is written before the step parks, maybe on another."""
     return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
 
 
@@ -380,10 +372,9 @@ class RecordRow(Struct, frozen=True):
 
 
 class EffectRow(Struct, frozen=True):
-    """A shared effect that this run performs, as other runs see it. ``was`` is the receipt that held the key before.
+    """A shared effect that this run performs. ``was`` is the receipt that held the key before it.
 
-    ``wait_id`` is the wait for its end, if it goes on outside.
-    """
+    ``wait_id`` is the wait for its end, if it goes on outside."""
 
     key: str
     step_key: str
