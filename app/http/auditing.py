@@ -7,13 +7,14 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
+from msgspec import structs
 from pydantic import AwareDatetime, BaseModel
 
 from app.http import models
 from app.http.dependencies import Auditor, FacesDep, Paged, encode_cursor
 from runtime.requests import auditing, past, searching
 from runtime.requests.auditing import Wanted
-from runtime.requests.past import PastDirectory, PastPolicy
+from runtime.requests.past import PastDirectory
 from runtime.requests.searching import Asked, Decision, Part
 
 router = APIRouter(prefix="/v1", tags=["evidence"])
@@ -112,91 +113,29 @@ async def directory(
     return await faces.ask(who.tenant, past.directory_at, at, digest)
 
 
-class PolicyInForce(BaseModel):
-    """A policy that was in force at a moment; `until` is null if it is now. Whoever agreed is the `approver`."""
-
-    name: str
-    version: int
-    digest: str
-    since: datetime
-    until: datetime | None
-    author: str
-    approver: str
-
-
 class PoliciesInForce(BaseModel):
-    """All policies that were in force at a moment, by name."""
+    """All policies that were in force at a moment, by name, each with ``name``, ``version``, ``digest``, ``since``,
+    ``until`` (null if it is in force now), its ``author``, and whoever agreed (``approver``).
+    """
 
-    items: list[PolicyInForce]
+    items: list[dict[str, Any]]
 
 
 @router.get("/policies/in-force", response_model=PoliciesInForce, summary="The policies in force at a moment")
-async def in_force(who: Auditor, faces: FacesDep, at: AwareDatetime | None = None) -> dict[str, list[PastPolicy]]:
+async def in_force(who: Auditor, faces: FacesDep, at: AwareDatetime | None = None) -> dict[str, Any]:
     """Shows which version of each policy was in force, since when, by whose proposal and agreement; now without `at`.
 
     The tenant's stream is verified for each answer: 409 if it is broken.
     """
-    return {"items": await faces.ask(who.tenant, past.policies_at, at)}
+    return {"items": [structs.asdict(one) for one in await faces.ask(who.tenant, past.policies_at, at)]}
 
 
-class FoundAction(BaseModel):
-    """A decision of the rules in a run that was found; `outcome` is that of the effect that it led to, if one did."""
+class FoundRuns(models.Page[dict[str, Any]]):
+    """A page of runs. It looked at so many runs (`looked_at`, at most 1,000), so it may be short, and have a `next`.
 
-    seq: int
-    at: datetime
-    step: str
-    operation: str
-    decision: str
-    rules: list[str]
-    outcome: str | None
-    receipt: str | None
-
-
-class FoundAnswer(BaseModel):
-    """One click. `why` says why it did not count."""
-
-    person: str
-    at: datetime
-    choice: str | None
-    groups: list[str]
-    counted: bool
-    why: str | None
-
-
-class FoundQuestion(BaseModel):
-    """A question to people in a run that was found; `outcome` is null while it is open."""
-
-    approval: str
-    seq: int
-    at: datetime
-    step: str
-    kind: str
-    outcome: str | None
-    answers: list[FoundAnswer]
-
-
-class FoundRun(BaseModel):
-    """A run that was found, with those of its actions and questions that fit. `more` counts those beyond 100 each.
-
-    `bundle` says if its evidence is stored.
+    A run has those of its `actions` (decisions of the rules) and `questions` with their `answers` that fit, at most 100
+    of each (`more` counts the rest); `bundle` says if its evidence is stored.
     """
-
-    run_id: UUID
-    workflow: str
-    workflow_version: int
-    reference: str
-    requester: str
-    status: str
-    created_at: datetime
-    finished_at: datetime | None
-    bundle: bool
-    actions: list[FoundAction]
-    questions: list[FoundQuestion]
-    more: int
-
-
-class FoundRuns(models.Page[FoundRun]):
-    """A page of runs. It looked at so many runs (`looked_at`, at most 1,000), so it may be short, and have a `next`."""
 
     looked_at: int
 
@@ -228,4 +167,5 @@ async def find(
     after = (key[0], key[1]) if key else searching.NEWEST
     told = await faces.ask(who.tenant, searching.find, faces.definitions, who.actor, asked, paging.limit, after)
     following = None if told.following is None else encode_cursor(told.following)
-    return {"items": told.runs, "next": following, "looked_at": told.looked_at}
+    items = [{name: value for name, value in row.items() if name != "error"} for row in told.runs]
+    return {"items": items, "next": following, "looked_at": told.looked_at}
