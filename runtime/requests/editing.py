@@ -79,7 +79,7 @@ class _Question(Struct, frozen=True):
     view: RunView
     entry: Entry | None
     transition: Transition
-    operation: Operation
+    operation: Operation | None
     kept: dict[str, Any]
     form: JsonObject | None
     refused: NotCounted | None
@@ -132,9 +132,7 @@ class Editing(Struct, frozen=True):
             refused = refused or NotCounted(RefusalCode.UNEDITABLE, _OWN)
         elif operation is None or not kept:
             refused = refused or NotCounted(RefusalCode.UNEDITABLE, editing.NOTHING)
-        if operation is None:
-            operation = next(iter(workflow.operations.values()))
-        form = None if refused is not None else _form(operation, kept)
+        form = None if refused is not None or operation is None else _form(operation, kept)
         return _Question(stored, view, entry, transition, operation, kept, form, refused)
 
     async def _edit(self, connection: Connection, asked: EditRequest, slack: Membership, *, lock: bool) -> EditAnswer:
@@ -144,11 +142,12 @@ class Editing(Struct, frozen=True):
             return await _refuse(connection, asked, found, NotCounted(RefusalCode.UNEDITABLE, editing.NOTHING))
         if found.refused is not None or found.form is None:
             return await _refuse(connection, asked, found, found.refused or NotCounted(RefusalCode.UNEDITABLE, _OWN))
+        assert found.operation is not None, "a form is made of one"
         current = edits.editable(found.operation, found.kept["input"])
         changed: JsonObject = {name: one for name, one in asked.values.items() if current.get(name) != one}
         problems = tuple(check_value(found.form, {name: current[name] for name in _fields(found)} | asked.values))
         if not problems and changed:
-            problems = _unbuilt(found, changed)
+            problems = _unbuilt(found.operation, found.kept, changed)
         if problems or not changed:
             code = RefusalCode.INVALID if problems else RefusalCode.UNCHANGED
             sentence = " ".join(one.sentence for one in problems) or _SAME
@@ -177,9 +176,8 @@ def _form(operation: Operation, kept: dict[str, Any]) -> JsonObject | None:
     return editing.form_of(values, schemas, hidden)
 
 
-def _unbuilt(found: _Question, changed: JsonObject) -> tuple[FormProblem, ...]:
+def _unbuilt(operation: Operation, kept: dict[str, Any], changed: JsonObject) -> tuple[FormProblem, ...]:
     """The reason why these values make no action of the same record; nothing if they do."""
-    kept, operation = found.kept, found.operation
     before = None if kept.get("before") is None else Before.of_kept(kept["before"])
     given = {name: value for name, value in kept["input"].items() if name not in operation.params}
     try:
