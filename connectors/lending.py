@@ -91,10 +91,13 @@ class Hosts(Struct, frozen=True):
     headers: Mapping[tuple[str, int | None], Mapping[str, str]] = {}
 
     def of(self, url: str) -> tuple[Target, Mapping[str, str]]:
-        """The target of a URL, and the headers that its host gets."""
+        """The target of a URL, and the headers that its host gets. What is no URL gets none."""
         import httpx
 
-        address = httpx.URL(url)
+        try:
+            address = httpx.URL(url)
+        except httpx.InvalidURL:
+            return Target(""), {}
         target = Target(address.raw_host.decode("ascii").lower().strip("[]"), address.port)
         return target, self.headers.get((target.host, target.port), {})
 
