@@ -37,6 +37,11 @@ def definitions_in(folder: Path) -> Definitions:
     return Definitions(load_catalog(adapters.documents_in(folder / "operations")))
 
 
+def _people_of(tenant: str, directory: str) -> str:
+    """The directory of a tenant. The second one has an app of its own, so its accounts name their workspace."""
+    return directory.replace("slack: U", "slack: T0OTHER/U") if tenant == OTHER else directory
+
+
 async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, str], str]:
     """Publish everything as ``counterseal`` does; operations go to ``folder``. Returns a token for each person."""
     (folder / "operations").mkdir(parents=True)
@@ -47,7 +52,7 @@ async def publish(url: str, folder: Path, people: list[str]) -> dict[tuple[str, 
         for tenant in (TENANT, OTHER):
             async with faces.transaction(tenant) as connection:
                 await ensure_tenant(connection, tenant, max_concurrency=documents.MAX_CONCURRENCY)
-                await publish_directory(connection, tenant, documents.DIRECTORY, "directory.yaml", _ACTOR)
+                await publish_directory(connection, tenant, _people_of(tenant, documents.DIRECTORY), "d.yaml", _ACTOR)
                 for policy in (documents.POLICY, documents.TONE):
                     await publish_policy(connection, definitions, tenant, policy, "policy.yaml", _ACTOR)
                 # A workflow is published after its child workflows.
@@ -96,7 +101,7 @@ class Office:
             async with database.transaction(tenant) as connection:
                 await self._change_tone(connection, tenant, edition)
             async with database.transaction(tenant) as connection:
-                await publish_directory(connection, tenant, directory, "directory.yaml", _ACTOR)
+                await publish_directory(connection, tenant, _people_of(tenant, directory), "d.yaml", _ACTOR)
 
     async def _change_tone(self, connection: Connection, tenant: str, edition: int) -> None:
         """Retire the second policy, publish the edition that asks people, or publish the plain one, in turn."""

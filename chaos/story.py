@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos import agents, checks, trouble
+from chaos import agents, checks, outside, trouble
 from chaos.eyes import AWAY, KINDS, RECEIPTS, Eyes
 from chaos.gremlin import Gremlin, sqs
 from chaos.machines import Machines, Postgres
@@ -174,6 +174,7 @@ async def _stage(plan_: Plan) -> AsyncIterator[tuple[Machines, People, TroubleMa
             gremlin, queue_settings = stack.enter_context(sqs(random.Random(plan_.seed)))
             environment |= queue_settings
         tokens = await publish(database_url, plan_.home / "definitions", [*SLACK_USERS.values(), REQUESTER])
+        await outside.apply(database_url, Path(environment["COUNTERSEAL_HOME"]), world, CHANNEL)
         machines = Machines(plan_.home, environment)
         stack.push_async_callback(machines.close)
         await machines.start()
@@ -196,13 +197,14 @@ def _environment(home: Path, database_url: str, port: int, world: World) -> dict
         "COUNTERSEAL_PORT": str(port),
         "COUNTERSEAL_LEASE_SECONDS": str(LEASE_SECONDS),
         "COUNTERSEAL_LOG_FORMAT": "json",
+        "COUNTERSEAL_SECRETS": outside.given(world),
         "COUNTERSEAL_SLACK_BOT_TOKEN": "xoxb-sandbox",
         "COUNTERSEAL_SLACK_API_URL": f"{world.slack.url}/api/",
         "COUNTERSEAL_SLACK_CHANNEL": CHANNEL,
         "COUNTERSEAL_SERVICENOW_URL": world.servicenow.url,
         "COUNTERSEAL_SERVICENOW_USERNAME": "counterseal.integration",
         "COUNTERSEAL_SERVICENOW_PASSWORD": "sandbox",
-        "COUNTERSEAL_SERVICENOW_TRANSACTION_LIMIT_SECONDS": "1",
+        "COUNTERSEAL_SERVICENOW_TRANSACTION_LIMIT_SECONDS": str(outside.LIMIT_SECONDS),
         "COUNTERSEAL_BPMN_URL": f"{world.bpmn.url}{REST_PATH}",
         "COUNTERSEAL_BPMN_USERNAME": "counterseal",
         "COUNTERSEAL_BPMN_PASSWORD": "sandbox",

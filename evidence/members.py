@@ -19,29 +19,33 @@ NAMED = frozenset({"name", "version", "digest"})
 # `:i` an integer, `:b` true or false, `:l` a list, `:o` an object. `?`: it may be null.
 _OF_LINES: Mapping[E, str] = {
     E.ACTION_DOUBT_RESOLVED: "receipt resolution altered:l by approval",
-    E.ACTION_FAILED: "receipt class code",
+    E.ACTION_FAILED: "receipt class code secrets:l",
     E.ACTION_HELD: "receipt",
-    E.ACTION_IN_DOUBT: "receipt",
+    E.ACTION_IN_DOUBT: "receipt secrets:l",
     E.ACTION_INTENDED: (
         "receipt action operation attempt:i decision approval? replaces shared:b directory grant covers reverses stop:i"
     ),
-    E.ACTION_LATE: "receipt attempt:i epoch:i known sent answered code",
+    E.ACTION_LATE: "receipt attempt:i epoch:i known sent answered code secrets:l",
     E.ACTION_RECALLED: "receipt run",
-    E.ACTION_SUCCEEDED: "receipt altered:l",
+    E.ACTION_SUCCEEDED: "receipt altered:l secrets:l",
     E.ACTION_UNNEEDED: "receipt action operation decision",
     E.AGENT_ANSWERED: "came calls:l",
     E.AGENT_BEGAN: "model tools:l",
     E.APPROVAL_CONSUMED: "approval directory",
     E.APPROVAL_DECIDED: "approval outcome",
     E.APPROVAL_DELIVERED: "approval channel message",
+    E.APPROVAL_EDITED: "approval fields:l channel directory identity:o",
     E.APPROVAL_ESCALATED: "approval wait rung:i due:i",
     E.APPROVAL_EXPIRED: "approval undelivered:b",
+    E.APPROVAL_REASSIGNED: "approval to channel directory identity:o",
     E.APPROVAL_REMINDED: "approval wait rung:i due:i",
     E.APPROVAL_REQUESTED: "approval action? card kind tier committed:l directory secret:b",
+    E.APPROVAL_SAID: "approval said channel directory identity:o",
     E.APPROVAL_SUPERSEDED: "approval why directory",
     E.APPROVAL_VOTE_REFUSED: "approval code channel",
     E.APPROVAL_VOTED: (
-        "approval choice channel reason_given:b separation_waived:b committed:l grant:o groups:l directory identity:o"
+        "approval choice channel reason_given:b separation_waived:b committed:l grant:o groups:l directory identity:o "
+        "on_behalf"
     ),
     E.CHECKPOINT_COMMITTED: "number:i digest halted:b",
     E.DECISION_MADE: "decision action operation outcome policies:l rules:l errors:l",

@@ -15,8 +15,10 @@ from core.canonical import Json
 from core.errors import InputError
 from evidence import layout
 from evidence.chain import LINE_BYTES_MAX
-from evidence.commitments import DISCLOSURE_BYTES_MAX, open_disclosure
+from evidence.commitments import DISCLOSURE_BYTES_MAX, open_disclosure, path_of, reason_path
 from evidence.container import Container, Files
+from evidence.events import EventType
+from evidence.opened import OpenedFile, digest_of, pairs_of
 from evidence.signing import PublicKey, open_envelope
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -76,6 +78,10 @@ def _read(files: Files) -> Read:
     for one in (run, *(event["data"] for event in events), *(each for kind in _RECORDS for each in records[kind])):
         committed.update(_commitments(one))
     opened = _opened(files, [run, *records["approvals"]], committed)
+    if layout.OPENED in files.sizes:
+        records["approvals"], attempted = _third_format(files, events, records["approvals"], committed, opened)
+    else:
+        attempted = {one["seq"]: _named(one.get("values"), opened) for one in attempts}
     definition = orjson.loads(files.read(layout.DEFINITION)) if layout.DEFINITION in files.sizes else {}
     declared = {**definition.get("operations", {}), **definition.get("added", {})}
     tenant = [orjson.loads(line)["line"] for line in _lines(files, layout.TENANT)]
@@ -91,8 +97,41 @@ def _read(files: Files) -> Read:
         costs=tuple(orjson.loads(files.read(layout.COSTS))),
         opened=opened,
         commitments=len({*committed} | {each["card"] for each in (one["data"] for one in events) if "card" in each}),
-        attempted={one["seq"]: _named(one.get("values"), opened) for one in attempts},
+        attempted=attempted,
     )
+
+
+def _third_format(
+    files: Files,
+    events: tuple[Mapping[str, Any], ...],
+    approvals: list[dict[str, Any]],
+    committed: dict[str, str],
+    opened: dict[str, Json],
+) -> tuple[list[dict[str, Any]], dict[int, Mapping[str, Json]]]:
+    """Open the values that stand beside the events: into ``opened``, the approvals, and the attempts by their events.
+
+    All of their commitments are added to ``committed``.
+    """
+    attempted: dict[int, Mapping[str, Json]] = {}
+    with closing(OpenedFile(files)) as disclosed:
+        for event in events:
+            values, listed = disclosed.of(event)
+            committed.update([*pairs_of(event), *(listed or ())])
+            opened.update(values)
+            if event["type"] == EventType.ACTION_INTENDED:
+                own = f"/{digest_of(event)}/"
+                attempted[event["seq"]] = {
+                    path.removeprefix(own): value for path, value in values.items() if path.startswith(own)
+                }
+    return [_answered(one, opened) for one in approvals], attempted
+
+
+def _answered(approval: Mapping[str, Any], opened: Mapping[str, Json]) -> dict[str, Any]:
+    """An approval with the opened values of its card, its question and the reasons of its votes."""
+    key = str(approval["approval"])
+    votes = [{**vote, "reason": opened.get(reason_path(key, vote["voter"], vote["at"]))} for vote in approval["votes"]]
+    card, asked = (opened.get(path_of("approval", key, part)) for part in ("card", "asked"))
+    return {**approval, "votes": votes, "card": card, "asked": asked}
 
 
 def _lines(files: Files, name: str) -> Iterator[bytes]:
@@ -131,7 +170,8 @@ def _commitments(value: object) -> Iterator[tuple[str, str]]:
 
 def _opened(files: Files, records: Iterable[object], committed: Mapping[str, str]) -> dict[str, Json]:
     """The values of all disclosures, by path."""
-    lines = [line.decode() for line in files.lines(layout.DISCLOSURES, 2 * DISCLOSURE_BYTES_MAX)]
+    known = layout.DISCLOSURES in files.sizes
+    lines = [line.decode() for line in files.lines(layout.DISCLOSURES, 2 * DISCLOSURE_BYTES_MAX)] if known else []
     told = [open_disclosure(line) for line in lines]
     found = {one.path: one.value for one in told if committed.get(one.path) == one.commitment}
     # The verifier has compared these with the lines that commit to them.

@@ -639,7 +639,7 @@ BEGIN
   ON CONFLICT (tenant_id) DO UPDATE SET runs = c.runs + 1 RETURNING runs INTO its_number;
   INSERT INTO log_leaves (tenant_id, kind, run_id, number, count, head)
   VALUES (NEW.tenant_id, 'opened', NEW.run_id, its_number, NEW.audit_count, decode(NEW.audit_head, 'hex'));
-  RETURN NULL;
+  RETURN NEW;
 END $function$;
 
 -- Else whoever may make a table could put this trigger on it, and write leaves of its own.
@@ -664,7 +664,7 @@ BEGIN
       WHEN OLD.finished_at IS NOT NULL AND NEW.finished_at IS NULL THEN 'reopened'
       WHEN NEW.finished_at IS NOT NULL THEN 'late' ELSE 'parked' END,
     NEW.run_id, NEW.audit_count, decode(NEW.audit_head, 'hex'));
-  RETURN NULL;
+  RETURN NEW;
 END $function$;
 
 -- Else whoever may make a table could put this trigger on it, and write leaves of its own.
@@ -685,7 +685,7 @@ SET search_path = pg_catalog, public, pg_temp AS $function$
 BEGIN
   INSERT INTO log_leaves (tenant_id, kind, count, head)
   VALUES (NEW.tenant_id, 'told', NEW.seq + 1, decode(NEW.hash, 'hex'));
-  RETURN NULL;
+  RETURN NEW;
 END $function$;
 
 -- Else whoever may make a table could put this trigger on it, and write leaves of its own.

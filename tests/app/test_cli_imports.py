@@ -39,9 +39,9 @@ def modules(database_url: str, *command: str) -> set[str]:
     [
         (["--help"], 320),
         (["run", "list", "--help"], 450),
-        (["run", "list"], 600),
-        (["token", "list"], 600),
-        (["tenant", "list"], 600),
+        (["run", "list"], 615),
+        (["token", "list"], 615),
+        (["tenant", "list"], 615),
         (["queue", "status"], 650),
     ],
 )

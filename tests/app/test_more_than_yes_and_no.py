@@ -120,7 +120,8 @@ async def bundle_verifies(installation: Any, run: Any, folder: Path) -> None:
     assert answer.status_code == 200, answer.text
     path, key = folder / "bundle.zip", folder / "key.pem"
     path.write_bytes(answer.content)
-    key.write_bytes(installation.app.signer.public_key.pem)
+    signer = (await installation.app.faces.outside("default")).signer
+    key.write_bytes(signer.public_key.pem)
     assert verify_bundle(path, public_key=key).ok
 
 

@@ -62,9 +62,9 @@ async def everything(walls: Walls, logged: Any) -> AsyncIterator[tuple[str, str]
         for row in await walls.dump(table["tablename"]):
             yield table["tablename"], row
     client = await installation.client(Role.ADMIN, Role.AUDITOR, Role.OPERATOR, Role.APPROVER, tenant="globex")
-    for row in await installation.all("SELECT run_id FROM runs"):
+    for run in await installation.books.runs():
         for part in ("", "/timeline", "/steps", "/checkpoints", "/audit", "/receipts", "/mutations"):
-            answer = await client.get(f"/v1/runs/{row['run_id']}{part}")
+            answer = await client.get(f"/v1/runs/{run.id}{part}")
             yield f"GET {part}", f"{answer.text} {answer.headers}"
     for path in ("/metrics", "/v1/approvals", "/readyz"):
         yield path, (await client.get(path)).text

@@ -217,9 +217,9 @@ def test_an_open_run_on_the_command_line(published: Any, outside_world: Any, wor
     ("arguments", "exit_code", "said"),
     [
         (["retry", NOBODY, "--reason", "Now."], Exit.CONFLICT, "There is no run"),
-        (["retry", "odd", "--reason", "Now."], Exit.INPUT, "RUN: is not an id"),
+        (["retry", "odd", "--reason", "Now."], Exit.INPUT, "RUN: No run has the reference"),
         (["close", NOBODY], Exit.CONFLICT, "There is no run"),
-        (["close", "odd"], Exit.INPUT, "RUN: is not an id"),
+        (["close", "odd"], Exit.INPUT, "RUN: No run has the reference"),
         (["start", "two", "--open", "--until", "soon"], Exit.INPUT, "--until: 'soon' is no moment in RFC 3339"),
         (["start", "two", "--open", "--until", "2020-01-01T00:00:00Z"], Exit.INPUT, "until: is past"),
         (["start", "two", "--until", "2099-01-01T00:00:00Z"], Exit.INPUT, "Start the run with `open`"),

@@ -59,8 +59,8 @@ CONNECTORS = {
 }
 # Each kind of message, with what carries it.
 MESSAGES = {
-    **dict.fromkeys(("card", "remind", "escalate", "voided", "proposal", "note", "task", "hold"), "slack"),
-    **dict.fromkeys(("told", "alarm", "alarmed"), "slack"),
+    **dict.fromkeys(("card", "remind", "escalate", "voided", "proposal", "note", "task", "hold", "said"), "slack"),
+    **dict.fromkeys(("told", "alarm", "alarmed", "asked"), "slack"),
     **dict.fromkeys(("cancel", "return", "shared"), "connectors"),
     "bundle": "evidence",
 }
@@ -87,6 +87,7 @@ async def test_every_kind_of_thing_that_leaves_has_a_row(walls: Walls) -> None:
         *("person", "host", "port", "console_url", "sqs_queue_url", "sqs_dlq_url", "aws_endpoint_url", "aws_region"),
         *("http_header_seconds", "http_body_seconds", "http_idle_seconds", "http_connections_max"),
         *("oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_email", "oidc_roles"),
+        *("log_key", "log_memory", "log_origin"),
         *("secrets", "secrets_dir", "vault_url", "vault_mount", "vault_namespace", "vault_token", "vault_token_file"),
         *("definitions_mode", "definitions_dir", "lease_seconds", "worker_concurrency", "log_format", "log_level"),
     }
@@ -125,10 +126,10 @@ async def test_own_and_the_other_s(walls: Walls, tenant: str) -> None:
     assert (status, "is not among the allowed hosts" in words) == ("failed_terminal", True)
     assert ("http.hosts of the tenant globex" if tenant == "globex" else "COUNTERSEAL_HTTP_HOSTS") in words
     assert (await walls.ended("ask", "1", tenant))[0] == ("succeeded" if tenant == "globex" else "failed_terminal")
-    bundle = await installation.one("SELECT * FROM bundles WHERE run_id = $1", run)
+    bundle = await installation.books.bundle(run=run)
     signer, theirs = (await walls.of(tenant)).signer, (await walls.of(other.tenant)).signer
     await walls.globex_key()
-    assert bundle["key_id"] == signer.public_key.key_id != theirs.public_key.key_id
+    assert bundle.key_id == signer.public_key.key_id != theirs.public_key.key_id
     assert not [one for one in other.folder.rglob("*") if str(run) in str(one)]
     # Nothing of it reached the other's world, and nothing names the other.
     assert (other.seen.strip(), other.world.servicenow.state.writes("incident", INCIDENT, "counterseal")) == ("", [])
@@ -165,15 +166,14 @@ async def test_what_is_not_set_is_an_error_that_names_it(walls: Walls, part: str
     status, why = await walls.ended(workflow, number, "globex")
     if part == "slack":
         (question,) = await installation.books.approvals()
-        row = await installation.one("SELECT card, card_problem FROM approvals WHERE approval_id = $1", question.id)
-        status, why = row["card"], row["card_problem"]
+        status, why = await two_tenants.delivered(installation, question.id)
     if part == "evidence":
         question = await installation.books.approval()
         click = (CARDS, question.message_ts, "counterseal.approve", "U0ANA")
         assert (await walls.globex.world.slack.people.click(*click)).ok
         await installation.work()
-        row = await installation.one("SELECT status, last_error FROM commands WHERE kind = 'bundle'")
-        status, why = row["status"], row["last_error"]
+        bundle = await installation.books.command(kind="bundle")
+        status, why = bundle.status, bundle.last_error
     assert status in ("failed_terminal", "refused", "failed"), (status, why)
     assert words in why
     assert walls.default.seen.strip() == ""

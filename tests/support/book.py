@@ -210,6 +210,7 @@ class Bundle:
     name: str
     uri: str
     sha256: str
+    key_id: str
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ _WAITS = """
 SELECT wait_id AS id, run_id AS run, tenant_id AS tenant, step_id, step_key AS step, kind, status, token,
   correlation_key, context, result, channel, message_ts, due_at, due_at - now() AS due_in, created_at
 FROM waits ORDER BY created_at, wait_id"""
-_BUNDLES = "SELECT run_id AS run, name, uri, sha256 FROM bundles ORDER BY created_at, run_id"
+_BUNDLES = "SELECT run_id AS run, name, uri, sha256, key_id FROM bundles ORDER BY created_at, run_id"
 _COMMANDS = """
 SELECT command_id AS id, run_id AS run, tenant_id AS tenant, kind, status, payload, attempts, last_error
 FROM commands ORDER BY command_id"""

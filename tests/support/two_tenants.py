@@ -256,3 +256,9 @@ async def walls(settings: Settings, serve: Any, folder: Path, *workflows: str) -
             one.world.servicenow.state.seed("incident", record)
             await prepare(installation, one.tenant, *workflows)
         yield Walls(installation, *sides)
+
+
+async def delivered(installation: Any, approval: Any) -> tuple[str, str]:
+    """The state of a question's card, and what is wrong with it."""
+    row = await installation.one("SELECT card, card_problem FROM approvals WHERE approval_id = $1", approval)
+    return row["card"], row["card_problem"]

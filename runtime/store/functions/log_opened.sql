@@ -11,7 +11,7 @@ BEGIN
   ON CONFLICT (tenant_id) DO UPDATE SET runs = c.runs + 1 RETURNING runs INTO its_number;
   INSERT INTO log_leaves (tenant_id, kind, run_id, number, count, head)
   VALUES (NEW.tenant_id, 'opened', NEW.run_id, its_number, NEW.audit_count, decode(NEW.audit_head, 'hex'));
-  RETURN NULL;
+  RETURN NEW;
 END $function$;
 
 -- Else whoever may make a table could put this trigger on it, and write leaves of its own.

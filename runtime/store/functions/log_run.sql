@@ -14,7 +14,7 @@ BEGIN
       WHEN OLD.finished_at IS NOT NULL AND NEW.finished_at IS NULL THEN 'reopened'
       WHEN NEW.finished_at IS NOT NULL THEN 'late' ELSE 'parked' END,
     NEW.run_id, NEW.audit_count, decode(NEW.audit_head, 'hex'));
-  RETURN NULL;
+  RETURN NEW;
 END $function$;
 
 -- Else whoever may make a table could put this trigger on it, and write leaves of its own.

@@ -7,7 +7,7 @@ SET search_path = pg_catalog, public, pg_temp AS $function$
 BEGIN
   INSERT INTO log_leaves (tenant_id, kind, count, head)
   VALUES (NEW.tenant_id, 'told', NEW.seq + 1, decode(NEW.hash, 'hex'));
-  RETURN NULL;
+  RETURN NEW;
 END $function$;
 
 -- Else whoever may make a table could put this trigger on it, and write leaves of its own.
