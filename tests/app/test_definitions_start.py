@@ -137,7 +137,7 @@ async def test_a_missing_connector_refuses_a_strict_start_and_is_a_warning_other
     async with build(settings, connectors=Connectors({})) as app:
         with capture_logs() as logs:
             await definitions.prepare(app.faces, app.outsides.given.connectors)
-        (said,) = [entry for entry in logs if entry["log_level"] == "warning"]
+        (said,) = [entry for entry in logs if entry["event"] == "a definition is unavailable"]
         assert "restarted@1: the connector 'probe' is not configured" in said["reason"]
         assert await _rows(app, "SELECT name FROM workflows") == [("restarted",)]
 

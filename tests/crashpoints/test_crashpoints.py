@@ -97,7 +97,8 @@ def chosen(points: list[tuple[int, str]]) -> list[tuple[int, str, str]]:
         return every
     outside = [point for point in every if not point[1].startswith("database")]
     stride = max(1, len(every) // (QUICK_POINTS // 2))
-    return [*every[stride // 2 :: stride], *outside[1 :: max(1, len(outside) // (QUICK_POINTS // 2))]][:QUICK_POINTS]
+    found = [*every[stride // 2 :: stride], *outside[1 :: max(1, len(outside) // (QUICK_POINTS // 2))]]
+    return [*dict.fromkeys(found)][:QUICK_POINTS]
 
 
 @pytest.mark.timeout(3600 if DEEP else 240)

@@ -151,7 +151,7 @@ async def test_nine_days_cost_nothing_and_one_wake_up_ends_them(
         exits.callback(stop.set)
         group.create_task(app.worker().run(stop))
         group.create_task(processes.listen(app.database, {STEPS_CHANNEL: [ear]}, stop))
-        group.create_task(app.completing().run(stop))
+        group.create_task(app.completions().run(stop))
         await ear.heard.wait()  # it listens, and has looked at what there was
         ear.deaf = True
         ear.heard.clear()
