@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import wraps
@@ -16,7 +17,7 @@ from uuid import UUID
 
 import typer
 
-from core.errors import CountersealError
+from core.errors import CountersealError, DefinitionError, InputError
 from core.legible import code_of, confusing, isolated
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -98,9 +99,19 @@ def explained() -> Iterator[None]:
 
 
 def _end(*errors: CountersealError) -> NoReturn:
+    """Tell the errors, as JSON to whoever asked for JSON, and end with the code of the first."""
     for error in errors:
-        typer.echo(f"counterseal: {error}", err=True)
+        typer.echo(json.dumps(_told(error)) if "--json" in sys.argv else f"counterseal: {error}", err=True)
     raise SystemExit(CODES.get(errors[0].code, Exit.FAILED))
+
+
+def _told(error: CountersealError) -> dict[str, Any]:
+    """An error as a program reads it; the problems of a document stand with their places."""
+    told = {"code": error.code, "message": error.message, "remedy": error.remedy}
+    if isinstance(error, InputError):
+        told["where"] = error.where
+    problems = [asdict(one) for one in error.problems] if isinstance(error, DefinitionError) else None
+    return {"error": told if problems is None else {**told, "problems": problems}}
 
 
 def _leaves(error: CountersealError | ExceptionGroup[CountersealError]) -> list[CountersealError]:

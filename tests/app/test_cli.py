@@ -170,6 +170,18 @@ def test_settings_and_reach_have_codes_of_their_own(command: Any, clean_environm
     command("db", "upgrade", exit_code=Exit.UNAVAILABLE)
 
 
+def test_a_program_that_asks_for_json_gets_errors_as_json(command: Any, tmp_path: Path) -> None:
+    command("run", "show", "INC404", "--json", exit_code=Exit.INPUT)
+    told = json.loads(command.said)["error"]
+    assert (told["code"], told["where"]) == ("input", "RUN")
+    assert told["message"]
+    assert told["remedy"]
+    (tmp_path / "w.yaml").write_text("workflow: w\nversion: 1\nsteps:\n  - {id: a, do: no.such.thing}\n")
+    command("workflow", "publish", str(tmp_path / "w.yaml"), "--json", exit_code=Exit.INPUT)
+    (problem,) = json.loads(command.said)["error"]["problems"]
+    assert (problem["line"], problem["file"].endswith("w.yaml")) == (4, True)
+
+
 def test_every_error_of_the_tree_has_an_exit_code() -> None:
     assert set(CODES) == set(problems.STATUS)
 
