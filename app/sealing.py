@@ -62,10 +62,13 @@ async def so_far(
     return made, seal
 
 
-async def leaf_of(database: Database, tenant: str, run_id: UUID) -> Sealed:
-    """The newest signed leaf of a run. ``ConsistencyError`` if there is none yet."""
+async def leaf_of(database: Database, tenant: str, run_id: UUID, lines: int) -> Sealed:
+    """The newest signed leaf of a run. ``ConsistencyError`` if there is none yet of a book with so many lines."""
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        return await _sealed(connection, tenant, run_id)
+        found = await _sealed(connection, tenant, run_id)
+    if found.leaf.count != lines:
+        raise ConsistencyError(_UNSEALED, remedy=_REMEDY)
+    return found
 
 
 async def _sealed(connection: Connection, tenant: str, run_id: UUID) -> Sealed:

@@ -56,9 +56,10 @@ async def get(
             raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
         data = await exported(faces, tenant, context.actor(faces.settings), row)
     path = _named(output, row["name"])
+    seal = await _sealed(run_id, row["lines"]) if proof else None
     _write(path, data)
-    if proof:
-        await _write_leaf(path, run_id)
+    if seal is not None:
+        _write_seal(path, seal)
     written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data)}
     print_one(written, f"{path} ({len(data)} bytes, SHA-256 {row['sha256']})", as_json=as_json)
 
@@ -76,11 +77,12 @@ async def _get_so_far(run_id: UUID, output: Path, *, as_json: bool) -> None:
     print_one(written, f"{path}: the run so far, as the log has it ({seal.leaf.kind})", as_json=as_json)
 
 
-async def _write_leaf(path: Path, run_id: UUID) -> None:
+async def _sealed(run_id: UUID, lines: int) -> Sealed:
+    """The signed leaf of a bundle with so many lines."""
     from app import sealing
 
     async with context.overview() as (settings, database):
-        _write_seal(path, await sealing.leaf_of(database, settings.tenant, run_id))
+        return await sealing.leaf_of(database, settings.tenant, run_id, lines)
 
 
 def _named(output: Path, name: str) -> Path:

@@ -94,6 +94,8 @@ class LogSigner(Struct):
         first = grown.size // tiles.WIDTH * tiles.WIDTH
         bodies = list[bytes]()
         async with self.database.connection() as connection:
+            # Whatever is committed by now is signed, also if no keeper has given it its place yet.
+            await logs.order(connection, tenant)
             async for place, leaf in logs.leaves(connection, tenant, first):
                 if place != first + len(bodies) or leaf.tenant != tenant:
                     raise ConsistencyError(f"The leaf {first + len(bodies)} of the log of {tenant} is missing.")

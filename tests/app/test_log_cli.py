@@ -25,9 +25,8 @@ def test_a_log_is_signed_compared_handed_on_and_shown(
     policy.write_text("policy: p\nversion: 1\nrules: [{id: no, match: {connector: records}, outcome: deny}]\n")
     command("evidence", "monitor", exit_code=Exit.CONFIGURATION)
     command("policy", "publish", str(policy))
-    assert command.json("log", "sign", "--once")["signed"] == [], "no keeper has ordered the leaves yet"
-    command("evidence", "monitor", exit_code=Exit.UNKNOWN_KEY)
-    assert (state_of(command, "log"), state_of(command, "monitor")) == ("missing", "ok")
+    (early,) = command.json("log", "sign", "--once")["signed"]
+    assert early["size"] > 0, "no keeper has ordered the leaves yet: the signer does"
     work_off(outside_world)
     (signed,) = command.json("log", "sign", "--once")["signed"]
     assert (signed["log"], command.json("log", "sign", "--once")["signed"]) == ("counterseal/default", [])

@@ -76,7 +76,10 @@ async def test_a_run_that_waits_for_people_has_evidence_sealed_by_its_last_leaf(
     await signed(installation)
     with pytest.raises(ConsistencyError, match="Leave out"):
         await so_far(installation, run_id, path)
-    assert str((await sealing.leaf_of(installation.engine, "default", run_id)).leaf.kind) == "closed"
+    bundled = len(await installation.books.lines(run_id))
+    assert str((await sealing.leaf_of(installation.engine, "default", run_id, bundled)).leaf.kind) == "closed"
+    with pytest.raises(ConsistencyError, match="no signed leaf"):
+        await sealing.leaf_of(installation.engine, "default", run_id, bundled + 1)
     with pytest.raises(NotFoundError):
         sealing.logged(tmp_path / "nothing.zip", ring, (), 0)
     exported = await installation.tenant_events("evidence.exported")
