@@ -40,7 +40,7 @@ def upgrade() -> None:
 async def started(settings: Settings, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "app", *arguments, "--json"),
-        env={**os.environ, "COUNTERSEAL_DATABASE_URL": url_of(settings)},
+        env={**os.environ, "COUNTERSEAL_DATABASE_URL": url_of(settings), "COUNTERSEAL_PORT": "0"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
