@@ -19,7 +19,7 @@ DAY = re.compile(r"2026-1[01]-(01|15)T(00|12):00:00Z")
 SAID: dict[int, tuple[str, ...]] = {
     1: ("{run}", "ana.lee: approve"),
     2: ("authority of people", "no check failed"),
-    3: ("{run}", "{other}"),
+    3: ("2 runs", "Nothing of the period is missing."),
     4: ("tests", "ana.lee", "leads"),
     5: ("Endanger INC1", "report.html"),
     6: ('"person": "ana.lee"', '"why": "separation_of_duties"'),
