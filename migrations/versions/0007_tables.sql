@@ -4,6 +4,7 @@
 CREATE TABLE families (
   root_run_id uuid NOT NULL, tenant_id text NOT NULL, writes int NOT NULL, refused int NOT NULL, asked int NOT NULL,
   number int DEFAULT '0' NOT NULL, writes_max int, same jsonb DEFAULT '{}' NOT NULL,
+  failed jsonb DEFAULT '{}' NOT NULL, anew int DEFAULT '0' NOT NULL,
   CONSTRAINT pk_families PRIMARY KEY (root_run_id),
   CONSTRAINT fk_families_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 ) WITH (fillfactor = 75);

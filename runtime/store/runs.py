@@ -86,8 +86,8 @@ async def begin(connection: Connection, tenant: str, family: Family) -> None:
     The gate of the root moves with that: an append that was built without these counters is refused, and built anew. A
     crash before the caller's commit leaves neither the counters nor the other run.
     """
-    counted = (family.writes, family.refused, family.asked, family.writes_max, dict(family.same))
-    await connection.execute(_MAKE, family.root, tenant, *counted)
+    counted = (family.writes, family.refused, family.asked, family.writes_max, dict(family.same), dict(family.failed))
+    await connection.execute(_MAKE, family.root, tenant, *counted, family.anew)
     await connection.execute(_BEGUN, family.root)
 
 

@@ -8,6 +8,7 @@ from core.db import Connection, Database
 from core.errors import CountersealError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
+from runtime.engine.book import failures
 from runtime.engine.book.instructions import OtherRun, StartRun
 from runtime.engine.model.run import Family, RunView
 from runtime.engine.model.states import RunState
@@ -58,7 +59,9 @@ async def _root_of(connection: Connection, view: RunView, definitions: Definitio
     now = await load(connection, view.run_id, definitions.graphs)
     same = {call: [f"{view.run_id}:{key}" for key in keys] for call, keys in now.run.same.items()}
     cap = (await definitions.of_run(connection, now.definition)).writes_max
-    family = Family(view.run_id, now.run.writes, now.run.refused, now.run.asked, 0, cap, same)
+    counted = (now.run.writes, now.run.refused, now.run.asked)
+    failed = failures.of_first(view.run_id, now.run.failures)
+    family = Family(view.run_id, *counted, 0, cap, same, failed, now.run.begun_anew)
     await begin(connection, view.tenant_id, family)
     return view.run_id
 

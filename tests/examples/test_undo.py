@@ -89,8 +89,8 @@ async def test_what_was_changed_since_is_not_overwritten(desk: Any, when: str) -
             question = next(one for one in await desk.books.approvals(open=True) if one.run == run)
             await desk.http("POST", f"/v1/approvals/{question.id}/votes", person, json={"choice": "approve"})
         await desk.go_on()
-    assert (await desk.status(run), (await desk.error(run))["code"]) == ("failed_terminal", "changed_since")
     assert now(desk) == ("2", "Now <b>")
+    assert (await desk.status(run), (await desk.error(run))["code"]) == ("failed_terminal", "changed_since")
 
 
 async def test_whom_the_first_run_was_about_does_not_decide_on_its_undoing(desk: Any) -> None:

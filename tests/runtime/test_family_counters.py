@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connectors.port import Refused
+from evidence.chain import Actor
 from runtime.requests.views import RunReader
 from tests.support.agents import Agents, call, calls, says
+from tests.support.runtime_refusals_hold import bundling_in
 
 CHILD = """workflow: child
 version: 1
@@ -56,13 +60,13 @@ async def tenant(runtime: Any, policy: str, *texts: str, **caps: Any) -> None:
         await runtime.publish(text)
 
 
-async def goes_on(runtime: Any) -> None:
+async def goes_on(runtime: Any, **more: Any) -> None:
     """Several workers at once, until nothing moves."""
     moved = 1
     while moved:
         workers = [runtime.worker(f"w{n}", concurrency=8) for n in range(3)]
         moved = sum(await asyncio.gather(*(worker.work_off() for worker in workers)))
-        moved += await runtime.errands()
+        moved += await runtime.errands(**more)
 
 
 def paid(runtime: Any) -> int:
@@ -181,3 +185,41 @@ async def test_what_an_agent_runs_counts_for_its_run(agents: Agents) -> None:
     await runtime.start("w", {})
     await goes_on(runtime)
     assert paid(runtime) == 3
+
+
+FAILS = """policy: p
+version: 1
+rules:
+  - {id: ask, match: {connector: probe}, outcome: needs_approval, approvers: [{group: leads}]}
+"""
+
+
+async def _approved_in_turn(runtime: Any, **more: Any) -> int:
+    """Approve one question after the other until nothing is asked any more; the number of questions."""
+    asked = 0
+    await goes_on(runtime, **more)
+    while found := await runtime.books.approvals(open=True):
+        asked += len(found)
+        assert (await runtime.vote("ana", "approve", on=found[0].id)).counted
+        await goes_on(runtime, **more)
+    return asked
+
+
+@pytest.mark.parametrize("step", [SUB, DEEP], ids=["runs within", "two deep"])
+async def test_failures_of_an_approved_call_count_across_runs(runtime: Any, tmp_path: Path, step: str) -> None:
+    """Each run within makes the call that has failed in the one before: after three failures nobody is asked."""
+    one_by_one = EACH.replace("CAPS", "").replace("max_parallel: 12", "max_parallel: 1")
+    flow = one_by_one.replace("STEP", step.replace("${{ n }}", "${{ 7 }}")).replace("wait: {for: PT1S}", "set: {x: 1}")
+    flow = flow.replace("reference: r\n", "reference: r\nchannels: {x: {}}\n", 1)
+    flow += "  - {id: last, run: child, with: {n: '${{ 7 }}'}}\n"
+    await tenant(runtime, FAILS, flow)
+    await runtime.person("ana", ("leads",))
+    runtime.outside.script["7"] = [Refused("busy", "not now") for _ in range(40)]
+    run_id = (await runtime.start("w", {})).run_id
+    assert (await _approved_in_turn(runtime, **bundling_in(runtime, tmp_path).handlers()), paid(runtime)) == (3, 0)
+    await replays(runtime)
+    # A person has the run begin anew: the run within asks once more, and its card tells of all that failed.
+    await runtime.retry(run_id, actor=Actor("person", "raj"))
+    await goes_on(runtime)
+    (question,) = await runtime.books.approvals(open=True)
+    assert "failed 3 times" in question.card["evidence"]

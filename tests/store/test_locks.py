@@ -101,7 +101,7 @@ async def family(runtime: Any) -> tuple[UUID, Commit]:
     transition = Transition(view, NO_GRAPH)
     transition.tell(RunPaused(False, None, ""), actor=ENGINE)
     commit = transition.commit()
-    commit.family = FamilyMove(0, 0, {}, True, number=view.family.number)
+    commit.family = FamilyMove(0, 0, {}, {}, 0, True, number=view.family.number)
     return run_id, commit
 
 
@@ -149,7 +149,7 @@ async def test_an_append_that_waited_for_the_counters_looks_at_them_again(runtim
     """Another run counts meanwhile: what rests on the count before that is refused (promise 9)."""
     _, commit = await family(runtime)
     if by == "a cap":
-        commit.writes, commit.family = 1, FamilyMove(0, 0, {}, True, writes_max=1)
+        commit.writes, commit.family = 1, FamilyMove(0, 0, {}, {}, 0, True, writes_max=1)
     async with runtime.database.transaction() as other:
         await other.execute("UPDATE families SET number = number + 1, writes = writes + 1")
         waiting = await waits(runtime, commit)

@@ -25,7 +25,7 @@ _RUNS = """
 SELECT run_id, tenant_id, root_run_id AS root, parent_run_id AS parent, trigger_type, trigger_ref, last_at,
   (SELECT string_agg(lines, '\n'::bytea ORDER BY n) FROM journal j WHERE j.run_id = r.run_id) AS lines
 FROM runs r WHERE purged_at IS NULL ORDER BY created_at"""
-_FAMILIES = "SELECT root_run_id AS root, writes, refused, asked, same FROM families"
+_FAMILIES = "SELECT root_run_id AS root, writes, refused, asked, same, failed, anew FROM families"
 _REFUSALS = "SELECT approval_id FROM refusals JOIN runs USING (run_id) WHERE purged_at IS NULL"
 _APPROVALS = "SELECT approval_id, run_id, status, outcome, why, message_ts, card FROM approvals"
 _RECORDS = "SELECT collection, key, shaped FROM records WHERE shaped IS NULL"
@@ -74,6 +74,11 @@ def _wrong_families(
             for call, keys in run.same.items():
                 known = {*found["same"].get(call, ()), *(f"{run.run_id}:{key}" for key in keys)}
                 found["same"][call] = sorted(known)
+        found["anew"] = sum(run.begun_anew for run in within)
+        told = {(key, one["run"], one["approval"]) for key, many in row["failed"].items() for one in many}
+        if not told <= {(key, str(run.run_id), one["approval"]) for run in within for key, many in run.failures.items()
+                        for one in many}:  # fmt: skip
+            yield f"the family {row['root']} counts failures that none of its runs has"
         if found != {name: row[name] for name in found}:
             yield f"the counters of the family {row['root']}: {row}, and its runs count {found}"
 

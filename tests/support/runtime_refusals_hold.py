@@ -23,10 +23,13 @@ steps:
 """
 
 
+def bundling_in(runtime: Any, folder: Path) -> Bundling:
+    blobs, signer = FileBlobStore(folder / "blobs"), FileSigner.load_or_create(folder / "key")
+    return Bundling(blobs, signer, "test", runtime.definitions)
+
+
 async def retried(runtime: Any, folder: Path, run_id: UUID, actor: Actor) -> None:
-    bundling = Bundling(
-        FileBlobStore(folder / "blobs"), FileSigner.load_or_create(folder / "key"), "test", runtime.definitions
-    )
+    bundling = bundling_in(runtime, folder)
     await runtime.trouble.drop_messages_except("bundle", "cancel", "shared", "return")
     await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
     await runtime.retry(run_id, actor=actor)

@@ -384,11 +384,12 @@ class Runtime:
             version = (await self.books.run(run_id)).version
         return await Extending(self.faces, self.definitions).extend(tenant, run_id, ACTOR, source, version)
 
-    async def errands(self) -> int:
-        """Deliver what runs order elsewhere, as a dispatcher does; messages to people are left."""
-        handlers = Errands(self.database, self.definitions, self.connectors).handlers()
+    async def errands(self, **more: Any) -> int:
+        """Deliver what runs order elsewhere, as a dispatcher does; of messages to people those in ``more``."""
+        handlers = Errands(self.database, self.definitions, self.connectors).handlers() | more
         people = ("card", "task", "hold", "note", "remind", "escalate", "voided", "proposal")
-        await self.trouble.drop_messages("bundle", *people, "told", "alarm", "alarmed")
+        kinds = ("bundle", *people, "told", "alarm", "alarmed")
+        await self.trouble.drop_messages(*(kind for kind in kinds if kind not in more))
         return await Dispatcher(self.database, handlers, "d").work_off()
 
     async def go_on(self) -> None:

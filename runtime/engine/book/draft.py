@@ -21,7 +21,7 @@ from approvals.content import CardState
 from connectors.port import Refused
 from core.canonical import JsonObject, derived_id, digest
 from evidence.chain import Actor, EventType, seal
-from runtime.engine.book import ends, notices, refusals, shared_effects
+from runtime.engine.book import ends, failures, notices, refusals, shared_effects
 from runtime.engine.book.barrier import Crossing
 from runtime.engine.book.fold import fold
 from runtime.engine.book.plan import CHECKPOINT, Variables, variables
@@ -116,13 +116,14 @@ def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
         for call, keys in run.same.items()
         if keys != before.same.get(call)
     }
-    refused, asked = run.refused - before.refused, run.asked - before.asked
-    moves, rests = bool(rows.writes or refused or asked or same), rows.counted or rows.recounted or bool(same)
+    refused, asked, anew = run.refused - before.refused, run.asked - before.asked, run.begun_anew - before.begun_anew
+    failed = failures.moved(family, view.run_id, before.failures, run.failures, family.anew + anew)
+    moves = bool(rows.writes or refused or asked or anew or same or failed)
+    rests = bool(rows.counted or rows.recounted or same or failed)
     if not moves and not rests:
         return None
-    return FamilyMove(
-        refused, asked, same, moves, rows.family_max if rows.writes else None, family.number if rests else None
-    )
+    most = rows.family_max if rows.writes else None
+    return FamilyMove(refused, asked, same, failed, anew, moves, most, family.number if rests else None)
 
 
 # The facts that all steps of a super-step share. Changing one of them conflicts with every concurrent append, so it
@@ -320,6 +321,8 @@ class Draft:
                 asked=family.asked + move.asked,
                 number=family.number + 1,
                 same={**family.same, **move.same},
+                failed={**family.failed, **move.failed},
+                anew=family.anew + move.anew,
             )
         return replace(
             self.view,

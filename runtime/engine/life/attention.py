@@ -14,7 +14,7 @@ from msgspec import Struct
 from approvals.model import ApprovalKind, ApprovalStatus
 from core.canonical import JsonObject
 from core.terms import Terms
-from runtime.engine.book import refusals
+from runtime.engine.book import failures, refusals
 from runtime.engine.book import refusals as askers
 from runtime.engine.book.lists import cards_of
 from runtime.engine.book.refusals import Refusal
@@ -59,11 +59,11 @@ def admitted(
         failed_check = PreflightFailed(Check.REFUSED, None, view.directory.digest, [one.to_json() for one in found])
         _refuse(transition, step, failed_check, error)
         return None
-    failed = failures(run, key)
-    anew = [one for one in failed if one["again"] == run.begun_anew]
-    if len(anew) >= terms.most("failures"):
+    failed = failures.of_call(run, view.family, view.run_id, key)
+    anew = failures.since_begun(run, view.family, key)
+    if anew >= terms.most("failures"):
         failed_check = PreflightFailed(Check.FAILED, failed=failed)
-        words = f"Nobody was asked: the same call was approved before, and failed {len(anew)} times. {said(failed)}"
+        words = f"Nobody was asked: the same call was approved before, and failed {anew} times. {said(failed)}"
         _refuse(transition, step, failed_check, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
         return None
     who = [askers.name_of(view.directory, one) for one in askers.everybody(run, step.key)]
@@ -125,11 +125,6 @@ def _wait(transition: Transition, step: StepRow, full: str) -> None:
     words = f"Nobody was asked yet, because {full}, and no more may be; it is tried again."
     error = StepError(ErrorClass.AUTHORIZATION, TOO_MANY, words)
     transition.retry_later(step, SLOT_AFTER, error.to_json(), attempted=False)
-
-
-def failures(run: Run, key: str) -> list[JsonObject]:
-    """The failures of the same call in this run, of those that people had approved."""
-    return run.failures.get(key, []) if key else []
 
 
 def said(failed: list[JsonObject]) -> str:

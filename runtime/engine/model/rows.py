@@ -250,6 +250,8 @@ class FamilyMove(Struct, frozen=True):
     refused: int
     asked: int
     same: Mapping[str, list[str]]
+    failed: Mapping[str, list[JsonObject]]
+    anew: int
     moves: bool
     writes_max: int | None = None
     number: int | None = None

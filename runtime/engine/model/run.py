@@ -258,6 +258,8 @@ class Family(Struct, frozen=True):
 
     ``root`` is the outermost run. ``number`` counts the moves of these counters, ``writes_max`` is the cap of the
     root's workflow. ``same`` maps the digest of a call to the steps that were let out with it, each as ``<run>:<key>``.
+    ``failed`` maps the key of a question to the approved calls that failed; ``anew`` counts how often people had one of
+    the runs begin anew, in all and at each of these failures.
     """
 
     root: UUID = field(name="root_run_id")
@@ -267,6 +269,8 @@ class Family(Struct, frozen=True):
     number: int
     writes_max: int | None = None
     same: Mapping[str, list[str]] = field(default_factory=dict)
+    failed: Mapping[str, list[JsonObject]] = field(default_factory=dict)
+    anew: int = 0
 
 
 class Definition(Struct, frozen=True):

@@ -103,7 +103,9 @@ BEGIN
     UPDATE families SET writes = writes + _writes, number = number + 1,
       refused = refused + greatest((_rest #>> '{family,refused}')::int, 0),
       asked = asked + greatest((_rest #>> '{family,asked}')::int, 0),
-      same = same || coalesce(_rest #> '{family,same}', '{}')
+      anew = anew + greatest((_rest #>> '{family,anew}')::int, 0),
+      same = same || coalesce(_rest #> '{family,same}', '{}'),
+      failed = failed || coalesce(_rest #> '{family,failed}', '{}')
     WHERE root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id);
   END IF;
   -- The book: all lines of the append in one row, with the values that they commit to (promise 6). Guard and parts are

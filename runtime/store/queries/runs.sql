@@ -33,8 +33,8 @@ SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1;
 SELECT root_run_id FROM runs WHERE run_id = $1 FOR UPDATE;
 
 -- name: make
-INSERT INTO families (root_run_id, tenant_id, writes, refused, asked, writes_max, same)
-VALUES ($1, $2, $3, $4, $5, $6, $7);
+INSERT INTO families (root_run_id, tenant_id, writes, refused, asked, writes_max, same, failed, anew)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: begun
 UPDATE runs SET root_run_id = run_id, gate = gate + 1 WHERE run_id = $1;

@@ -12,7 +12,7 @@ from approvals.model import ApprovalStatus
 from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from evidence.receipts import NOTHING_TO_DO, RECEIPT, ReceiptEvent, ReceiptStatus, Resolution
-from runtime.engine.book import contributors
+from runtime.engine.book import contributors, failures
 from runtime.engine.book.fold import of_agents, of_grants
 from runtime.engine.book.fold.of_waits import answer, end_wait
 from runtime.engine.book.recorded import RecordedEvent, parts
@@ -33,9 +33,6 @@ from runtime.engine.model.states import (
     WaitKind,
     WaitState,
 )
-
-# So many failures of one call are kept for its next card.
-FAILURES_KEPT = 20
 
 
 def step_of(run: Run, recorded: RecordedEvent) -> StepRow:
@@ -284,7 +281,7 @@ def _failed_again(run: Run, recorded: RecordedEvent, approval: Json, error: Json
     now: JsonObject = {"approval": approval, "at": recorded.at.isoformat(), "again": run.begun_anew}
     now |= {"code": error.get("code"), "message": error.get("message")}
     others = [one for one in run.failures.get(asked.key, []) if one["approval"] != approval]
-    run.failures[asked.key] = [*others, now][-FAILURES_KEPT:]
+    run.failures[asked.key] = [*others, now][-failures.KEPT :]
 
 
 def in_doubt(run: Run, recorded: RecordedEvent, event: e.ActionInDoubt) -> None:
