@@ -135,7 +135,7 @@ async def test_what_is_listed_is_bound_to_the_chain(agents: Agents, tmp_path: Pa
     assert {"0 computed again", "1 computed again"} <= counts
     one = entries[-1]
     other = [(path, "0" * 64) for path, _ in one.values or ()]
-    made = assemble(replace(content, opened=[replace(one, values=other)]), archive.signer.public_key)
+    made = assemble(replace(content, opened=[replace(one, values=other, opened=[])]), archive.signer.public_key)
     assert [row.check for row in verify_unsigned(made.files, made.statement).failed] == ["disclosures"]
     made.files.close()
 

@@ -29,6 +29,7 @@ OF_STREAM = ("audit_count", "audit_head", "stream_id")
 OTHER_STOP = '{"by":"m","paused":"tenant:","reason":"r","stop":99}'
 OF_NOTHING = f'{{"digest":"{sha256(b"").hexdigest()}","version":7}}'
 NAMED = '{"author":"m","digest":"d","name":"n","version":1}'
+ANOTHERS = NAMED.replace('"d"', f'"{"0" * 64}"')
 
 
 def line(kind: str, data: str = "{}", at: str = "now()") -> str:
@@ -51,7 +52,7 @@ WITHOUT_THEIR_LINE = [
     f"change_policies({line('policy.activated', NAMED)}, 'acme')",
     "change_policies(NULL, 'acme')",
     f"publish_policy({line('policy.published', NAMED)}, '', NULL, 'acme')",
-    f"replace_directory({line('directory.published', NAMED)}, '', '[]', '[]', 'acme')",
+    f"replace_directory({line('directory.published', ANOTHERS)}, '', '[]', '[]', 'acme')",
     f"apply_settings({line('tenant.applied', NAMED)}, '', 'acme')",
     f"apply_settings({line('tenant.applied', OF_NOTHING)}, '', 'acme')",
     f"link_line({line('token.created')}, '', 'acme')",
