@@ -127,9 +127,9 @@ class Closed:
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
         """Compare the signed statement's claims with the events, whole."""
         tenant, producer = predicate.get("tenant"), predicate.get("producer")
+        self._tenant = tenant if isinstance(tenant, str) else ""
         if not isinstance(tenant, str) or not isinstance(producer, str) or not _PRODUCER.fullmatch(producer):
             raise InputError("names no tenant, or no release as releases are named", where="statement")
-        self._tenant = tenant
         wanted = predicate_of(self.history, report, tenant, producer)
         for name in sorted({*wanted, *predicate}):
             if name not in wanted:

@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, first_of, print_fields, print_one, print_rows
 from app.cli.runs import RunId
+from core.canonical import sha256_hex
 from core.errors import ConsistencyError, InputError
 
 if TYPE_CHECKING:
     from evidence.pins import Pins
     from runtime.requests.sealing import Sealed
 
-evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, report, find, monitor, period.")
+evidence = Commands(
+    name="evidence", help="Evidence: get, again, key, trust, verify, verifier, report, find, monitor, period."
+)
 
 
 @evidence.command("get")
@@ -197,6 +200,25 @@ def verify(
     print_one(result.to_json(), result.to_text(), as_json=as_json)
     if result.exit_code:
         raise typer.Exit(Exit(result.exit_code))
+
+
+@evidence.command("verifier")
+def verifier(
+    language: Annotated[
+        str, typer.Argument(help="python (needs the package cryptography) or javascript (needs Node).")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    as_json: Json = False,
+) -> None:
+    """Write a verifier that stands alone in one file, for auditors who install nothing of ours."""
+    from evidence.standalone.building import FILES, Language, build
+
+    context.check_word(language, list(map(str, Language)), "language")
+    made = build(Language(language))
+    path = _named(output, FILES[Language(language)])
+    _write(path, made)
+    written = {"path": str(path), "sha256": sha256_hex(made), "bytes": len(made)}
+    print_one(written, f"{path} ({len(made)} bytes, SHA-256 {written['sha256']})", as_json=as_json)
 
 
 @evidence.command("report")
