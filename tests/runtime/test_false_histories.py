@@ -562,7 +562,7 @@ COMPILED = {name for name, (_, row, _) in FORGERIES.items() if row == "texts"}
 
 @pytest.mark.timeout(0 if DEEP else 600)
 async def test_the_verifiers_of_one_file_come_to_the_same_verdicts(whole: Any, tmp_path: Path) -> None:
-    """`verify.py` fails in the same rows, and so does `verify.mjs`, which is another program."""
+    """Holds `verify.py`, and `verify.mjs`, which is another program, to the same verdicts and rows."""
     bundle, signer = whole
     key = tmp_path / "public.pem"
     key.write_bytes(signer.public_key.pem)
