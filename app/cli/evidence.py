@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runtime.requests.sealing import Sealed
 
 evidence = Commands(
-    name="evidence", help="Evidence: get, again, key, trust, verify, verifier, report, find, monitor, period."
+    name="evidence", help="Evidence: get, disclose, again, key, trust, verify, verifier, report, find, monitor, period."
 )
 
 
@@ -188,6 +188,9 @@ def verify(
     tenant: Annotated[str | None, typer.Option(help="The tenant that it must be of.")] = None,
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file must have.")] = None,
     after: Annotated[Path | None, typer.Option(help="An earlier edition, with whose events it must begin.")] = None,
+    disclosed: Annotated[
+        list[Path] | None, typer.Option(help="A further file of disclosures; may be repeated.")
+    ] = None,
     allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -196,10 +199,31 @@ def verify(
     from evidence.verify import verify_bundle
 
     pins = _pins(key, fingerprint, run=run, tenant=tenant, sha256=sha256, after=after)
-    result = verify_bundle(path, require_final=not allow_unfinished, pins=pins, compiler=Texts())
+    result = verify_bundle(
+        path, require_final=not allow_unfinished, pins=pins, compiler=Texts(), disclosed=disclosed or ()
+    )
     print_one(result.to_json(), result.to_text(), as_json=as_json)
     if result.exit_code:
         raise typer.Exit(Exit(result.exit_code))
+
+
+@evidence.command("disclose")
+async def disclose(
+    run_id: RunId,
+    paths: Annotated[list[str], typer.Argument(help="Such as decision.made/facts, or 12/proposed/input: EVENT/VALUE.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    as_json: Json = False,
+) -> None:
+    """Open further values of a run beside its bundle, for `evidence verify --disclosed`. Secrets are withheld."""
+    from runtime.requests import disclosing
+
+    async with context.faces() as faces:
+        asked = (faces.definitions, context.actor(faces.settings), run_id, paths)
+        made = await faces.ask(faces.settings.tenant, disclosing.disclose, *asked)
+    path = _named(output, f"disclosed-{run_id}.jsonl")
+    _write(path, made.lines)
+    written = {"path": str(path), "disclosed": made.opened, "withheld": made.withheld}
+    print_one(written, f"{path}: {made.opened} values disclosed, {made.withheld} withheld", as_json=as_json)
 
 
 @evidence.command("verifier")

@@ -2,7 +2,7 @@
 // Verifies evidence bundles of Counterseal (format 3), offline, in one file. It needs Node 20 and no package.
 //
 //     node verify.mjs BUNDLE.zip [--key PEM]... [--fingerprint SHA256]... [--run ID] [--tenant NAME] [--sha256 HEX]
-//         [--allow-unfinished] [--json]
+//         [--disclosed FILE]... [--allow-unfinished] [--json]
 //
 // It was written from docs/evidence-format.md, apart from the verifier in Python, so that each shows the faults of the
 // other. It judges the history. It does not evaluate rules, compile texts, or compute origins again, and says so.
@@ -2291,6 +2291,7 @@ function verify(data, options) {
 
 function contents(table, files, predicate, key, options) {
   const history = new History(), disclosed = new Opened(files.get("disclosures.jsonl")), lines = [];
+  const further = options.disclosed.map((data) => new Opened(data));
   let judged, report, told;
   const followed = table.check("chain", () => {
     told = claimed(files);
@@ -2304,7 +2305,7 @@ function contents(table, files, predicate, key, options) {
         lines.push(error.message);
       }
       history.observe(event);
-      judged.observe(event, disclosed.of(event));
+      judged.observe(event, new Map([disclosed, ...further].flatMap((each) => [...each.of(event)])));
     });
     return `${report.count} events in ${told.appends.length} appends, unbroken, head ${report.head}`;
   });
@@ -2335,6 +2336,7 @@ function contents(table, files, predicate, key, options) {
   table.check("checkpoints", () => summed("checkpoints.jsonl", `${history.checkpoints.length} checkpoints`));
   table.check("costs", () => summed("costs.json", `${history.costs.size} models' costs, as the events add up to`));
   table.check("disclosures", () => disclosed.row());
+  if (further.length) table.check("further disclosures", () => further.map((each) => each.row()).join("; "));
   judgement(table, judged, history, report);
 }
 
@@ -2372,13 +2374,14 @@ function read(path) {
 }
 
 function optionsOf(words) {
-  const options = { key: [], fingerprint: [] }, flags = ["allow-unfinished", "json"], one = ["run", "tenant", "sha256"];
+  const options = { key: [], fingerprint: [], disclosed: [] }, flags = ["allow-unfinished", "json"], one = ["run", "tenant", "sha256"];
   while (words.length) {
     const word = words.shift(), name = word.replace(/^--/, "");
     if (!word.startsWith("--")) options.bundle = word;
     else if (flags.includes(name)) options[name] = true;
-    else if (![...one, "key", "fingerprint"].includes(name) || !words.length) throw new Unusable(`unknown: ${word}`);
+    else if (![...one, "key", "fingerprint", "disclosed"].includes(name) || !words.length) throw new Unusable(`unknown: ${word}`);
     else if (name === "key") options.key.push(trustedKey(words.shift()));
+    else if (name === "disclosed") options.disclosed.push(read(words.shift()));
     else if (name === "fingerprint") options.fingerprint.push(words.shift().toLowerCase().replaceAll(":", ""));
     else options[name] = words.shift();
   }

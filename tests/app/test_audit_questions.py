@@ -18,7 +18,7 @@ DAY = re.compile(r"2026-1[01]-(01|15)T(00|12):00:00Z")
 # The words that an answer must have, by the number of the question; {…} are ids.
 SAID: dict[int, tuple[str, ...]] = {
     1: ("{run}", "ana.lee: approve"),
-    2: ("authority of people", "no check failed"),
+    2: ("authority of people", "decisions evaluated again", "no check failed"),
     3: ("2 runs", "Nothing of the period is missing."),
     4: ("tests", "ana.lee", "leads"),
     5: ("Endanger INC1", "report.html"),

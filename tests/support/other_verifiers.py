@@ -19,10 +19,11 @@ from evidence.standalone.building import Language, build
 _EACH = """
 import contextlib, io, json, runpy, sys
 main = runpy.run_path(sys.argv[1])["main"]
-for bundle in sys.argv[3:]:
+more, bundles = json.loads(sys.argv[3]), sys.argv[4:]
+for bundle in bundles:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        code = main([bundle, "--key", sys.argv[2], "--json"])
+        code = main([bundle, "--key", sys.argv[2], "--json", *more])
     print(json.dumps([code, json.loads(said.getvalue())]))
 strange = {"orjson", "msgspec", "rfc8785"} & {
     name for name, one in sys.modules.items() if getattr(one, "__file__", None) and "site-packages" in one.__file__
@@ -51,12 +52,16 @@ def _summary(code: int, told: dict[str, Any]) -> tuple[int, set[str]]:
     return code, {row["check"] for row in told["rows"] if row["status"] == "failed"}
 
 
-def by_python(folder: Path, key: Path, bundles: Sequence[Path]) -> list[tuple[int, set[str]]]:
+def _more(disclosed: Sequence[Path]) -> list[str]:
+    return [word for each in disclosed for word in ("--disclosed", str(each))]
+
+
+def by_python(folder: Path, key: Path, bundles: Sequence[Path], *disclosed: Path) -> list[tuple[int, set[str]]]:
     """The exit code and the failed rows of each bundle, by verify.py."""
     program = folder / "verify.py"
     program.write_bytes(_built(Language.PYTHON))
     done = subprocess.run(
-        [sys.executable, "-S", "-c", _EACH, str(program), str(key), *map(str, bundles)],
+        [sys.executable, "-S", "-c", _EACH, str(program), str(key), json.dumps(_more(disclosed)), *map(str, bundles)],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_only(folder))}, cwd=folder,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -64,14 +69,14 @@ def by_python(folder: Path, key: Path, bundles: Sequence[Path]) -> list[tuple[in
     return [_summary(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
-def by_node(folder: Path, key: Path, bundles: Sequence[Path]) -> list[tuple[int, set[str]]]:
+def by_node(folder: Path, key: Path, bundles: Sequence[Path], *disclosed: Path) -> list[tuple[int, set[str]]]:
     """The exit code and the failed rows of each bundle, by verify.mjs."""
     program = folder / "verify.mjs"
     program.write_bytes(_built(Language.JAVASCRIPT))
 
     def one(bundle: Path) -> tuple[int, set[str]]:
         done = subprocess.run(
-            ["node", str(program), str(bundle), "--key", str(key), "--json"],
+            ["node", str(program), str(bundle), "--key", str(key), "--json", *_more(disclosed)],
             env={"PATH": os.environ["PATH"]}, cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.stdout, done.stderr
