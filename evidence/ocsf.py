@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
+from evidence.events import EventType as E
 
 VERSION = "1.9.0"
 _ENTITY, _AUTHENTICATION, _API = 3004, 3002, 6003
@@ -22,7 +23,7 @@ _ACTIVITIES: Mapping[str, int] = {
     **dict.fromkeys(("retired", "revoked", "lifted", "ended", "expired", "superseded"), _DELETE),
 }
 _LOGONS: Mapping[str, int] = {"opened": 1, "ended": 2}
-_CALLS: Mapping[str, int] = {"read": _READ, "exported": _READ, "intended": _UPDATE}
+_CALLS: Mapping[str, int] = {E.EVIDENCE_READ: _READ, E.EVIDENCE_EXPORTED: _READ, E.ACTION_INTENDED: _UPDATE}
 _FAILURES = ("failed", "refused", "in_doubt", "late", "expired")
 _SHA256 = 3
 _WORDS = {_CREATE: "Create", _READ: "Read", _UPDATE: "Update", _DELETE: "Delete"}
@@ -82,7 +83,7 @@ def _classed(area: str, what: str, kind: str, line: Mapping[str, Any]) -> JsonOb
     resource = data.get("receipt") or data.get("run") or line["step"]
     operation = data.get("operation") or kind
     called: JsonObject = {
-        "class_uid": _API, "activity_id": _CALLS.get(what, _OTHER), "actor": {"user": who},
+        "class_uid": _API, "activity_id": _CALLS.get(kind, _OTHER), "actor": {"user": who},
         "api": {"operation": str(operation), "service": {"name": "Counterseal"}},
         "src_endpoint": {"name": "Counterseal"},
     }  # fmt: skip

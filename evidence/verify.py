@@ -235,19 +235,18 @@ class _Run(Struct):
         """Add what the rules give once more, as far as their facts are disclosed."""
         ruled = closed.ruled
         try:
-            words = ruled.row(closed.judged.definition)
+            words, left = ruled.row(closed.judged.definition), ruled.left
         except InputError as error:
             self._add("rules", str(error), Status.FAILED)
             return
-        if self.compiler is None or (ruled.left and not ruled.again):
+        if self.compiler is None or (left and not ruled.again):
             why = (
                 "the facts that they read are withheld" if self.compiler else "only `counterseal evidence verify` does"
             )
-            self._add("rules", f"{_UNRULED}: {why}", Status.NOT_PROVEN)
-        elif ruled.left:
-            self._add("rules", f"{words}; of {ruled.left} {_UNRULED}: facts are withheld", Status.NOT_PROVEN)
-        else:
-            self._add("rules", words)
+            words = f"{_UNRULED}: {why}"
+        elif left:
+            words = f"{words}; of {left} {_UNRULED}: facts are withheld"
+        self._add("rules", words, Status.NOT_PROVEN if left or self.compiler is None else Status.OK)
 
     def _add(self, check: str, detail: str, status: Status = Status.OK) -> None:
         self.rows.append(Row(check, status, detail))
