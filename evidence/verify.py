@@ -69,11 +69,7 @@ _OLDER = {
     True: "its format is the second, which has nothing to judge the history by: only what is above was checked",
     False: "the run began under an earlier release, whose lines tell less: it is judged as far as they do",
 }
-_UNCOMPILED = Row(
-    TEXTS, Status.NOT_PROVEN,
-    "not compiled: that steps and rules are those of the texts is checked by `counterseal evidence verify`, "
-    "unless declarations are withheld",
-)  # fmt: skip
+_UNCOMPILED = "not compiled: only `counterseal evidence verify` compiles texts, unless declarations are withheld"
 _UNRULED = "rules not evaluated"
 _REST = Row("everything else", Status.NOT_PROVEN, "not checked, because of the failure above")
 
@@ -226,7 +222,7 @@ class _Run(Struct):
             self._add("clock", f"{back} events are dated before the event above them", Status.WARNING)
         self.rows += [Row(check, Status.NOT_PROVEN, detail) for check, detail in _NOT_PROVEN]
         if cross.judged is not None:
-            self.rows += [_UNCOMPILED] if not cross.judged.compiled else ()
+            self.rows += [Row(TEXTS, Status.NOT_PROVEN, _UNCOMPILED)] if not cross.judged.compiled else ()
         if isinstance(cross, Closed):
             self._rules(cross)
         return Verification(tuple(self.rows), self.trusted)

@@ -2414,7 +2414,8 @@ try {
   console.log(options.json ? JSON.stringify({ ok: !failed, trusted, rows }, null, 2) : printed(table));
   process.exitCode = failed ? 1 : trusted ? 0 : 6;
 } catch (error) {
-  if (!(error instanceof Unusable)) throw error;
-  console.error(error.message);
-  process.exitCode = 2;
+  // Whatever was not foreseen fails: nothing is proven by it.
+  const unusable = error instanceof Unusable;
+  console.error(unusable ? error.message : `cannot be verified: ${error.message}`);
+  process.exitCode = unusable ? 2 : 1;
 }
