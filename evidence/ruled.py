@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -63,13 +63,13 @@ class Ruled:
             made = Facts(event["seq"], files, str(data["operation"]), str(data["outcome"]), rules, facts)
             self._decisions.append(made)
 
-    def row(self, definition: JsonObject) -> str:
+    def row(self, definition: Callable[[], JsonObject]) -> str:
         """Evaluate; the count in words. ``InputError`` names the decisions that the rules do not give."""
         faults = list[str]()
         for one in self._decisions:
             assert self._compiler is not None, "nothing is followed without it"
             texts = [self._files.read(file).decode(errors="replace") for file in one.files]
-            found = self._compiler.decide(texts, definition, one.operation, self._workflow, one.facts or {})
+            found = self._compiler.decide(texts, definition(), one.operation, self._workflow, one.facts or {})
             if found is None or not _comparable(one, *found):
                 self.left += 1
                 continue

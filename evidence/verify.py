@@ -231,7 +231,7 @@ class _Run(Struct):
         """Add what the rules give once more, as far as their facts are disclosed."""
         ruled = closed.ruled
         try:
-            words, left = ruled.row(closed.judged.definition), ruled.left
+            words, left = ruled.row(lambda: closed.judged.definition), ruled.left
         except InputError as error:
             self._add("rules", str(error), Status.FAILED)
             return

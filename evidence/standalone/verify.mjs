@@ -11,7 +11,8 @@
 // not of this format; 6 nothing failed, and nobody has said that the key is to be trusted.
 
 import { createHash, createPublicKey, verify as verifySignature } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readFileSync, realpathSync } from "node:fs";
+import { pathToFileURL } from "node:url";
 
 class Fault extends Error {}
 class Unusable extends Error {}
@@ -2408,14 +2409,23 @@ function printed({ rows, failed, trusted }) {
   return [...lines, "", words].join("\n");
 }
 
-try {
-  const options = optionsOf(process.argv.slice(2)), table = verify(read(options.bundle), options);
-  const { rows, failed, trusted } = table;
-  console.log(options.json ? JSON.stringify({ ok: !failed, trusted, rows }, null, 2) : printed(table));
-  process.exitCode = failed ? 1 : trusted ? 0 : 6;
-} catch (error) {
-  // Whatever was not foreseen fails: nothing is proven by it.
-  const unusable = error instanceof Unusable;
-  console.error(unusable ? error.message : `cannot be verified: ${error.message}`);
-  process.exitCode = unusable ? 2 : 1;
+// Verifies one bundle by the words of a command line: the exit code, and what to print or to complain of.
+export function run(words) {
+  try {
+    const options = optionsOf([...words]), table = verify(read(options.bundle), options);
+    const { rows, failed, trusted } = table;
+    const said = options.json ? JSON.stringify({ ok: !failed, trusted, rows }, null, 2) : printed(table);
+    return { code: failed ? 1 : trusted ? 0 : 6, said };
+  } catch (error) {
+    // Whatever was not foreseen fails: nothing is proven by it.
+    const unusable = error instanceof Unusable;
+    return { code: unusable ? 2 : 1, problem: unusable ? error.message : `cannot be verified: ${error.message}` };
+  }
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(realpathSync(process.argv[1])).href) {
+  const { code, said, problem } = run(process.argv.slice(2));
+  if (said !== undefined) console.log(said);
+  else console.error(problem);
+  process.exitCode = code;
 }

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,21 +68,27 @@ def by_python(folder: Path, key: Path, bundles: Sequence[Path], *disclosed: Path
     return [_summary(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
+_EACH_BY_NODE = """
+const [key, program, more, ...bundles] = process.argv.slice(1);
+const { run } = await import(program);
+for (const bundle of bundles) {
+  const { code, said, problem } = run([bundle, "--key", key, "--json", ...JSON.parse(more)]);
+  console.log(JSON.stringify([code, said === undefined ? problem : JSON.parse(said)]));
+}
+"""
+
+
 def by_node(folder: Path, key: Path, bundles: Sequence[Path], *disclosed: Path) -> list[tuple[int, set[str]]]:
     """The exit code and the failed rows of each bundle, by verify.mjs."""
     program = folder / "verify.mjs"
     program.write_bytes(_built(Language.JAVASCRIPT))
-
-    def one(bundle: Path) -> tuple[int, set[str]]:
-        done = subprocess.run(
-            ["node", str(program), str(bundle), "--key", str(key), "--json", *_more(disclosed)],
-            env={"PATH": os.environ["PATH"]}, cwd=folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.stdout, done.stderr
-        return _summary(done.returncode, json.loads(done.stdout))
-
-    with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(one, bundles))
+    more = json.dumps(_more(disclosed))
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", _EACH_BY_NODE, str(key), str(program), more, *map(str, bundles)],
+        env={"PATH": os.environ["PATH"]}, cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [_summary(*json.loads(line)) for line in done.stdout.splitlines()]
 
 
 @cache
