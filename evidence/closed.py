@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from core import bounded_json
@@ -20,6 +20,7 @@ from evidence.judged import Compiler, Judged
 from evidence.members import check_line
 from evidence.opened import OpenedFile, pairs_of
 from evidence.receipts import ReceiptStatus
+from evidence.ruled import Ruled
 from evidence.signing import PublicKey
 
 _PRODUCER = re.compile(r"(?:counterseal )?[0-9A-Za-z.+-]{0,64}", re.ASCII)
@@ -67,7 +68,7 @@ class Compared:
 class Closed:
     """Follows a chain while it is verified, then compares. A check returns its finding or raises ``InputError``."""
 
-    def __init__(self, container: Files, compiler: Compiler | None = None) -> None:
+    def __init__(self, container: Files, compiler: Compiler | None = None, further: Sequence[OpenedFile] = ()) -> None:
         self._container = container
         self._compared = Compared(container)
         self._derived = Derived(self._compared.emit)
@@ -79,6 +80,8 @@ class Closed:
         self._appends: list[Json] = []
         self._tenant = ""
         self.judged = Judged(container, compiler)
+        self.ruled = Ruled(container, compiler)
+        self._further = further
         try:
             self._opened = OpenedFile(container)
         except InputError as error:
@@ -105,6 +108,10 @@ class Closed:
             self._faults.append(str(error))
             committed = {}
         opened, listed = ({}, None) if self._opened is None else self._opened.of(event)
+        for each in self._further:
+            more, also = each.of(event)
+            opened, listed = {**opened, **more}, listed if also is None else also
+        self.ruled.observe(event, opened, listed)
         self._origins.observe(event, opened, listed)
         self.judged.observe(event, opened)
         if event["type"] == E.APPROVAL_REQUESTED:
@@ -127,9 +134,9 @@ class Closed:
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
         """Compare the signed statement's claims with the events, whole."""
         tenant, producer = predicate.get("tenant"), predicate.get("producer")
+        self._tenant = tenant if isinstance(tenant, str) else ""
         if not isinstance(tenant, str) or not isinstance(producer, str) or not _PRODUCER.fullmatch(producer):
             raise InputError("names no tenant, or no release as releases are named", where="statement")
-        self._tenant = tenant
         wanted = predicate_of(self.history, report, tenant, producer)
         for name in sorted({*wanted, *predicate}):
             if name not in wanted:
@@ -160,6 +167,7 @@ class Closed:
             ("checkpoints", lambda: self._summed(layout.CHECKPOINT_LINES, self._derived.checkpoints, "checkpoints")),
             ("costs", lambda: self._summed(layout.COSTS, len(self._derived.rollup.costs()), "models' costs")),
             ("disclosures", self._disclosures),
+            *([("further disclosures", self._more)] if self._further else ()),
             *self.judged.rows(),
         )  # fmt: skip
 
@@ -227,6 +235,11 @@ class Closed:
             raise self._unopened or InputError("cannot be read", where=layout.OPENED)
         self._opened.end()
         return f"{self._opened.count} values are opened, each as its event's line commits to it"
+
+    def _more(self) -> str:
+        for each in self._further:
+            each.end()
+        return f"{sum(each.count for each in self._further)} values are opened, each as its event's line commits to it"
 
 
 def _few(items: list[str]) -> str:

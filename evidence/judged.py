@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,6 +34,14 @@ class Compiler(Protocol):
 
     def document(self, text: str) -> Json:
         """A text as JSON. ``InputError`` if it is none."""
+
+    def decide(
+        self, texts: Sequence[str], definition: JsonObject, operation: str, workflow: str, facts: JsonObject
+    ) -> tuple[str, list[str], bool] | None:
+        """The outcome and the rules that fired, by the texts of policies; None if these cannot be compiled here.
+
+        The last is False if rules were left out, because nothing declares their operations: these only restrain.
+        """
 
 
 class Judged:
@@ -143,6 +151,11 @@ class Judged:
         if canonical_bytes(told) + b"\n" != data:
             raise InputError("is not spelled canonically", where=name)
         return told
+
+    @property
+    def definition(self) -> JsonObject:
+        """The declarations of the run's operations. ``InputError`` if they cannot be read."""
+        return self._object(layout.DEFINITION)
 
     def _run(self) -> str:
         try:

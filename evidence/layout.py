@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from collections.abc import Set
-from importlib.resources import files
 from string import Template
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -91,5 +91,6 @@ def readme(run: str, tenant: str, key_id: str, algorithm: str) -> str:
 
     The verifier compares it byte for byte. So another text needs another format, or this one beside it.
     """
-    text = Template(files("evidence").joinpath("readme.txt").read_text(encoding="utf-8"))
-    return text.substitute(run=run, tenant=tenant, key_id=key_id, openssl=_OPENSSL[algorithm])
+    text = pkgutil.get_data("evidence", "readme.txt")
+    assert text is not None, "it is part of the package"
+    return Template(text.decode()).substitute(run=run, tenant=tenant, key_id=key_id, openssl=_OPENSSL[algorithm])

@@ -96,6 +96,13 @@ def _read(members: str) -> Mapping[str, tuple[type, ...]]:
 OF_LINES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     str(kind): _read(f"{members} {_EVERYWHERE}") for kind, members in _OF_LINES.items()
 }
+
+
+def told_by(kind: E) -> list[str]:
+    """The members of the data of a type of line besides those of every line, as they are written above."""
+    return [*_OF_LINES[kind].split(), *(["count:i"] if kind is E.RUN_CLOSED else [])]
+
+
 # What members of a line's data hold in their turn.
 _WITHIN: Mapping[str, frozenset[str]] = {
     "workflow": NAMED,

@@ -1,7 +1,7 @@
 """The offline verifier: one row for each thing that a bundle proves or does not. Needs no database and no network.
 
     python -m evidence.verify BUNDLE [--key PEM]... [--fingerprint SHA256]... [--run ID] [--tenant NAME] [--sha256 HEX]
-        [--after EARLIER] [--allow-unfinished] [--json]
+        [--after EARLIER] [--disclosed FILE]... [--allow-unfinished] [--json]
 
 BUNDLE is the zip file, or the directory into which it was extracted. Exit codes: 0 all checks passed, and the key that
 signed is trusted; 1 at least one check failed; 2 there is nothing to verify or the key is unusable; 6 nothing failed,
@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from enum import StrEnum
 from hashlib import sha256
@@ -33,6 +33,7 @@ from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
 from evidence.judged import TEXTS, Compiler
 from evidence.members import check_members
+from evidence.opened import OpenedFile
 from evidence.pins import Pins, load_key
 from evidence.signing import PublicKey, open_envelope
 
@@ -68,14 +69,8 @@ _OLDER = {
     True: "its format is the second, which has nothing to judge the history by: only what is above was checked",
     False: "the run began under an earlier release, whose lines tell less: it is judged as far as they do",
 }
-_UNJUDGED = (
-    (
-        TEXTS, Status.NOT_PROVEN,
-        ("not compiled: that steps and rules are those of the texts is checked by `counterseal evidence verify`, "
-        "unless declarations are withheld"),
-    ),
-    ("rules", Status.NOT_PROVEN, "rules not evaluated: the facts that they read are withheld"),
-)  # fmt: skip
+_UNCOMPILED = "not compiled: only `counterseal evidence verify` compiles texts, unless declarations are withheld"
+_UNRULED = "rules not evaluated"
 _REST = Row("everything else", Status.NOT_PROVEN, "not checked, because of the failure above")
 
 
@@ -128,12 +123,14 @@ def verify_bundle(
     require_final: bool = True,
     pins: Pins | None = None,
     compiler: Compiler | None = None,
+    disclosed: Sequence[Path] = (),
 ) -> Verification:
     """Check a bundle against the keys that you trust or, without one, against the key inside the bundle.
 
     With ``require_final`` the bundle of a run that has not closed fails. Any fault of the bundle becomes a row.
     ``public_key`` is one more trusted key. ``compiler`` reads its texts, if the caller may load what that takes.
-    ``InputError`` only if there is no bundle at ``path``, or ``public_key`` is no usable key.
+    ``disclosed`` are further files of what it opens.
+    ``InputError`` only if there is no bundle at ``path``, or ``public_key`` or one of ``disclosed`` is not usable.
     """
     known = pins or Pins()
     if public_key is not None:
@@ -145,7 +142,8 @@ def verify_bundle(
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)), _REST))
     with closing(container):
-        return _Run(container, known, require_final, compiler).verify(path)
+        further = [OpenedFile.at(each) for each in disclosed]
+        return _Run(container, known, require_final, compiler, further).verify(path)
 
 
 def verify_unsigned(files: Files | Mapping[str, bytes], statement: bytes, *, final: bool = True) -> Verification:
@@ -162,6 +160,7 @@ class _Run(Struct):
     pins: Pins
     require_final: bool
     compiler: Compiler | None = None
+    further: Sequence[OpenedFile] = ()
     rows: list[Row] = field(default_factory=list)
     trusted: bool = False
 
@@ -193,7 +192,8 @@ class _Run(Struct):
         self._check("integrity", lambda: self._integrity(subjects, number))
         self._check("checksums", lambda: self._sums(subjects))
         third = number >= layout.JUDGED_SINCE
-        with closing(Closed(self.container, self.compiler) if third else Crosscheck(self.container)) as cross:
+        made = Closed(self.container, self.compiler, self.further) if third else Crosscheck(self.container)
+        with closing(made) as cross:
             return self._compared(cross, predicate)
 
     def _compared(self, cross: Closed | Crosscheck, predicate: JsonObject) -> Verification:
@@ -222,8 +222,27 @@ class _Run(Struct):
             self._add("clock", f"{back} events are dated before the event above them", Status.WARNING)
         self.rows += [Row(check, Status.NOT_PROVEN, detail) for check, detail in _NOT_PROVEN]
         if cross.judged is not None:
-            self.rows += [Row(*each) for each in _UNJUDGED if each[0] != TEXTS or not cross.judged.compiled]
+            self.rows += [Row(TEXTS, Status.NOT_PROVEN, _UNCOMPILED)] if not cross.judged.compiled else ()
+        if isinstance(cross, Closed):
+            self._rules(cross)
         return Verification(tuple(self.rows), self.trusted)
+
+    def _rules(self, closed: Closed) -> None:
+        """Add what the rules give once more, as far as their facts are disclosed."""
+        ruled = closed.ruled
+        try:
+            words, left = ruled.row(lambda: closed.judged.definition), ruled.left
+        except InputError as error:
+            self._add("rules", str(error), Status.FAILED)
+            return
+        if self.compiler is None or (left and not ruled.again):
+            why = (
+                "the facts that they read are withheld" if self.compiler else "only `counterseal evidence verify` does"
+            )
+            words = f"{_UNRULED}: {why}"
+        elif left:
+            words = f"{words}; of {left} {_UNRULED}: facts are withheld"
+        self._add("rules", words, Status.NOT_PROVEN if left or self.compiler is None else Status.OK)
 
     def _add(self, check: str, detail: str, status: Status = Status.OK) -> None:
         self.rows.append(Row(check, status, detail))
@@ -356,6 +375,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--run", help="the run that it must be of")
     parser.add_argument("--tenant", help="the tenant that it must be of")
     parser.add_argument("--sha256", help="the SHA-256 that the file must have")
+    more = "a further file of disclosures, by `counterseal evidence disclose`"
+    parser.add_argument("--disclosed", type=Path, action="append", default=[], help=more)
     parser.add_argument("--after", type=Path, help="an earlier edition, with whose events it must begin")
     unfinished = "accept the bundle of a run that has not closed"
     parser.add_argument("--allow-unfinished", action="store_true", help=unfinished)
@@ -364,7 +385,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         pinned = {name: getattr(options, name) for name in ("run", "tenant", "sha256", "after")}
         pins = Pins.of(options.key, options.fingerprint, **pinned)
-        result = verify_bundle(options.bundle, require_final=not options.allow_unfinished, pins=pins)
+        final = not options.allow_unfinished
+        result = verify_bundle(options.bundle, require_final=final, pins=pins, disclosed=options.disclosed)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE

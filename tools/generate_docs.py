@@ -30,6 +30,7 @@ from connectors.catalog import load_catalog
 from core.db import FACES_ROLE, Database
 from core.durations import format_duration
 from core.machine import Machine
+from evidence import members
 from evidence.events import REQUIRED_DATA, RUN_EVENTS, EventType
 from evidence.receipts import RECEIPT
 from runtime.definition.schemas import SchemaName, schema_text
@@ -83,6 +84,19 @@ def _events() -> str:
             yield f"`{kind}`", stream, ", ".join(f"`{name}`" for name in sorted(REQUIRED_DATA.get(kind, ())))
 
     return _table(("event", "stream", "always holds"), rows())
+
+
+def _members() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for kind in sorted(RUN_EVENTS):
+            needed = REQUIRED_DATA.get(kind, frozenset())
+            told = [f"`{one}`" for one in members.told_by(kind)]
+            yield (
+                f"`{kind}`",
+                ", ".join(f"**{one}**" if re.split(r"[:?]", one[1:-1])[0] in needed else one for one in told),
+            )
+
+    return _table(("type", "members of its data"), rows())
 
 
 def _lines() -> str:
@@ -215,6 +229,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "operations": _operations,
     "inputs": _inputs,
     "events": _events,
+    "members": _members,
     "log-lines": _lines,
     "settings": _settings,
     "routes": _routes,

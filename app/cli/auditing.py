@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from app.cli import context
-from app.cli.outcome import Commands, Json, first_of, print_json, print_rows
+from app.cli.outcome import Commands, Json, first_of, print_json, print_one, print_rows
 
 audit = Commands(name="audit", help="The audit of the tenant: what belongs to no run.")
-
-
-@audit.callback()
-def _group() -> None:
-    """Keep `tenant` a command of its own: a group with one command would be that command."""
 
 
 @audit.command("tenant")
@@ -49,3 +45,46 @@ async def tenant_events(
     rows = [{**event, "at": datetime.fromisoformat(event["ts"]), "actor": event["actor"]["id"]} for event in events]
     print_rows(rows, ("seq", "at", "type", "actor", "data"), empty="No event fits.")
     typer.echo(f"verified: all {seen.head.count} lines of the stream, up to {seen.head.hash}", err=True)
+
+
+@audit.command("export")
+async def export(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Append the events to this file.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Or send them to this address, a batch in one request.")
+    ] = None,
+    token_file: Annotated[Path | None, typer.Option(help="With --to: a file with the bearer token.")] = None,
+    cursor: Annotated[Path, typer.Option(help="Where to keep how far it has come.")] = Path("audit-export.cursor"),
+    as_json: Json = False,
+) -> None:
+    """Export what the tenant's log has ordered since the last time, as OCSF events in lines: of runs and of the tenant.
+
+    Each event comes at least once: the cursor moves when a batch is stored. An export that tells of something is an
+    event of the stream.
+    """
+    from app.exporting import Cursor, append_to, post_to
+    from app.faces import version
+    from core.canonical import canonical_bytes
+    from core.errors import InputError
+    from runtime.requests import exporting
+
+    if (output is None) == (to is None):
+        raise InputError("name one of --output and --to", where="export")
+    token = token_file.read_text(encoding="utf-8").strip() if token_file else None
+    count = 0
+    async with context.overview() as (settings, database):
+        kept, actor = Cursor(cursor, settings.tenant), context.actor(settings)
+        place = kept.read()
+        while True:
+            async with database.connection() as connection, connection.transaction(isolation="repeatable_read"):
+                told = await exporting.export(connection, settings.tenant, actor, version(), place)
+            if told.next == place:
+                break
+            data = b"".join(canonical_bytes(event) + b"\n" for event in told.events)
+            if data and output is not None:
+                append_to(output, data)
+            elif data and to is not None:
+                post_to(to, data, token)
+            kept.move(told.next)
+            place, count = told.next, count + len(told.events)
+    print_one({"events": count, "next": place}, f"{count} events, up to leaf {place} of the log", as_json=as_json)

@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from app.cli import context
 from app.cli.outcome import Commands, Exit, Json, first_of, print_fields, print_one, print_rows
 from app.cli.runs import RunId
+from core.canonical import sha256_hex
 from core.errors import ConsistencyError, InputError
 
 if TYPE_CHECKING:
     from evidence.pins import Pins
     from runtime.requests.sealing import Sealed
 
-evidence = Commands(name="evidence", help="Evidence: get, again, key, trust, verify, report, find, monitor, period.")
+evidence = Commands(
+    name="evidence", help="Evidence: get, disclose, again, key, trust, verify, verifier, report, find, monitor, period."
+)
 
 
 @evidence.command("get")
@@ -185,6 +188,9 @@ def verify(
     tenant: Annotated[str | None, typer.Option(help="The tenant that it must be of.")] = None,
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file must have.")] = None,
     after: Annotated[Path | None, typer.Option(help="An earlier edition, with whose events it must begin.")] = None,
+    disclosed: Annotated[
+        list[Path] | None, typer.Option(help="A further file of disclosures; may be repeated.")
+    ] = None,
     allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -193,10 +199,50 @@ def verify(
     from evidence.verify import verify_bundle
 
     pins = _pins(key, fingerprint, run=run, tenant=tenant, sha256=sha256, after=after)
-    result = verify_bundle(path, require_final=not allow_unfinished, pins=pins, compiler=Texts())
+    result = verify_bundle(
+        path, require_final=not allow_unfinished, pins=pins, compiler=Texts(), disclosed=disclosed or ()
+    )
     print_one(result.to_json(), result.to_text(), as_json=as_json)
     if result.exit_code:
         raise typer.Exit(Exit(result.exit_code))
+
+
+@evidence.command("disclose")
+async def disclose(
+    run_id: RunId,
+    paths: Annotated[list[str], typer.Argument(help="Such as decision.made/facts, or 12/proposed/input: EVENT/VALUE.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    as_json: Json = False,
+) -> None:
+    """Open further values of a run beside its bundle, for `evidence verify --disclosed`. Secrets are withheld."""
+    from runtime.requests import disclosing
+
+    async with context.faces() as faces:
+        asked = (faces.definitions, context.actor(faces.settings), run_id, paths)
+        made = await faces.ask(faces.settings.tenant, disclosing.disclose, *asked)
+    path = _named(output, f"disclosed-{run_id}.jsonl")
+    _write(path, made.lines)
+    written = {"path": str(path), "disclosed": made.opened, "withheld": made.withheld}
+    print_one(written, f"{path}: {made.opened} values disclosed, {made.withheld} withheld", as_json=as_json)
+
+
+@evidence.command("verifier")
+def verifier(
+    language: Annotated[
+        str, typer.Argument(help="python (needs the package cryptography) or javascript (needs Node).")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write it: a file, or a directory.")],
+    as_json: Json = False,
+) -> None:
+    """Write a verifier that stands alone in one file, for auditors who install nothing of ours."""
+    from evidence.standalone.building import FILES, Language, build
+
+    context.check_word(language, list(map(str, Language)), "language")
+    made = build(Language(language))
+    path = _named(output, FILES[Language(language)])
+    _write(path, made)
+    written = {"path": str(path), "sha256": sha256_hex(made), "bytes": len(made)}
+    print_one(written, f"{path} ({len(made)} bytes, SHA-256 {written['sha256']})", as_json=as_json)
 
 
 @evidence.command("report")

@@ -65,7 +65,7 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     return found
 
 
-def _readable(text: str, file: str, facts: dict[str, OperationFacts]) -> Policy | BrokenPolicy:
+def readable(text: str, file: str, facts: dict[str, OperationFacts]) -> Policy | BrokenPolicy:
     """A published policy by these declarations; broken if they do not fit it any more."""
     try:
         return load_policy(text, file, facts)
@@ -208,7 +208,7 @@ class Definitions:
         facts = self._facts_of.known(digests) or self._facts_of.put(
             digests, operation_facts(Catalog(operations, self.catalog.packaged))
         )
-        return self._policies.put((digest, digests), _readable(stored.source, file, facts)), True
+        return self._policies.put((digest, digests), readable(stored.source, file, facts)), True
 
     def _known_to(self, stored: documents.StoredPolicy, workflow: Workflow | None, file: str) -> dict[str, Operation]:
         """The declarations by which a policy judges: packaged ones, those frozen with it, those of the run's workflow.

@@ -18,7 +18,7 @@ DAY = re.compile(r"2026-1[01]-(01|15)T(00|12):00:00Z")
 # The words that an answer must have, by the number of the question; {…} are ids.
 SAID: dict[int, tuple[str, ...]] = {
     1: ("{run}", "ana.lee: approve"),
-    2: ("authority of people", "no check failed"),
+    2: ("authority of people", "decisions evaluated again", "no check failed"),
     3: ("2 runs", "Nothing of the period is missing."),
     4: ("tests", "ana.lee", "leads"),
     5: ("Endanger INC1", "report.html"),
@@ -26,7 +26,7 @@ SAID: dict[int, tuple[str, ...]] = {
     7: ("pause.set", "pause.lifted", "for the audit"),
     8: ("succeeded", "equal"),
     9: ("evidence.exported", "evidence.read"),
-    10: (),
+    10: ("Signature Verified Successfully", "no check failed", "rules not evaluated"),
 }
 
 
@@ -71,6 +71,8 @@ def test_each_question_is_answered_by_its_commands(
     for verb in ("pause", "resume"):
         command(verb, "tenant", "--reason", "for the audit")
     command("evidence", "trust")
+    for handed in re.findall(r"`counterseal (evidence (?:key|verifier) [^`]*)`", DOCS.read_text(encoding="utf-8")):
+        command(*handed.split())
     now = datetime.now(UTC)
     asked = questions()
     assert [*asked] == [*range(1, 11)]
@@ -90,7 +92,8 @@ def test_each_question_is_answered_by_its_commands(
                 told += command(*words)
             else:
                 done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
-                assert done.returncode == 0, (line, done.stderr)
+                assert done.returncode == 0, (line, done.stdout, done.stderr)
+                told += done.stdout
         for words_ in SAID[number]:
             assert words_.format(run=run, other=other) in told, (number, words_, told)
     text = DOCS.read_text(encoding="utf-8").lower()

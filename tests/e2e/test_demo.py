@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.other_verifiers import by_node, by_python
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -82,6 +84,8 @@ def _verify_elsewhere(bundle: Path, sha256: str, folder: Path) -> None:
             cwd=away, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
+    for verify in (by_python, by_node):
+        assert verify(away, Path(key), [Path(moved)]) == [(0, set())]
     with zipfile.ZipFile(moved) as archive:
         archive.extractall(away / "files")
     sums = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=away / "files", capture_output=True, check=False)

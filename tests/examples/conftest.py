@@ -40,6 +40,7 @@ from tests.support.arrivals import Arrivals
 from tests.support.asking import reads_json
 from tests.support.book import Approval
 from tests.support.books import Books
+from tests.support.other_verifiers import by_node
 from tests.support.trouble import Trouble
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -271,6 +272,7 @@ class Office:
         key.write_bytes(self.app.outsides.signer.public_key.pem)
         verification = verify_bundle(bundle, public_key=key)
         assert verification.ok, verification
+        assert by_node(self.folder, key, [bundle]) == [(0, set())], "by the verifier in JavaScript"
         return verification
 
     # -- the outside -------------------------------------------------------------------------------------------------

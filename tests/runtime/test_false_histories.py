@@ -22,6 +22,7 @@ from runtime.requests.steering import close_run
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
 from tests.support.forging import Forged, resealed
 from tests.support.mutating import containers, contents
+from tests.support.other_verifiers import by_node, by_python
 from tests.support.runtime_children import CHILD
 from tests.support.runtime_stage import ACTOR
 
@@ -553,6 +554,45 @@ async def test_every_false_history_is_found_and_the_true_one_is_not(whole: Any, 
         if words not in found.get(row, ""):
             passed.append(f"{name}: {row}: {words!r} not in {found}")
     assert passed == [], "\n".join(passed)
+
+
+# What only `counterseal evidence verify` finds: it compiles the texts. Nobody else says that they are right.
+COMPILED = {name for name, (_, row, _) in FORGERIES.items() if row == "texts"}
+
+
+@pytest.mark.timeout(0 if DEEP else 600)
+async def test_the_verifiers_of_one_file_come_to_the_same_verdicts(whole: Any, tmp_path: Path) -> None:
+    """Holds `verify.py`, and `verify.mjs`, which is another program, to the same verdicts and rows."""
+    bundle, signer = whole
+    key = tmp_path / "public.pem"
+    key.write_bytes(signer.public_key.pem)
+    paths, wanted = list[Path](), list[tuple[int, set[str]]]()
+    random, forges = Random(7), {"": lambda f: None, **{name: forge for name, (forge, _, _) in FORGERIES.items()}}
+    datas = {"as it was built": bundle}
+    for name, forge in forges.items():
+        forged = Forged(bundle)
+        forge(forged)
+        datas[name] = forged.sealed(signer)
+    files = Forged(bundle).files
+    for number, (name, data) in enumerate(islice(contents(random, files), CHANGES // 4)):
+        datas[f"{number}: a change of {name}"] = resealed(bundle, {name: data}, signer)
+    for number, data in enumerate(islice(containers(random, bundle, datas["quorum of two, one vote"]), CHANGES // 4)):
+        datas[f"{number}: a change of the zip"] = data
+    for number, data in enumerate(datas.values()):
+        paths.append(tmp_path / f"{number}.zip")
+        paths[-1].write_bytes(data)
+        found = verify_bundle(paths[-1], public_key=key)
+        wanted.append((found.exit_code, {row.check for row in found.failed}))
+    named = [*zip(datas, wanted, strict=True)]
+    assert {name for name, (code, _) in named if code == 0} == {"as it was built", "", *COMPILED}
+    assert [*zip(datas, by_python(tmp_path, key, paths), strict=True)] == named
+    others = by_node(tmp_path, key, paths)
+    assert [code for code, _ in others] == [code for code, _ in wanted]
+    differ = {
+        name: (rows, ours) for (name, (_, ours)), (_, rows) in zip(named, others, strict=True)
+        if name in forges and rows != ours
+    }  # fmt: skip
+    assert differ == {}
 
 
 @pytest.mark.timeout(0 if DEEP else 600)

@@ -1,4 +1,4 @@
-"""Holds a run to its record: it replays, and its bundle verifies."""
+"""Holds a run to its record: it replays, and its bundle verifies, also by the verifier in JavaScript."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.requests.views import RunReader
+from tests.support.other_verifiers import by_node
 
 
 async def sound(runtime: Any, run_id: Any, folder: Path) -> None:
@@ -22,4 +23,7 @@ async def sound(runtime: Any, run_id: Any, folder: Path) -> None:
     await runtime.trouble.drop_messages_except("bundle")
     await Dispatcher(runtime.database, bundling.handlers(), "d").work_off()
     written = await runtime.books.bundle(run=run_id)
-    assert verify_bundle(folder / "blobs" / written.uri.removeprefix("file:")).ok
+    bundle, key = folder / "blobs" / written.uri.removeprefix("file:"), folder / "public.pem"
+    key.write_bytes(signer.public_key.pem)
+    assert verify_bundle(bundle, public_key=key).exit_code == 0
+    assert by_node(folder, key, [bundle]) == [(0, set())]

@@ -1,0 +1,73 @@
+"""Exports the audit, runs and the tenant's own stream, in the order of the tenant's log, from a cursor on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+
+from core.canonical import JsonObject
+from core.db import Connection
+from evidence import ocsf
+from evidence.chain import Actor
+from evidence.events import EventType
+from runtime.store import audit, books, logs, streams
+
+WHAT = "ocsf"
+LEAVES_MAX = 1000
+
+
+class Exported(Struct, frozen=True):
+    """Events in the order of the log, and the place of the leaf that comes ``next``."""
+
+    events: Sequence[JsonObject]
+    next: int
+
+
+async def export(
+    connection: Connection, tenant: str, actor: Actor, product: str, first: int, leaves_max: int = LEAVES_MAX
+) -> Exported:
+    """Tell what up to ``leaves_max`` leaves from ``first`` on have added. The export is an event of the tenant.
+
+    ``Diverged`` if a stream is not what was written, ``NotFoundError`` if a run that was logged is gone: nothing is
+    handed out. A crash before the commit leaves no event. Whoever keeps the cursor moves it when the events are
+    stored: after a crash before that they come once more, each with the same ``metadata.uid``.
+    """
+    told, counts, following = list[JsonObject](), dict[str | None, int](), first
+    known: dict[str | None, Sequence[JsonObject]] = {}
+    async for place, leaf in logs.leaves(connection, tenant):
+        if place >= first + leaves_max:
+            break
+        before = counts.get(leaf.run, 0)
+        counts[leaf.run] = max(before, leaf.count)
+        following = max(following, place + 1)
+        if place < first or leaf.count <= before:
+            continue
+        if leaf.run not in known:
+            known[leaf.run] = await _events(connection, tenant, product, leaf.run)
+        told += known[leaf.run][before : leaf.count]
+    if any(not _is_own(event) for event in told):
+        facts: JsonObject = {"what": WHAT, "leaves": [first, following], "events": len(told)}
+        await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
+    return Exported(told, following)
+
+
+async def _events(connection: Connection, tenant: str, product: str, run: str | None) -> Sequence[JsonObject]:
+    """All events of a run's stream, or of the tenant's own."""
+    if run is not None:
+        lines = [orjson.loads(line) for line in await books.lines(connection, tenant, UUID(run))]
+        return [*ocsf.events(f"run:{run}", tenant, product, lines)]
+    stream = await streams.read(connection, tenant)
+    return [*ocsf.events(f"tenant:{tenant}", tenant, product, map(_line, stream.events))]
+
+
+def _line(event: Mapping[str, Any]) -> JsonObject:
+    return {name: event[name] for name in ("v", "ts", "type", "actor", "step", "data")}
+
+
+def _is_own(event: Mapping[str, Any]) -> bool:
+    """True for the event of an earlier export: an export that tells nothing else is not told, or it would go on."""
+    return event["message"] == EventType.EVIDENCE_EXPORTED and f'"what":"{WHAT}"' in event["raw_data"]
