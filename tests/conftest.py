@@ -6,7 +6,8 @@ may create databases).
 
 ``chromium_path`` is an installed Chromium. Where there is none, the tests that ask for it are deselected and the
 summary says so in one line; with COUNTERSEAL_REQUIRE_CHROMIUM=1 they fail instead. The login at a real provider needs
-node and the npm package oidc-provider: COUNTERSEAL_TEST_NODE_MODULES says in which node_modules it is.
+node and the npm package oidc-provider: COUNTERSEAL_TEST_NODE_MODULES says in which node_modules it is. Without node
+verify.py takes the place of the verifier in JavaScript.
 
 What a test records as its property ``summary`` is a line at the end.
 """
