@@ -213,7 +213,7 @@ class CardView(Struct, frozen=True):
     asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
     ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
     ``of_agent`` says that it may be for one agent. ``said`` is what people have said about it, ``offers`` what whoever
-    looks at it may say now.
+    looks at it may say now. ``step_up`` is for how many seconds a login anew is good, without which nobody approves.
     """
 
     approval_id: UUID
@@ -242,6 +242,7 @@ class CardView(Struct, frozen=True):
     of_agent: bool = False
     said: tuple[Said, ...] = ()
     offers: tuple[str, ...] = ()
+    step_up: int | None = None
 
 
 class TaskState(StrEnum):

@@ -13,12 +13,13 @@ Rules, in the order in which they are applied:
    person (a matching of people to seats), and at least two people; without it one person may count for each of their
    groups.
 6. For an action in doubt, the first choice to reach the quorum decides.
+7. Where the terms ask for a login anew, an approval counts only after one for this very question and action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
@@ -64,6 +65,7 @@ class RefusalCode(StrEnum):
     FALSE_CARD = "false_card"
     FALSE_WINDOW = "false_window"
     GRANT = "grant_refused"
+    STEP_UP = "step_up_required"
     NOTHING_ASKED = "nothing_asked"
     ASKED_ALREADY = "asked_already"
     TOO_MUCH_SAID = "too_much_said"
@@ -105,16 +107,19 @@ def consider(
     channel: VoteChannel,
     nonce: str | None = None,
     digest: str | None = None,
+    fresh: datetime | None = None,
 ) -> Counted | NotCounted:
     """Judge one vote against the stored approval. ``at`` is the database's time.
 
-    ``nonce`` comes from a button, ``digest`` from a face that showed the action. Each must match if given.
+    ``nonce`` comes from a button, ``digest`` from a face that showed the action. Each must match if given. ``fresh`` is
+    when this voter has logged in anew for this question and action; None if they have not.
     """
     reason = reason.strip()
     refusal = (
         closed(approval, at, nonce, digest)
         or ineligible(approval, voter, at)
         or _unusable(approval, voter, choice, reason, at)
+        or _stale_login(approval, choice, at, fresh)
     )
     if refusal is not None:
         return refusal
@@ -267,6 +272,18 @@ def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str, at:
         if same and usable <= vote.groups:
             return NotCounted(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
     return None
+
+
+def _stale_login(approval: Approval, choice: Choice, at: datetime, fresh: datetime | None) -> NotCounted | None:
+    """The reason why an approval needs a login anew, with the place for it; None if it needs none (any more)."""
+    seconds = approval.terms.step_up_seconds
+    if seconds is None or choice is not Choice.APPROVE or approval.kind is not ApprovalKind.ACTION:
+        return None
+    if fresh is not None and timedelta(0) <= at - fresh <= timedelta(seconds=seconds):
+        return None
+    why = "You have to log in anew to approve this" if fresh is None else "Your login for this is too old"
+    place = f"Open /console/approvals/{approval.id}, log in there once more for this question, and approve it there"
+    return NotCounted(RefusalCode.STEP_UP, f"{why}, so this does not count. {place}.")
 
 
 def _counted_sentence(approval: Approval, choice: Choice, decided: bool) -> str:

@@ -170,7 +170,8 @@ class Terms(Struct, frozen=True):
     open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
     have ``failed`` before nobody is asked about it any more. ``channel`` is where the card goes, None for the usual
     place: it decides nothing, so no approval is void because of it. ``grants`` bounds what an approver may allow
-    in advance: how many ``uses``, for how many ``seconds``; None if nothing.
+    in advance: how many ``uses``, for how many ``seconds``; None if nothing. With ``step_up_seconds`` an approval
+    counts only so long after a login of its voter anew, for this question and action; None if any login will do.
     """
 
     tier: Tier
@@ -186,6 +187,7 @@ class Terms(Struct, frozen=True):
     questions: dict[str, int] | None = None
     channel: str | None = None
     grants: dict[str, int] | None = None
+    step_up_seconds: int | None = None
 
     def most(self, what: str) -> int:
         """The bound of this name."""
@@ -208,4 +210,4 @@ class Terms(Struct, frozen=True):
 
 
 # Left out of the stored form while nobody has set them.
-_LATER = frozenset({"rejection_seconds", "questions", "channel", "grants"})
+_LATER = frozenset({"rejection_seconds", "questions", "channel", "grants", "step_up_seconds"})

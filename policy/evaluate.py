@@ -248,13 +248,19 @@ def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = Ma
         questions=_bounds(documents),
         channel=_channel(documents),
         grants=_grants(documents),
+        step_up_seconds=_step_up(documents),
     )
 
 
+def _step_up(documents: Sequence[RuleDocument]) -> int | None:
+    """The shortest time for which a login anew is good; None if none of the rules asks for one."""
+    return min((int(one.step_up.total_seconds()) for one in documents if one.step_up is not None), default=None)
+
+
 def _grants(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
-    """The smallest bounds of grants; None unless each of the rules lets approvers give one."""
+    """The smallest bounds of grants; None unless each rule lets approvers give one, and none asks for a login."""
     named = [document.grants for document in documents if document.grants is not None]
-    if not named or len(named) < len(documents):
+    if not named or len(named) < len(documents) or _step_up(documents) is not None:
         return None
     spans = (int(one.span.total_seconds()) for one in named)
     return {"uses": min(one.uses for one in named), "seconds": min(spans)}

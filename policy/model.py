@@ -138,7 +138,7 @@ class Questions(_Part):
 
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
-    "rejection", "questions", "channel", "grants",
+    "rejection", "questions", "channel", "grants", "step_up",
 )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ class RuleDocument(_Part):
     """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for every match.
 
     ``otherwise`` is the outcome if ``when`` is false. ``channel`` is the Slack channel, by its id, to which the card
-    goes.
+    goes. With ``step_up`` an approval counts only so long after its voter has logged in anew for it.
     """
 
     id: Name
@@ -168,6 +168,7 @@ class RuleDocument(_Part):
     grants: Grants | None = None
     in_doubt: InDoubt | None = None
     channel: Channel | None = None
+    step_up: Duration | None = None
     because: Text | None = None
 
     @property
@@ -226,11 +227,15 @@ class ExtensionsDocument(_Part):
 
 
 class PolicyDocument(_Part):
-    """A whole policy. ``channels`` names by tier where cards go of rules that name no channel of their own."""
+    """A whole policy. ``channels`` names by tier where cards go of rules that name no channel of their own.
+
+    ``step_up`` names by tier how fresh the login must be behind an approval, for rules that do not say it themselves.
+    """
 
     policy: Name
     version: Annotated[int, Field(ge=1, le=1_000_000)]
     applies: AppliesDocument | None = None
     extensions: ExtensionsDocument | None = None
     channels: dict[Tier, Channel] = Field(default_factory=dict)
+    step_up: dict[Tier, Duration] = Field(default_factory=dict)
     rules: tuple[RuleDocument, ...]

@@ -33,6 +33,7 @@ REFUSED: Mapping[RefusalCode, int] = {
     **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
     **dict.fromkeys((RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE), 403),
     **dict.fromkeys((RefusalCode.FALSE_CARD, RefusalCode.FALSE_WINDOW, RefusalCode.GRANT), 403),
+    RefusalCode.STEP_UP: 403,
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.NOTHING_ASKED, RefusalCode.ASKED_ALREADY, RefusalCode.TOO_MUCH_SAID), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
@@ -92,7 +93,7 @@ class ApprovalOut(BaseModel):
 
 class ApprovalDetail(ApprovalOut):
     """One question with its votes and the action's outcome. ``late`` holds outcomes told after a lease was lost,
-    ``paused`` the pauses that hold the action back.
+    ``paused`` the pauses that hold the action back. ``step_up_seconds``: an approval needs a login anew in the console.
     """
 
     state: str
@@ -100,6 +101,7 @@ class ApprovalDetail(ApprovalOut):
     late: str
     paused: str
     two_person: bool
+    step_up_seconds: int | None
     votes: list[VoteOut]
     progress: list[GroupOut]
     said: list[SaidOut]

@@ -19,7 +19,7 @@ from evidence.judging.case import (
     Question,
     seconds_between,
 )
-from evidence.judging.voters import barred, decides_for, holds, keys_of
+from evidence.judging.voters import barred, decides_for, holds, keys_of, not_anew
 
 ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
 _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
@@ -250,6 +250,8 @@ class People(Judge):
         self._member(event, data.get("directory"), voter, groups)
         if self.whole and not (isinstance(data.get("identity"), dict) and data["identity"]):
             self.fault(event, f"nothing says how {voter} was known")
+        if asked.kind == ACTION and (why := not_anew(event, asked.at, terms.step_up_seconds)) is not None:
+            self.fault(event, why)
 
     def _member(self, event: dict[str, Any], directory: object, voter: str, groups: frozenset[str]) -> None:
         extract = self.case.extracts.get(str(directory))

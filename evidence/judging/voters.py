@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from core.identity import Contributor, Role
 from core.quorum import plans_of
 from core.terms import GroupSource, Terms
-from evidence.judging.case import Case, Extract, Person, Question, may_mean
+from evidence.judging.case import CLOCK_SECONDS, Case, Extract, Person, Question, may_mean
+
+# The ways in which somebody logs in anew.
+_STEP_UPS = ("oidc", "token")
 
 
 def barred(case: Case, question: Question, voter: str, directory: object) -> Role | None:
@@ -40,6 +45,34 @@ def holds(key: str, voter: str, person: Person) -> bool:
     if source == GroupSource.GROUP:
         return group in person.groups
     return source in (GroupSource.PERSON, GroupSource.MANAGER_OF) and group.partition("/")[0] == voter
+
+
+def not_anew(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> str | None:
+    """The reason why a vote lacks the login anew that the terms of its question ask for; None if it does not.
+
+    Whoever approves has logged in for this question, after it was asked, at the place for that, and not too long ago.
+    """
+    data, voter = event["data"], event["actor"]["id"]
+    if seconds is None or data["choice"] != "approve":
+        return None
+    identity = data.get("identity")
+    told = identity.get("step_up") if isinstance(identity, dict) else None
+    at, by = (told.get("at"), told.get("by")) if isinstance(told, dict) else (None, None)
+    if by not in _STEP_UPS or data["channel"] != "console" or (login := _time(at)) is None:
+        return f"its terms ask for a login anew, and {voter} approved without one"
+    if (login - datetime.fromisoformat(asked_at)).total_seconds() < -CLOCK_SECONDS:
+        return f"{voter} logged in before the question was asked"
+    age = (datetime.fromisoformat(event["ts"]) - login).total_seconds()
+    return None if -CLOCK_SECONDS <= age <= seconds + CLOCK_SECONDS else f"the login of {voter} was too old for this"
+
+
+def _time(text: object) -> datetime | None:
+    """A time with its zone; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 def keys_of(terms: Terms, *, escalated: bool) -> frozenset[str]:

@@ -16,7 +16,7 @@ import asyncpg
 from msgspec import Struct
 
 from approvals import granting, seen
-from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
+from approvals.model import APPROVAL, Approval, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
 from approvals.ports import Membership, MessageRef
 from approvals.quorum import Counted, NotCounted, RefusalCode, consider
 from approvals.tally import plans
@@ -43,8 +43,9 @@ from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, a
 from runtime.requests.policy_changes import Then, following, may_concern, refusal
 from runtime.requests.signaling import CONFLICTS_MAX
 from runtime.requests.views import drawn
-from runtime.store import approvals, audit, faces, tenants
+from runtime.store import approvals, audit, faces, sessions, tenants
 from runtime.store.approvals import StoredApproval
+from runtime.store.sessions import StepUp
 
 NOTE = "note"
 ASKED_ANEW = (
@@ -55,7 +56,7 @@ ASKED_ANEW = (
 TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
-    RefusalCode.FALSE_CARD, RefusalCode.GRANT,
+    RefusalCode.FALSE_CARD, RefusalCode.GRANT, RefusalCode.STEP_UP,
 })  # fmt: skip
 
 
@@ -71,7 +72,8 @@ class VoteRequest(Struct, frozen=True):
 
     ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
     was clicked, which must be the question's own; None if the face shows the question itself. ``grant`` is what they
-    allow in advance. ``identity`` is how the face knows the person; the vote's line shows it.
+    allow in advance. ``identity`` is how the face knows the person; the vote's line shows it. ``step_up`` is the key of
+    their login anew for this question and action, if the face has asked for one.
     """
 
     tenant_id: str
@@ -86,6 +88,7 @@ class VoteRequest(Struct, frozen=True):
     place: MessageRef | None = None
     grant: Grant | None = None
     identity: JsonObject | None = None
+    step_up: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ async def _judge(
     if slack is None and _slack_groups(stored):
         return stored, entry, None
     asked = as_people(stored.approval, people)
+    fresh = await _fresh(connection, request, asked, entry)
     judged = consider(
         asked,
         voter_of(request.person_id, entry, slack or NO_GROUPS, asked, people),
@@ -185,6 +189,7 @@ async def _judge(
         channel=request.channel,
         nonce=request.nonce,
         digest=request.digest,
+        fresh=fresh.at if fresh is not None else None,
     )
     if isinstance(judged, NotCounted):
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
@@ -201,10 +206,21 @@ async def _judge(
         actor = actor_of(request.person_id, entry)
         return stored, entry, _ask_anew(transition, request, stored, actor, wait_of(transition, step))
     identity = request.identity or {"named": request.person_id}
+    if fresh is not None and judged.vote.choice is Choice.APPROVE:
+        identity = {**identity, "step_up": {"at": timestamp(fresh.at), "by": fresh.by}}
     status = count(transition, stored, judged, request.grant, identity)
     answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
     then = following(view, stored.approval.step_key, definitions, judged.effect, judged.vote.voter)
     return stored, entry, _decided(transition, stored, request.answer_to, answer, then)
+
+
+async def _fresh(connection: Connection, request: VoteRequest, asked: Approval, entry: Entry | None) -> StepUp | None:
+    """The login anew of this very person for this question and action; None if there was none, or none is needed."""
+    if request.step_up is None or asked.terms.step_up_seconds is None or entry is None:
+        return None
+    async with within(connection, request.tenant_id):
+        found = await sessions.stepped_up(connection, request.tenant_id, request.step_up)
+    return found if found is not None and found.subject == entry.id else None
 
 
 async def vote_within(connection: Connection, definitions: Definitions, request: VoteRequest) -> VoteAnswer:

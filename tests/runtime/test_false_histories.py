@@ -149,6 +149,22 @@ def put(before: str, kind: str, step: str | None, number: int = 0, by: str = "en
     return lambda f: f.put(f.at(before, number, step), kind, step, by, **told)
 
 
+def anew(**told: Any) -> Any:
+    """The rule wants a login anew, and the first who approved the write has logged in so; others as they should."""
+
+    def forge(f: Forged) -> None:
+        asked(f, WRITE)["terms"]["step_up_seconds"] = 300
+        for number in (0, 1):
+            event = f.event(VOTED, number, "raise")
+            login = {"at": event["ts"], "by": "oidc"}
+            event["data"].update(channel="console", identity={"session": "s", "step_up": login})
+        event = f.event(VOTED, 0, "raise")
+        event["data"]["channel"] = told.pop("channel", "console")
+        event["data"]["identity"]["step_up"].update(told)
+
+    return forge
+
+
 def without_step(f: Forged) -> None:
     """The gate never was: all its lines are gone, and it is no step of the story."""
     f.events = [event for event in f.events if event["step"] != "ok"]
@@ -249,6 +265,12 @@ def other_rules(f: Forged) -> None:
     f.files[name] = f.files[name].replace(b'"two_person":true', b'"two_person":false')
 
 
+def step_up_ruled(f: Forged) -> None:
+    """The policy's rule asks for a login anew; the terms that people were asked on do not."""
+    (name,) = [name for name in f.files if name.startswith("policy/") and name.endswith(".json")]
+    f.files[name] = f.files[name].replace(b'"two_person":true', b'"step_up":"PT5M","two_person":true')
+
+
 def added(file: str, data: bytes) -> Any:
     """More at the end of a file."""
     return lambda f: f.edits.append(lambda files: files.update({file: files[file] + data}))
@@ -311,6 +333,23 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a vote for a group that was not asked": (data(VOTED, 0, groups=["group:desk"]), GATED, "was not asked"),
     "a vote without groups": (data(VOTED, 0, groups=[]), GATED, "counts for no group"),
     "a vote of which nothing says who gave it": (data(VOTED, 0, identity=None), GATED, "was known"),
+    "approved without a login anew": (terms(WRITE, step_up_seconds=300), GATED, "approved without one"),
+    "a login anew at another door": (anew(channel="slack"), GATED, "approved without one"),
+    "a login anew in no known way": (anew(by="trust"), GATED, "approved without one"),
+    "a login anew at no time": (anew(at="lately"), GATED, "approved without one"),
+    "a login before the question": (anew(at="2020-01-01T00:00:00+00:00"), GATED, "before the question was asked"),
+    "a login after the vote": (anew(at="2090-01-01T00:00:00+00:00"), GATED, "was too old"),
+    "terms without the login anew of the rule": (step_up_ruled, LET, "asks for a login anew"),
+    "voted for somebody who has not said so": (
+        all_of(people, data(VOTED, 1, on_behalf="cara", groups=["group:managers"])), GATED, "did not say so"
+    ),
+    "voted for somebody who had voted": (data(VOTED, 1, on_behalf="ana"), GATED, "who had voted"),
+    "voted on what was edited": (
+        lambda f: f.put(
+            f.at(VOTED, 0, "raise"), "approval.edited", "raise", "person:ana", fields=["priority"], channel="console",
+            approval=f.event(ASKED, WRITE)["data"]["approval"], directory=f.event(ASKED)["data"]["directory"],
+        ), GATED, "what was edited since",
+    ),
     "a rejection without a reason": (data(VOTED, 0, choice="reject", reason_given=False), GATED, "gives no reason"),
     "an answer that the question does not have": (data(VOTED, 0, choice="happened"), GATED, "no answer to this"),
     "a vote after the question had expired": (later(VOTED, 0), GATED, "had expired"),
