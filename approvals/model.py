@@ -121,7 +121,8 @@ class Vote(Struct, frozen=True):
 
     ``at`` is the database's time, ISO 8601. Of several votes by one person only the last counts.
     ``on_behalf`` is the person for whom it was given, who has delegated this; "" for the voter alone. ``groups`` are
-    theirs then.
+    theirs then. ``glass``: they have broken the glass, so that this alone lets the action out; ``groups`` are those
+    that may.
     """
 
     voter: str
@@ -134,6 +135,7 @@ class Vote(Struct, frozen=True):
     digest: str
     grant: Grant | None = None
     on_behalf: str = ""
+    glass: bool = False
 
     @property
     def people(self) -> frozenset[str]:

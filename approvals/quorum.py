@@ -66,6 +66,8 @@ class RefusalCode(StrEnum):
     FALSE_WINDOW = "false_window"
     GRANT = "grant_refused"
     STEP_UP = "step_up_required"
+    GLASS = "break_glass_refused"
+    UNREVIEWED = "break_glass_unreviewed"
     NOTHING_ASKED = "nothing_asked"
     ASKED_ALREADY = "asked_already"
     TOO_MUCH_SAID = "too_much_said"
@@ -139,6 +141,23 @@ def consider(
         _counted_sentence(after, choice, decided),
         separation_waived=any(shaped(approval, one) for one in vote.people),
     )
+
+
+def broken(
+    approval: Approval, voter: Voter, reason: str, *, at: datetime, channel: VoteChannel, fresh: datetime | None
+) -> Counted | NotCounted:
+    """The vote of somebody who breaks the glass and may (``approvals.glass``): it decides the question alone."""
+    terms = approval.terms.break_glass
+    assert terms is not None, "no rule lets anybody"
+    if (refusal := _stale_login(approval, Choice.APPROVE, at, fresh)) is not None:
+        return refusal
+    said = (Choice.APPROVE, reason.strip(), terms.keys, channel, at.isoformat(), approval.action_digest)
+    vote = Vote(voter.person_id, voter.name, *said, glass=True)
+    words = (
+        f"You have broken the glass: it goes out now, and {' and '.join(terms.review)} and the operators hear of it."
+    )
+    waived = shaped(approval, voter.person_id)
+    return Counted(vote, ApprovalEvent.APPROVE, Choice.APPROVE, words, separation_waived=waived)
 
 
 def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
@@ -234,13 +253,18 @@ _NO_VOTER = {
 }
 
 
+def no_voter(voter: Voter) -> NotCounted | None:
+    """The reason why this person answers no question at all; None if they are an active person of the directory."""
+    return _NO_VOTER.get(voter.standing)
+
+
 def ineligible(approval: Approval, voter: Voter, at: datetime) -> NotCounted | None:
     """The reason why this person may not decide it; None if they may."""
     if (role := separated(approval, voter.person_id)) is not None:
         did = PARTS[role]
         return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {did}, and somebody else has to.")
-    if voter.standing in _NO_VOTER:
-        return _NO_VOTER[voter.standing]
+    if (nobody := no_voter(voter)) is not None:
+        return nobody
     eligible = eligible_keys(approval)
     if _usable_groups(approval, voter) or _principal(approval, voter, at) is not None:
         return None

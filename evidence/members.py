@@ -45,7 +45,7 @@ _OF_LINES: Mapping[E, str] = {
     E.APPROVAL_VOTE_REFUSED: "approval code channel",
     E.APPROVAL_VOTED: (
         "approval choice channel reason_given:b separation_waived:b committed:l grant:o groups:l directory identity:o "
-        "on_behalf"
+        "on_behalf glass:b"
     ),
     E.CHECKPOINT_COMMITTED: "number:i digest halted:b",
     E.DECISION_MADE: "decision action operation outcome policies:l rules:l errors:l",

@@ -18,7 +18,17 @@ from core.action import Action
 from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.identity import Role
-from core.terms import REJECTION_SECONDS, UNFOUND, Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
+from core.terms import (
+    REJECTION_SECONDS,
+    UNFOUND,
+    BreakGlass,
+    Escalation,
+    GroupQuorum,
+    GroupSource,
+    Terms,
+    Tier,
+    Unresolved,
+)
 from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleApprover, RuleDocument, Ruling
@@ -249,7 +259,18 @@ def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = Ma
         channel=_channel(documents),
         grants=_grants(documents),
         step_up_seconds=_step_up(documents),
+        break_glass=_break_glass(documents),
     )
+
+
+def _break_glass(documents: Sequence[RuleDocument]) -> BreakGlass | None:
+    """The terms of an emergency, as strict as all of them; None unless each of the rules knows one."""
+    named = [one.break_glass for one in documents if one.break_glass is not None]
+    if not named or len(named) < len(documents):
+        return None
+    by, review = ({one.by for one in named}, {one.review for one in named})
+    seconds = min(int(one.span.total_seconds()) for one in named)
+    return BreakGlass(tuple(sorted(by)), tuple(sorted(review)), seconds)
 
 
 def _step_up(documents: Sequence[RuleDocument]) -> int | None:

@@ -136,9 +136,17 @@ class Questions(_Part):
     failures: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
+class BreakGlassDocument(_Part):
+    """An emergency: somebody of the group ``by`` may let the action out alone, for so long; ``review`` looks at it."""
+
+    by: GroupName
+    span: Annotated[Duration, Field(alias="for")]
+    review: GroupName
+
+
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
-    "rejection", "questions", "channel", "grants", "step_up",
+    "rejection", "questions", "channel", "grants", "step_up", "break_glass",
 )  # fmt: skip
 
 
@@ -169,6 +177,7 @@ class RuleDocument(_Part):
     in_doubt: InDoubt | None = None
     channel: Channel | None = None
     step_up: Duration | None = None
+    break_glass: BreakGlassDocument | None = None
     because: Text | None = None
 
     @property

@@ -12,6 +12,7 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from app.access import Role
 from app.console import questions
 from app.console import sessions as sessions_of_browsers
 from app.console.questions import May
@@ -28,9 +29,10 @@ from approvals.slack.details import SAYS
 from approvals.talk import Saying
 from core.canonical import JsonObject
 from core.db import Connection
-from core.errors import AuthenticationError, InputError
+from core.errors import AuthenticationError, AuthorizationError, ConsistencyError, InputError
 from core.identity import Directory
 from core.terms import Grant
+from runtime.requests import glass as broken_glass
 from runtime.requests.conversing import conversation
 from runtime.requests.directory import as_people
 from runtime.requests.talking import SayRequest
@@ -216,6 +218,38 @@ async def log_in_anew(request: Request, approval: str, viewer: Decider, faces: F
         shown = await page(request, faces, viewer)
         return await _drawn(faces, shown, found, 401, problem=f"{error.message} {error.remedy}", field="login")
     return go(f"{HOME}/approvals/{asked}#decide")
+
+
+@router.post("/{approval}/glass")
+async def break_glass(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Break the glass: let the action out alone, where policy lets the viewer. What was typed is kept."""
+    found = await read(faces, viewer, identified(approval))
+    shown = await page(request, faces, viewer)
+    if not viewer.has(Role.APPROVER):
+        return await _drawn(faces, shown, found, 403, refused=questions.NO_ROLE, code=questions.NO_ROLE_CODE)
+    reason, digest = fields.one("reason").strip(), fields.one("digest", 100) or "-"
+    who = (viewer.who.tenant, found.view.approval_id, viewer.who.person, Choice.APPROVE, reason, VoteChannel.CONSOLE)
+    key, session = viewer.step_up(found.view.approval_id, digest), viewer.named
+    vote = VoteRequest(*who, digest=digest, identity={"session": session}, step_up=key, glass=True)
+    answer = await faces.voting.vote(vote)
+    faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
+    if answer.counted:
+        return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
+    status = REFUSED[RefusalCode(answer.code)]
+    return await _drawn(faces, shown, found, status, refused=answer.sentence, code=answer.code, reason=reason)
+
+
+@router.post("/{approval}/review")
+async def review(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Review a use of broken glass; what was typed is kept if it is refused."""
+    asked, reason = identified(approval), fields.one("reason", 1000)
+    try:
+        named = (faces.definitions, asked, viewer.who.person, reason)
+        await faces.ask(viewer.who.tenant, broken_glass.review, *named)
+    except (AuthorizationError, ConsistencyError, InputError) as error:
+        shown, found = await page(request, faces, viewer), await read(faces, viewer, asked)
+        return await _drawn(faces, shown, found, 409, refused=error.message, code=error.code, reason=reason)
+    return go(f"{HOME}/approvals/{asked}")
 
 
 @router.post("/{approval}/said")

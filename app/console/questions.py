@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from app.access import Role
 from app.console.sessions import Viewer
 from app.faces import Faces
-from approvals import talk
+from approvals import glass, talk
 from approvals.content import PARTS, CardContent, CardState
 from approvals.electorate import members_of, reason_of
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, Said, VoteChannel, choices_of
 from approvals.ports import Membership
-from approvals.quorum import NotCounted, RefusalCode, consider
+from approvals.quorum import Counted, NotCounted, RefusalCode, broken, consider
 from approvals.talk import Saying
 from approvals.tally import current_votes, excluded, plans, progress
 from core.canonical import Json
@@ -62,7 +62,7 @@ class May:
     """The rights of one viewer to a question: the ``choices`` that would count, or ``why`` none does.
 
     ``asked``: a group of theirs is asked, so that they see its values. ``step_up``: they could approve it after a login
-    anew for it.
+    anew for it. ``glass``: they may break the glass for it.
     """
 
     choices: tuple[Choice, ...]
@@ -71,6 +71,7 @@ class May:
     asked: bool
     groups: tuple[str, ...]
     step_up: bool = False
+    glass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,15 @@ def standing(
             refused = refused or judged
         else:
             choices.append(choice)
+    entry = people.entry(named)
+    tried: Counted | NotCounted | None = glass.refused(approval, voter, entry, "why", stored.now, (None, None))
+    tried = tried or broken(approval, voter, "why", at=stored.now, channel=VoteChannel.CONSOLE, fresh=fresh)
+    again = again or (isinstance(tried, NotCounted) and tried.code is RefusalCode.STEP_UP)
     asked = approver and bool(own)
     if not approver:
         return May((), NO_ROLE, NO_ROLE_CODE, asked, own)
     why, code = ("", "") if choices or refused is None else (refused.sentence, str(refused.code))
-    return May(tuple(choices), why, code, asked, own, again)
+    return May(tuple(choices), why, code, asked, own, again, glass=isinstance(tried, Counted))
 
 
 def offers(

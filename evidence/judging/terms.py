@@ -91,6 +91,12 @@ def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:
             yield f"the rule {rule.get('id')} asks for two people"
         if (most := _seconds(rule.get("step_up"))) is not None and not 0 <= (terms.step_up_seconds or -1) <= most:
             yield f"the rule {rule.get('id')} asks for a login anew, good for {most} seconds"
+        if (glass := terms.break_glass) is not None:
+            known = rule.get("break_glass")
+            told = known if isinstance(known, Mapping) else {}
+            most = _seconds(told.get("for"))
+            if told.get("by") not in glass.by or told.get("review") not in glass.review or glass.seconds > (most or -1):
+                yield f"the rule {rule.get('id')} does not let them break the glass so"
         allow = rule.get("allow")
         allowed = {*map(str, allow)} if isinstance(allow, list) else set()
         if strange := sorted(role for role in terms.allow if str(role) not in allowed):

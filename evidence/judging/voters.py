@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +64,30 @@ def not_anew(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> st
         return f"{voter} logged in before the question was asked"
     age = (datetime.fromisoformat(event["ts"]) - login).total_seconds()
     return None if -CLOCK_SECONDS <= age <= seconds + CLOCK_SECONDS else f"the login of {voter} was too old for this"
+
+
+def broke(terms: Terms, choice: str, groups: frozenset[str]) -> bool:
+    """True if somebody of these groups may break the glass, and has let the action out by that."""
+    return terms.break_glass is not None and choice == "approve" and terms.break_glass.keys <= groups
+
+
+def no_glass(kind: str, terms: Terms, data: Mapping[str, Any], groups: frozenset[str]) -> str | None:
+    """The reason why the glass could not be broken so; None if it could."""
+    if kind != "action" or terms.break_glass is None:
+        return "no rule lets anybody"
+    if data["choice"] != "approve" or data.get("on_behalf") or data.get("grant"):
+        return "it is no approval of one's own, of this alone"
+    if data.get("reason_given") is not True:
+        return "it gives no reason"
+    return None if groups == terms.break_glass.keys else "not as one of those who may"
+
+
+def glass_closed(terms: Terms, decided_at: str, at: str, glass: Iterable[bool]) -> bool:
+    """True if an approval rests on broken glass, and its time was over when it was used."""
+    if terms.break_glass is None or not any(glass):
+        return False
+    age = (datetime.fromisoformat(at) - datetime.fromisoformat(decided_at)).total_seconds()
+    return age > terms.break_glass.seconds + CLOCK_SECONDS
 
 
 def _time(text: object) -> datetime | None:

@@ -165,6 +165,13 @@ def anew(**told: Any) -> Any:
     return forge
 
 
+def glass(seconds: int = 600, **told: Any) -> Any:
+    """The terms know an emergency, and the first who approved the write has broken the glass."""
+    knows = {"break_glass": {"by": ["managers"], "review": ["owners"], "seconds": seconds}}
+    vote = {"glass": True, "reason_given": True, "groups": ["group:managers"], **told}
+    return all_of(terms(WRITE, **knows), data(VOTED, 0, "raise", **vote))
+
+
 def without_step(f: Forged) -> None:
     """The gate never was: all its lines are gone, and it is no step of the story."""
     f.events = [event for event in f.events if event["step"] != "ok"]
@@ -333,6 +340,13 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a vote for a group that was not asked": (data(VOTED, 0, groups=["group:desk"]), GATED, "was not asked"),
     "a vote without groups": (data(VOTED, 0, groups=[]), GATED, "counts for no group"),
     "a vote of which nothing says who gave it": (data(VOTED, 0, identity=None), GATED, "was known"),
+    "an emergency that the rule does not know": (glass(), LET, "does not let them break the glass so"),
+    "glass that no rule lets anybody break": (data(VOTED, 0, "raise", glass=True), GATED, "no rule lets anybody"),
+    "glass broken for no reason": (glass(reason_given=False), GATED, "it gives no reason"),
+    "glass broken by somebody else": (glass(groups=["group:owners"]), GATED, "not as one of those who may"),
+    "glass broken for another": (glass(on_behalf="ben"), GATED, "no approval of one's own"),
+    "glass broken at a gate": (data(VOTED, 0, glass=True), GATED, "no rule lets anybody"),
+    "glass that was closed again": (all_of(glass(), later("step.started", 1, "raise")), GATED, "closed again"),
     "approved without a login anew": (terms(WRITE, step_up_seconds=300), GATED, "approved without one"),
     "a login anew at another door": (anew(channel="slack"), GATED, "approved without one"),
     "a login anew in no known way": (anew(by="trust"), GATED, "approved without one"),

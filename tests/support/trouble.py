@@ -330,7 +330,8 @@ class Forger:
 
     async def age_logins_anew(self, by: timedelta) -> int:
         """Those who logged in anew for a question did so earlier."""
-        return await self._forge("UPDATE sessions SET created_at = created_at - $1::interval WHERE kind = 'step_up'", by)
+        earlier = "created_at = created_at - $1::interval"
+        return await self._forge(f"UPDATE sessions SET {earlier} WHERE kind = 'step_up'", by)
 
     async def kept_text(self, run: UUID, told: str, other: str) -> None:
         """A text in what is kept of a run."""
