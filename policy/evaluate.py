@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.action import Action
 from core.canonical import JsonObject
@@ -29,7 +30,7 @@ from core.terms import (
     Tier,
     Unresolved,
 )
-from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, FactContext
+from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, UNREADABLE, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleApprover, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
@@ -115,6 +116,7 @@ def build_facts(
         "action.side_effects": str(action.side_effects),
         "action.changed": _changed(action),
         "action.present": list(action.fields),
+        UNREADABLE: [*action.unreadable],
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
         "action.contributors_text": [*texts],
@@ -189,6 +191,11 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
     own = any(operation in named.rule.operations for named in fired)
     outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
     decisive = [named for named in fired if named.rule.outcome is outcome]
+    read = {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}}
+    # A decision of an earlier release does not hold this fact: judged once more it comes out as it did then.
+    read |= {UNREADABLE: unreadable} if (unreadable := facts.get(UNREADABLE)) else {}
+    if outcome is Ruling.ALLOW and unreadable and not any(one.rule.document.overwrite_unreadable for one in decisive):
+        return _overwrites(applying, fired, unreadable, read)
     in_doubt = [asked for named in fired if (asked := named.rule.document.in_doubt)]
     reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
     reasons += [named.rule.document.because or _PLAIN_REASONS[outcome].format(named.id) for named in decisive]
@@ -199,13 +206,24 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
         errors,
         tuple(reasons) or (_none(applying, operation),),
         terms_of([named.rule.document for named in decisive], facts) if outcome is Ruling.NEEDS_APPROVAL else None,
-        {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}},
+        read,
         tuple(dict.fromkeys(named.policy for named in decisive)),
         quorums(one for asked in in_doubt for one in asked.approvers) if in_doubt else (),
     )
 
 
 _PLACE = attrgetter("place")
+
+
+def _overwrites(
+    applying: Applying, fired: Sequence[Named], unreadable: object, read: Mapping[str, object]
+) -> Decision:
+    """The denial if a field would be overwritten that nobody could read, and no rule allows just that."""
+    names = ", ".join(map(str, unreadable)) if isinstance(unreadable, list) else str(unreadable)
+    words = f"What {names} holds now could not be read, and no rule allows to overwrite it all the same."
+    denied = deny("policy:unreadable_field", words, applying.policies, read)
+    rules = tuple(FiredRule(named.id, named.rule.outcome, named.rule.document.because) for named in fired)
+    return replace(denied, rules=(*rules, *denied.rules))
 
 
 def _refusal(applying: Applying, operation: str) -> Decision:

@@ -189,6 +189,9 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
         if rule.in_doubt is not None and rule.outcome is Ruling.DENY and rule.otherwise in (None, Ruling.DENY):
             message = f"rule {rule.id}: 'in_doubt' has no meaning with outcome deny: nothing is done."
             yield document.problem(("rules", index, "in_doubt"), message, "Remove it, or make it another outcome.")
+        if rule.overwrite_unreadable and Ruling.ALLOW not in (rule.outcome, rule.otherwise):
+            message = f"rule {rule.id}: 'overwrite_unreadable' has no meaning where the rule allows nothing."
+            yield document.problem(("rules", index, "overwrite_unreadable"), message, "Remove it.")
         if rule.asks:
             yield from _approval_problems(document, index, rule)
             if rule.grants is not None and _step_up(content, rule) is not None:

@@ -155,6 +155,7 @@ class RuleDocument(_Part):
 
     ``otherwise`` is the outcome if ``when`` is false. ``channel`` is the Slack channel, by its id, to which the card
     goes. With ``step_up`` an approval counts only so long after its voter has logged in anew for it.
+    With ``overwrite_unreadable`` the rule allows it also if fields would be written whose value nobody could read.
     """
 
     id: Name
@@ -176,6 +177,7 @@ class RuleDocument(_Part):
     grants: Grants | None = None
     in_doubt: InDoubt | None = None
     channel: Channel | None = None
+    overwrite_unreadable: bool = False
     step_up: Duration | None = None
     break_glass: BreakGlassDocument | None = None
     because: Text | None = None
