@@ -19,7 +19,7 @@ from evidence.judging.case import (
     Question,
     seconds_between,
 )
-from evidence.judging.voters import barred, broke, decides_for, glass_closed, holds, keys_of, no_glass, not_anew
+from evidence.judging.voters import barred, broke, decides_for, gave, glass_closed, holds, keys_of, no_glass, not_anew
 
 ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
 _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
@@ -178,7 +178,7 @@ class People(Judge):
         self._editors.setdefault(str(event["step"]), set()).add(who)
         if question is None or self._eligible(question, who, event["data"].get("directory"), asked):
             return
-        if barred(self.case, question, who, event["data"].get("directory")) is not Role.REQUESTER:
+        if not gave(self.case, question, who, event["data"].get("directory")):
             self.fault(event, f"{who} may not decide this and has not asked for it, and edited it")
 
     def _talks(self, event: dict[str, Any], asked: Asked, *, decides: bool) -> None:

@@ -17,12 +17,22 @@ _STEP_UPS = ("oidc", "token")
 
 def barred(case: Case, question: Question, voter: str, directory: object) -> Role | None:
     """The role in what is asked that bars this person from deciding; None if there is none (promise 12)."""
+    return _part(case, question, voter, directory, frozenset(Role) - {*question.terms.allow})
+
+
+def gave(case: Case, question: Question, who: str, directory: object) -> bool:
+    """True if this person has asked for it, or filled in a form that it comes from: they may correct it."""
+    return _part(case, question, who, directory, frozenset({Role.REQUESTER, Role.FORM_FILLER})) is not None
+
+
+def _part(case: Case, question: Question, voter: str, directory: object, roles: frozenset[Role]) -> Role | None:
+    """The first of these roles that this person has in what is asked; None if they have none of them."""
     extract = case.extracts.get(str(directory))
     every = question.contributors
     if every is None:
         every = (Contributor(Role.REQUESTER, question.requester, None),)
     for one in every:
-        if one.role in question.terms.allow:
+        if one.role not in roles:
             continue
         if one.person == voter or (extract is not None and voter in extract.meant(one.principal)):
             return one.role
