@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from app import doctor
 from app.access import Role
 from app.cli.outcome import Exit
 from app.doctor import State
+from approvals.model import ApprovalKind, Choice, Vote, VoteChannel
 from approvals.quorum import RefusalCode
+from core.terms import BreakGlass, GroupQuorum, Terms, Tier
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
+from runtime.engine.book.instructions import Given
 from runtime.requests import policies
 from tests.support.browsing import Browser
 
@@ -138,6 +144,18 @@ async def test_one_of_those_who_may_lets_it_out_alone_loudly_and_it_is_reviewed_
     await installation.work()
     assert len(installation.outside.effects) == 2
     assert (await emergency.console("eve", other.id, "review")).status_code == 303
+
+
+def test_its_time_is_over_for_a_first_attempt_and_for_every_other() -> None:
+    glass = BreakGlass(("on-call",), ("security",), 600)
+    terms = Terms(Tier.HIGH, (GroupQuorum("leads"),), break_glass=glass)
+    vote = Vote("tess", "Tess", Choice.APPROVE, "x", glass.keys, VoteChannel.CLI, "", "d", glass=True)
+    plain = replace(vote, glass=False)
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    about = (UUID(int=1), ApprovalKind.ACTION, "d", Choice.APPROVE, "x", terms, ())
+    for voted, seconds, closed in ((vote, 599, False), (vote, 601, True), (plain, 601, False)):
+        given: Any = Given(*about, (voted,), False, began)
+        assert given.closed_again(SimpleNamespace(now=began + timedelta(seconds=seconds))) is closed
 
 
 async def test_two_at_once_are_one_use(emergency: Emergency) -> None:

@@ -261,11 +261,15 @@ def given_of(run: Run, approval_id: UUID) -> Given | None:
     )
 
 
-def still_approved(run: Run, people: Directory, receipt: ReceiptRow) -> UUID | None:
-    """The approval that let this action out before, if its votes still carry it by today's directory."""
+def still_approved(view: RunView, run: Run, receipt: ReceiptRow) -> UUID | None:
+    """The approval that let this action out before, if its votes still carry it by today's directory.
+
+    None if it rests on broken glass whose time is over: no further attempt goes out by that.
+    """
     approval = receipt.action.get("approval")
     given = given_of(run, UUID(approval)) if isinstance(approval, str) else None
-    return given.approval_id if given is not None and given.stands(people) else None
+    stands = given is not None and given.stands(view.directory) and not given.closed_again(view)
+    return given.approval_id if given is not None and stands else None
 
 
 def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
