@@ -215,9 +215,7 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
 _PLACE = attrgetter("place")
 
 
-def _overwrites(
-    applying: Applying, fired: Sequence[Named], unreadable: object, read: Mapping[str, object]
-) -> Decision:
+def _overwrites(applying: Applying, fired: Sequence[Named], unreadable: object, read: Mapping[str, object]) -> Decision:
     """The denial if a field would be overwritten that nobody could read, and no rule allows just that."""
     names = ", ".join(map(str, unreadable)) if isinstance(unreadable, list) else str(unreadable)
     words = f"What {names} holds now could not be read, and no rule allows to overwrite it all the same."
