@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from core.canonical import JsonObject
-from core.durations import parse_duration
 from core.errors import InputError
 from core.globs import Glob
+from core.spans import parse_duration
 from core.terms import Terms
 from evidence.judging.case import Case, Step
 

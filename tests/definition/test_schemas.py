@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from connectors.catalog import PACKAGED, Source, catalog_of, load_catalog
 from core.documents import load_document
-from core.durations import PATTERN
+from core.spans import PATTERN
 from core.errors import DefinitionError
 from policy.load import load_policy
 from runtime.definition import schemas
