@@ -22,6 +22,7 @@ from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Later,
 from runtime.keep.errands import Errands
 from runtime.keep.messages import Messages
 from runtime.keep.telling import Telling
+from runtime.requests.glass import BROKEN
 from runtime.requests.talking import ASKED, SAID
 from runtime.store import approvals
 from runtime.store.outbox import Message
@@ -29,7 +30,7 @@ from runtime.store.outbox import Message
 log = structlog.get_logger(__name__)
 
 # What people are shown in a channel, and what they hear in private.
-SHOWN = ("card", "remind", "escalate", "voided", "proposal", "note", "task", HOLD, SAID)
+SHOWN = ("card", "remind", "escalate", "voided", "proposal", "note", "task", HOLD, SAID, BROKEN)
 HEARD = (TOLD, ALARM, ALARMED, ASKED)
 OTHERS = ("bundle", "cancel", "return", "shared")
 KINDS = (*SHOWN, *HEARD, *OTHERS)

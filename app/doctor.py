@@ -29,7 +29,7 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
 from runtime.requests.publishing import Unread, unread
-from runtime.store import approvals, bundles, documents, inbox, logs, replication, tenants
+from runtime.store import approvals, bundles, documents, glass, inbox, logs, replication, tenants
 from runtime.store.replication import Kind, listed
 
 SECONDS_MAX = 15.0
@@ -149,6 +149,7 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
         waiting = [one for one in await documents.workflow_versions(connection, tenant) if one.waits_for]
         lost = await unread(connection, tenant, await tenants.directory(connection, tenant))
         unshown = await approvals.undelivered(connection, tenant, RUNS_SHOWN)
+        broken = await glass.unreviewed(connection, tenant)
         log = (await logs.checkpoint(connection, tenant), await logs.monitored(connection, tenant))
     if not found:
         words = f"there is no tenant {tenant!r}; `counterseal tenant create {tenant}` creates it"
@@ -158,6 +159,9 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
         yield check
     for check in _questions(lost, unshown):
         yield check
+    if broken is not None:
+        words = f"{broken.name} has broken it for the approval {broken.approval_id}, and nobody has reviewed that"
+        yield Check("glass", State.WARNING, f"{words}; `counterseal approval review {broken.approval_id} --reason …`")
     for pause in held:
         command = f"counterseal resume {pause.what} {pause.name}".strip()
         yield Check("paused", State.WARNING, f"{pause}; `{command}`")

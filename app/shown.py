@@ -174,6 +174,7 @@ async def approval_detail(
         "late": view.late,
         "paused": view.paused,
         "two_person": view.two_person,
+        "step_up_seconds": view.step_up,
         "votes": [
             {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}
             for v in view.votes

@@ -9,7 +9,7 @@ from app.faces import Faces
 from app.slack import Interactions
 from approvals.model import ApprovalKind, Choice, VoteChannel
 from approvals.ports import Membership
-from approvals.quorum import Counted, consider
+from approvals.quorum import Counted, RefusalCode, consider
 from approvals.slack.blocks import Block
 from approvals.slack.home import Request, Waiting, home, refused
 from approvals.slack.members import Clicker
@@ -125,7 +125,7 @@ def _counts(stored: StoredApproval, entry: Entry, slack: Membership, people: Dir
     choice = Choice.HAPPENED if approval.kind is ApprovalKind.IN_DOUBT else Choice.APPROVE
     voter = voter_of(entry.id, entry, slack, approval, people)
     judged = consider(approval, voter, choice, "looked at", at=stored.now, channel=VoteChannel.SLACK)
-    return isinstance(judged, Counted)
+    return isinstance(judged, Counted) or judged.code is RefusalCode.STEP_UP  # it waits for them, in the browser
 
 
 def _shown(stored: StoredApproval, url: str, many: int = 1) -> Waiting:

@@ -13,6 +13,8 @@ from approvals.quorum import NotCounted, RefusalCode, closed, ineligible
 from core.canonical import Json, JsonObject
 from core.identity import Role, Standing
 
+# The parts in an action of those who may correct it although they may not decide it.
+GAVE = (Role.REQUESTER, Role.FORM_FILLER)
 _LONG = 60
 _NO_ACTION = "This asks about no action, so there is nothing to edit."
 NOTHING = "Nothing of this can be edited here. Reject it, and say what it should be."
@@ -21,14 +23,17 @@ NOTHING = "Nothing of this can be edited here. Reject it, and say what it should
 def refused(
     approval: Approval, voter: Voter, at: datetime, nonce: str | None = None, digest: str | None = None
 ) -> NotCounted | None:
-    """The reason why this person may not edit this now; None if they may: they may decide it, or have asked for it."""
+    """The reason why this person may not edit this now; None if they may.
+
+    They may decide it, have asked for it, or have given an entry in a form that it comes from.
+    """
     if (over := closed(approval, at, nonce, digest)) is not None:
         return over
     if approval.kind is not ApprovalKind.ACTION:
         return NotCounted(RefusalCode.UNEDITABLE, _NO_ACTION)
     may = ineligible(approval, voter, at)
-    asked = any(one.person == voter.person_id and one.role is Role.REQUESTER for one in approval.contributors)
-    return None if may is None or (asked and voter.standing is Standing.PERSON) else may
+    gave = any(one.person == voter.person_id and one.role in GAVE for one in approval.contributors)
+    return None if may is None or (gave and voter.standing is Standing.PERSON) else may
 
 
 def form_of(values: Mapping[str, Json], schemas: Mapping[str, Json], secret: Iterable[str]) -> JsonObject | None:

@@ -121,7 +121,8 @@ class Vote(Struct, frozen=True):
 
     ``at`` is the database's time, ISO 8601. Of several votes by one person only the last counts.
     ``on_behalf`` is the person for whom it was given, who has delegated this; "" for the voter alone. ``groups`` are
-    theirs then.
+    theirs then. ``glass``: they have broken the glass, so that this alone lets the action out; ``groups`` are those
+    that may.
     """
 
     voter: str
@@ -134,6 +135,7 @@ class Vote(Struct, frozen=True):
     digest: str
     grant: Grant | None = None
     on_behalf: str = ""
+    glass: bool = False
 
     @property
     def people(self) -> frozenset[str]:
@@ -213,7 +215,7 @@ class CardView(Struct, frozen=True):
     asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
     ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
     ``of_agent`` says that it may be for one agent. ``said`` is what people have said about it, ``offers`` what whoever
-    looks at it may say now.
+    looks at it may say now. ``step_up`` is for how many seconds a login anew is good, without which nobody approves.
     """
 
     approval_id: UUID
@@ -242,6 +244,7 @@ class CardView(Struct, frozen=True):
     of_agent: bool = False
     said: tuple[Said, ...] = ()
     offers: tuple[str, ...] = ()
+    step_up: int | None = None
 
 
 class TaskState(StrEnum):

@@ -25,6 +25,7 @@ class Word(StrEnum):
     WITHOUT = "Gone on without it"
     ASKED = "Asked for more"
     HANDED = "Handed to you"
+    GLASS = "Glass broken"
 
 
 class Line(Struct, frozen=True):

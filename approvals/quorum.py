@@ -13,12 +13,13 @@ Rules, in the order in which they are applied:
    person (a matching of people to seats), and at least two people; without it one person may count for each of their
    groups.
 6. For an action in doubt, the first choice to reach the quorum decides.
+7. Where the terms ask for a login anew, an approval counts only after one for this very question and action.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
@@ -64,6 +65,9 @@ class RefusalCode(StrEnum):
     FALSE_CARD = "false_card"
     FALSE_WINDOW = "false_window"
     GRANT = "grant_refused"
+    STEP_UP = "step_up_required"
+    GLASS = "break_glass_refused"
+    UNREVIEWED = "break_glass_unreviewed"
     NOTHING_ASKED = "nothing_asked"
     ASKED_ALREADY = "asked_already"
     TOO_MUCH_SAID = "too_much_said"
@@ -105,16 +109,19 @@ def consider(
     channel: VoteChannel,
     nonce: str | None = None,
     digest: str | None = None,
+    fresh: datetime | None = None,
 ) -> Counted | NotCounted:
     """Judge one vote against the stored approval. ``at`` is the database's time.
 
-    ``nonce`` comes from a button, ``digest`` from a face that showed the action. Each must match if given.
+    ``nonce`` comes from a button, ``digest`` from a face that showed the action. Each must match if given. ``fresh`` is
+    when this voter has logged in anew for this question and action; None if they have not.
     """
     reason = reason.strip()
     refusal = (
         closed(approval, at, nonce, digest)
         or ineligible(approval, voter, at)
         or _unusable(approval, voter, choice, reason, at)
+        or _stale_login(approval, choice, at, fresh)
     )
     if refusal is not None:
         return refusal
@@ -134,6 +141,23 @@ def consider(
         _counted_sentence(after, choice, decided),
         separation_waived=any(shaped(approval, one) for one in vote.people),
     )
+
+
+def broken(
+    approval: Approval, voter: Voter, reason: str, *, at: datetime, channel: VoteChannel, fresh: datetime | None
+) -> Counted | NotCounted:
+    """The vote of somebody who breaks the glass and may (``approvals.glass``): it decides the question alone."""
+    terms = approval.terms.break_glass
+    assert terms is not None, "no rule lets anybody"
+    if (refusal := _stale_login(approval, Choice.APPROVE, at, fresh)) is not None:
+        return refusal
+    said = (Choice.APPROVE, reason.strip(), terms.keys, channel, at.isoformat(), approval.action_digest)
+    vote = Vote(voter.person_id, voter.name, *said, glass=True)
+    words = (
+        f"You have broken the glass: it goes out now, and {' and '.join(terms.review)} and the operators hear of it."
+    )
+    waived = shaped(approval, voter.person_id)
+    return Counted(vote, ApprovalEvent.APPROVE, Choice.APPROVE, words, separation_waived=waived)
 
 
 def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
@@ -229,13 +253,18 @@ _NO_VOTER = {
 }
 
 
+def no_voter(voter: Voter) -> NotCounted | None:
+    """The reason why this person answers no question at all; None if they are an active person of the directory."""
+    return _NO_VOTER.get(voter.standing)
+
+
 def ineligible(approval: Approval, voter: Voter, at: datetime) -> NotCounted | None:
     """The reason why this person may not decide it; None if they may."""
     if (role := separated(approval, voter.person_id)) is not None:
         did = PARTS[role]
         return NotCounted(RefusalCode.SEPARATION, f"You may not decide this: you {did}, and somebody else has to.")
-    if voter.standing in _NO_VOTER:
-        return _NO_VOTER[voter.standing]
+    if (nobody := no_voter(voter)) is not None:
+        return nobody
     eligible = eligible_keys(approval)
     if _usable_groups(approval, voter) or _principal(approval, voter, at) is not None:
         return None
@@ -267,6 +296,18 @@ def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str, at:
         if same and usable <= vote.groups:
             return NotCounted(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
     return None
+
+
+def _stale_login(approval: Approval, choice: Choice, at: datetime, fresh: datetime | None) -> NotCounted | None:
+    """The reason why an approval needs a login anew, with the place for it; None if it needs none (any more)."""
+    seconds = approval.terms.step_up_seconds
+    if seconds is None or choice is not Choice.APPROVE or approval.kind is not ApprovalKind.ACTION:
+        return None
+    if fresh is not None and timedelta(0) <= at - fresh <= timedelta(seconds=seconds):
+        return None
+    why = "You have to log in anew to approve this" if fresh is None else "Your login for this is too old"
+    place = f"Open /console/approvals/{approval.id}, log in there once more for this question, and approve it there"
+    return NotCounted(RefusalCode.STEP_UP, f"{why}, so this does not count. {place}.")
 
 
 def _counted_sentence(approval: Approval, choice: Choice, decided: bool) -> str:

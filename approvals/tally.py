@@ -64,7 +64,16 @@ def _supporters(approval: Approval, choice: Choice) -> tuple[Vote, ...]:
     return tuple(vote for vote in valid_votes(approval) if vote.choice is choice)
 
 
+def by_glass(terms: Terms, votes: Iterable[Vote], choice: Choice) -> bool:
+    """True if somebody who may has broken the glass: that alone lets the action out, whoever has shaped it."""
+    if terms.break_glass is None or choice is not Choice.APPROVE:
+        return False
+    return any(vote.glass and vote.choice is choice and terms.break_glass.keys <= vote.groups for vote in votes)
+
+
 def quorum_met(approval: Approval, choice: Choice) -> bool:
+    if by_glass(approval.terms, current_votes(approval.votes), choice):
+        return True
     supporters = _supporters(approval, choice)
     return any(plan_met(approval.terms, plan, supporters) for plan in plans(approval))
 
@@ -73,8 +82,10 @@ def carried(
     terms: Terms, contributors: Iterable[Contributor], votes: Iterable[Vote], choice: Choice, *, escalated: bool
 ) -> bool:
     """True if the last votes of people who are not excluded meet these terms for this choice (promises 1, 12)."""
-    barred = excluded(terms, contributors)
-    supporters = [vote for vote in current_votes(votes) if vote.choice is choice and vote.people.isdisjoint(barred)]
+    barred, last = excluded(terms, contributors), current_votes(votes)
+    if by_glass(terms, last, choice):
+        return True
+    supporters = [vote for vote in last if vote.choice is choice and vote.people.isdisjoint(barred)]
     return any(plan_met(terms, plan, supporters) for plan in plans_of(terms, escalated=escalated))
 
 

@@ -160,6 +160,19 @@ class Grant(Struct, frozen=True):
         return convert(value, cls)
 
 
+class BreakGlass(Struct, frozen=True):
+    """The terms of an emergency: who may act alone, for how long that lets the action out, and who reviews it."""
+
+    by: tuple[str, ...]
+    review: tuple[str, ...]
+    seconds: int
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the groups of which somebody has to be, all of them, to break the glass."""
+        return frozenset(f"{GroupSource.GROUP}:{name}" for name in self.by)
+
+
 class Terms(Struct, frozen=True):
     """The terms that policy sets for a question. No approvers means that nobody may approve.
 
@@ -170,7 +183,9 @@ class Terms(Struct, frozen=True):
     open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
     have ``failed`` before nobody is asked about it any more. ``channel`` is where the card goes, None for the usual
     place: it decides nothing, so no approval is void because of it. ``grants`` bounds what an approver may allow
-    in advance: how many ``uses``, for how many ``seconds``; None if nothing.
+    in advance: how many ``uses``, for how many ``seconds``; None if nothing. With ``step_up_seconds`` an approval
+    counts only so long after a login of its voter anew, for this question and action; None if any login will do.
+    ``break_glass`` says who may let the action out alone in an emergency; None if nobody may.
     """
 
     tier: Tier
@@ -186,6 +201,8 @@ class Terms(Struct, frozen=True):
     questions: dict[str, int] | None = None
     channel: str | None = None
     grants: dict[str, int] | None = None
+    step_up_seconds: int | None = None
+    break_glass: BreakGlass | None = None
 
     def most(self, what: str) -> int:
         """The bound of this name."""
@@ -208,4 +225,4 @@ class Terms(Struct, frozen=True):
 
 
 # Left out of the stored form while nobody has set them.
-_LATER = frozenset({"rejection_seconds", "questions", "channel", "grants"})
+_LATER = frozenset({"rejection_seconds", "questions", "channel", "grants", "step_up_seconds", "break_glass"})

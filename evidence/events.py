@@ -101,6 +101,8 @@ class EventType(StrEnum):
     WORKFLOW_UNSTARTED = "workflow.unstarted"
     DIRECTORY_PUBLISHED = "directory.published"
     DIRECTORY_PROPOSED = "directory.proposed"
+    GLASS_BROKEN = "glass.broken"
+    GLASS_REVIEWED = "glass.reviewed"
     PAUSE_SET = "pause.set"
     PAUSE_LIFTED = "pause.lifted"
     TENANT_APPLIED = "tenant.applied"
@@ -109,7 +111,7 @@ class EventType(StrEnum):
 # The prefixes of events that belong to no run.
 _TENANTS = (
     *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
-    *("pause.", "tenant."),
+    *("pause.", "glass.", "tenant."),
 )
 _OF_TENANTS = (kind for kind in EventType if kind.startswith(_TENANTS))
 _TENANT_ONLY = {EventType.RUN_PURGED, EventType.HOLD_REFUSED, *_OF_TENANTS}

@@ -45,7 +45,7 @@ _OF_LINES: Mapping[E, str] = {
     E.APPROVAL_VOTE_REFUSED: "approval code channel",
     E.APPROVAL_VOTED: (
         "approval choice channel reason_given:b separation_waived:b committed:l grant:o groups:l directory identity:o "
-        "on_behalf"
+        "on_behalf glass:b"
     ),
     E.CHECKPOINT_COMMITTED: "number:i digest halted:b",
     E.DECISION_MADE: "decision action operation outcome policies:l rules:l errors:l",
@@ -108,12 +108,13 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "workflow": NAMED,
     "policies": NAMED,
     "usage": frozenset({"provider", "model", "input_tokens", "output_tokens", "cost_usd"}),
-    "identity": frozenset({"named", "by", "token", "session", "slack"}),
+    "identity": frozenset({"named", "by", "token", "session", "slack", "step_up"}),
+    "step_up": frozenset({"at", "by"}),
     "slack": frozenset({"team", "user", "channel", "message"}),
     "grant": frozenset({"uses", "seconds", "agent"}),
     "error": frozenset({"class", "code", "step"}),
 }
-_TEXTS = ("identity", "slack")
+_TEXTS = ("identity", "slack", "step_up")
 # The lines of the tenant that a bundle holds.
 OF_TENANT = frozenset({
     "name", "version", "digest", "author", "approver", "by", "consequences", "stop", "paused", "reason",

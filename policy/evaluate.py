@@ -13,13 +13,24 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from core.action import Action
 from core.canonical import JsonObject
 from core.errors import ExpressionError
 from core.identity import Role
-from core.terms import REJECTION_SECONDS, UNFOUND, Escalation, GroupQuorum, GroupSource, Terms, Tier, Unresolved
-from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, FactContext
+from core.terms import (
+    REJECTION_SECONDS,
+    UNFOUND,
+    BreakGlass,
+    Escalation,
+    GroupQuorum,
+    GroupSource,
+    Terms,
+    Tier,
+    Unresolved,
+)
+from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, UNREADABLE, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleApprover, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
@@ -105,6 +116,7 @@ def build_facts(
         "action.side_effects": str(action.side_effects),
         "action.changed": _changed(action),
         "action.present": list(action.fields),
+        UNREADABLE: [*action.unreadable],
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
         "action.contributors_text": [*texts],
@@ -179,6 +191,11 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
     own = any(operation in named.rule.operations for named in fired)
     outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
     decisive = [named for named in fired if named.rule.outcome is outcome]
+    read = {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}}
+    # A decision of an earlier release does not hold this fact: judged once more it comes out as it did then.
+    read |= {UNREADABLE: unreadable} if (unreadable := facts.get(UNREADABLE)) else {}
+    if outcome is Ruling.ALLOW and unreadable and not any(one.rule.document.overwrite_unreadable for one in decisive):
+        return _overwrites(applying, fired, unreadable, read)
     in_doubt = [asked for named in fired if (asked := named.rule.document.in_doubt)]
     reasons = [f"Rule {error.rule} could not be evaluated: {error.message}" for error in errors]
     reasons += [named.rule.document.because or _PLAIN_REASONS[outcome].format(named.id) for named in decisive]
@@ -189,13 +206,22 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
         errors,
         tuple(reasons) or (_none(applying, operation),),
         terms_of([named.rule.document for named in decisive], facts) if outcome is Ruling.NEEDS_APPROVAL else None,
-        {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}},
+        read,
         tuple(dict.fromkeys(named.policy for named in decisive)),
         quorums(one for asked in in_doubt for one in asked.approvers) if in_doubt else (),
     )
 
 
 _PLACE = attrgetter("place")
+
+
+def _overwrites(applying: Applying, fired: Sequence[Named], unreadable: object, read: Mapping[str, object]) -> Decision:
+    """The denial if a field would be overwritten that nobody could read, and no rule allows just that."""
+    names = ", ".join(map(str, unreadable)) if isinstance(unreadable, list) else str(unreadable)
+    words = f"What {names} holds now could not be read, and no rule allows to overwrite it all the same."
+    denied = deny("policy:unreadable_field", words, applying.policies, read)
+    rules = tuple(FiredRule(named.id, named.rule.outcome, named.rule.document.because) for named in fired)
+    return replace(denied, rules=(*rules, *denied.rules))
 
 
 def _refusal(applying: Applying, operation: str) -> Decision:
@@ -248,13 +274,30 @@ def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = Ma
         questions=_bounds(documents),
         channel=_channel(documents),
         grants=_grants(documents),
+        step_up_seconds=_step_up(documents),
+        break_glass=_break_glass(documents),
     )
 
 
-def _grants(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
-    """The smallest bounds of grants; None unless each of the rules lets approvers give one."""
-    named = [document.grants for document in documents if document.grants is not None]
+def _break_glass(documents: Sequence[RuleDocument]) -> BreakGlass | None:
+    """The terms of an emergency, as strict as all of them; None unless each of the rules knows one."""
+    named = [one.break_glass for one in documents if one.break_glass is not None]
     if not named or len(named) < len(documents):
+        return None
+    by, review = ({one.by for one in named}, {one.review for one in named})
+    seconds = min(int(one.span.total_seconds()) for one in named)
+    return BreakGlass(tuple(sorted(by)), tuple(sorted(review)), seconds)
+
+
+def _step_up(documents: Sequence[RuleDocument]) -> int | None:
+    """The shortest time for which a login anew is good; None if none of the rules asks for one."""
+    return min((int(one.step_up.total_seconds()) for one in documents if one.step_up is not None), default=None)
+
+
+def _grants(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
+    """The smallest bounds of grants; None unless each rule lets approvers give one, and none asks for a login."""
+    named = [document.grants for document in documents if document.grants is not None]
+    if not named or len(named) < len(documents) or _step_up(documents) is not None:
         return None
     spans = (int(one.span.total_seconds()) for one in named)
     return {"uses": min(one.uses for one in named), "seconds": min(spans)}

@@ -17,6 +17,7 @@ BASE_FACTS: Mapping[str, str] = {
     "action.side_effects": "string",
     "action.changed": "list<string>",
     "action.present": "list<string>",
+    "action.unreadable": "list<string>",
     "action.system": "string",
     "action.contributors": "list<string>",
     "action.contributors_text": "list<string>",
@@ -53,6 +54,9 @@ COUNTER, SAME = "counters.writes_in_run", "counters.same_in_run"
 """The facts that change if other steps of the run perform actions."""
 REFUSED, ASKED = "counters.refused_in_run", "counters.asked_in_run"
 """The facts that change if actions of the run are denied or rejected, or people are asked about them."""
+
+UNREADABLE = "action.unreadable"
+"""The fields that would be written and whose value the target did not show: nobody knows what would be overwritten."""
 
 NOW = "now"
 """The recorded time of the judgement."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -114,9 +115,9 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
-            # A rule that names no channel takes that of its tier.
-            where = rule.channel or content.channels.get(rule.tier)
-            for branch in rule.model_copy(update={"channel": where}).branches:
+            # A rule that names no channel takes that of its tier, and so it is with the login anew.
+            where, fresh = rule.channel or content.channels.get(rule.tier), _step_up(content, rule)
+            for branch in rule.model_copy(update={"channel": where, "step_up": fresh}).branches:
                 condition = compiled(branch.when or "true", matched)
                 siblings = _siblings(branch, matched, operations)
                 restrains = {name: compiled(source, {*matched, name}) for name, source in siblings.items()}
@@ -127,6 +128,11 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
     if problems:
         raise DefinitionError(tuple(sorted(problems, key=lambda problem: (problem.line, problem.column))))
     return Policy(content, text, rules, frozenset(operations), scope)
+
+
+def _step_up(content: PolicyDocument, rule: RuleDocument) -> timedelta | None:
+    """The time for which a login anew is good, by the rule or by its tier; None if none is asked for."""
+    return rule.step_up or (content.step_up.get(rule.tier) if rule.asks else None)
 
 
 def scope_of(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Scope:
@@ -183,8 +189,14 @@ def _structure_problems(document: Document, content: PolicyDocument) -> Iterator
         if rule.in_doubt is not None and rule.outcome is Ruling.DENY and rule.otherwise in (None, Ruling.DENY):
             message = f"rule {rule.id}: 'in_doubt' has no meaning with outcome deny: nothing is done."
             yield document.problem(("rules", index, "in_doubt"), message, "Remove it, or make it another outcome.")
+        if rule.overwrite_unreadable and Ruling.ALLOW not in (rule.outcome, rule.otherwise):
+            message = f"rule {rule.id}: 'overwrite_unreadable' has no meaning where the rule allows nothing."
+            yield document.problem(("rules", index, "overwrite_unreadable"), message, "Remove it.")
         if rule.asks:
             yield from _approval_problems(document, index, rule)
+            if rule.grants is not None and _step_up(content, rule) is not None:
+                message = f"rule {rule.id}: 'grants' would let out more than the login anew was for ('step_up')."
+                yield document.problem(("rules", index, "grants"), message, "Remove one of the two.")
             continue
         for key in [key for key in APPROVAL_KEYS if key in rule.model_fields_set]:
             message = f"rule {rule.id}: {key!r} has no meaning with outcome {rule.outcome}."

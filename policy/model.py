@@ -136,9 +136,17 @@ class Questions(_Part):
     failures: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
+class BreakGlassDocument(_Part):
+    """An emergency: somebody of the group ``by`` may let the action out alone, for so long; ``review`` looks at it."""
+
+    by: GroupName
+    span: Annotated[Duration, Field(alias="for")]
+    review: GroupName
+
+
 APPROVAL_KEYS = (
     "tier", "approvers", "two_person", "allow", "unresolved", "expires", "fresh_for", "remind", "escalate",
-    "rejection", "questions", "channel", "grants",
+    "rejection", "questions", "channel", "grants", "step_up", "break_glass",
 )  # fmt: skip
 
 
@@ -146,7 +154,8 @@ class RuleDocument(_Part):
     """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for every match.
 
     ``otherwise`` is the outcome if ``when`` is false. ``channel`` is the Slack channel, by its id, to which the card
-    goes.
+    goes. With ``step_up`` an approval counts only so long after its voter has logged in anew for it.
+    With ``overwrite_unreadable`` the rule allows it also if fields would be written whose value nobody could read.
     """
 
     id: Name
@@ -168,6 +177,9 @@ class RuleDocument(_Part):
     grants: Grants | None = None
     in_doubt: InDoubt | None = None
     channel: Channel | None = None
+    overwrite_unreadable: bool = False
+    step_up: Duration | None = None
+    break_glass: BreakGlassDocument | None = None
     because: Text | None = None
 
     @property
@@ -226,11 +238,15 @@ class ExtensionsDocument(_Part):
 
 
 class PolicyDocument(_Part):
-    """A whole policy. ``channels`` names by tier where cards go of rules that name no channel of their own."""
+    """A whole policy. ``channels`` names by tier where cards go of rules that name no channel of their own.
+
+    ``step_up`` names by tier how fresh the login must be behind an approval, for rules that do not say it themselves.
+    """
 
     policy: Name
     version: Annotated[int, Field(ge=1, le=1_000_000)]
     applies: AppliesDocument | None = None
     extensions: ExtensionsDocument | None = None
     channels: dict[Tier, Channel] = Field(default_factory=dict)
+    step_up: dict[Tier, Duration] = Field(default_factory=dict)
     rules: tuple[RuleDocument, ...]

@@ -12,6 +12,7 @@ from app.cli import (
     auditing,
     documents,
     evidence,
+    glass,
     grants,
     logs,
     monitoring,
@@ -69,6 +70,8 @@ for verb, of_tenant in tenancy.OF_TENANTS.items():
 root.command("schema")(documents.schema)
 for name, added in monitoring.COMMANDS.items():
     evidence.evidence.command(name)(added)
+for name, added in glass.COMMANDS.items():
+    people.approval.command(name)(added)
 for group in (
     runs.run,
     receipts.receipt,

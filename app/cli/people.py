@@ -137,7 +137,7 @@ async def approve(
 
     span = int(parse_duration(grant_for).total_seconds())
     grant = None if grant_uses is None else Grant(grant_uses, span, grant_agent)
-    await _vote(approval_id, "approve", reason, as_person, as_json, grant)
+    await take_vote(approval_id, "approve", reason, as_person, as_json, grant)
 
 
 @approval.command("reject")
@@ -148,7 +148,7 @@ async def reject(
     as_json: Json = False,
 ) -> None:
     """Reject, with a reason. Exit 4 if the vote does not count."""
-    await _vote(approval_id, "reject", reason, as_person, as_json)
+    await take_vote(approval_id, "reject", reason, as_person, as_json)
 
 
 @approval.command("resolve")
@@ -162,7 +162,7 @@ async def resolve(
     """Decide on an action in doubt: it happened, do it again, or count it as failed."""
     if choice not in ("happened", "again", "fail"):
         raise InputError(f"{choice!r} is no answer.", where="CHOICE", remedy="One of happened, again, fail.")
-    await _vote(approval_id, choice, reason, as_person, as_json)
+    await take_vote(approval_id, choice, reason, as_person, as_json)
 
 
 @approval.command("ask")
@@ -245,9 +245,17 @@ async def _say(approval_id: UUID, said: str, text: str, as_person: str | None, a
         raise typer.Exit(Exit.CONFLICT)
 
 
-async def _vote(
-    approval_id: UUID, choice: str, reason: str, as_person: str | None, as_json: bool, grant: Grant | None = None
+async def take_vote(
+    approval_id: UUID,
+    choice: str,
+    reason: str,
+    as_person: str | None,
+    as_json: bool,
+    grant: Grant | None = None,
+    *,
+    glass: bool = False,
 ) -> None:
+    """Vote as a person, and print the answer. Exit 4 if it does not count."""
     from approvals.model import Choice, VoteChannel
     from runtime.requests.voting import VoteRequest
 
@@ -255,7 +263,7 @@ async def _vote(
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
         said = (tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
         identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
-        request = VoteRequest(*said, grant=grant, identity=identity)
+        request = VoteRequest(*said, grant=grant, identity=identity, glass=glass)
         answer = await faces.voting.vote(request)
     print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.counted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,9 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from app.access import Role
 from app.console import questions
+from app.console import sessions as sessions_of_browsers
 from app.console.questions import May
 from app.console.sessions import Viewer
 from app.console.story import of_step
@@ -25,15 +28,17 @@ from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
 from approvals.slack.details import SAYS
 from approvals.talk import Saying
 from core.canonical import JsonObject
-from core.errors import InputError
+from core.db import Connection
+from core.errors import AuthenticationError, AuthorizationError, ConsistencyError, InputError
 from core.identity import Directory
 from core.terms import Grant
+from runtime.requests import glass as broken_glass
 from runtime.requests.conversing import conversation
 from runtime.requests.directory import as_people
 from runtime.requests.talking import SayRequest
 from runtime.requests.views import drawn
 from runtime.requests.voting import VoteAnswer, VoteRequest
-from runtime.store import approvals, console
+from runtime.store import approvals, console, sessions
 from runtime.store.approvals import StoredApproval
 
 router = APIRouter(prefix="/approvals")
@@ -104,13 +109,24 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
         view = await drawn(connection, faces.definitions, stored)
         people = await faces.definitions.directory(connection, viewer.who.tenant, stored.directory_digest)
         stored, _ = await conversation(connection, faces.definitions, stored, people)
+        fresh = await _fresh(connection, viewer, stored)
     slack = await questions.slack_groups(faces, viewer, people, questions.groups_of(stored))
-    may = questions.standing(stored, viewer, people, slack)
+    may = questions.standing(stored, viewer, people, slack, fresh)
     shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
     offers = questions.offers(stored, viewer, people, slack, view.said)
     editable = isinstance(await faces.editing.form(viewer.who.tenant, approval_id, viewer.who.person), dict)
     return Question(stored, view, people, may, content, withheld, offers, editable)
+
+
+async def _fresh(connection: Connection, viewer: Viewer, stored: StoredApproval) -> datetime | None:
+    """The time at which the viewer has logged in anew for this question and its action; None if they have not."""
+    asked = stored.approval
+    if asked.terms.step_up_seconds is None:
+        return None
+    key = viewer.step_up(asked.id, asked.action_digest)
+    found = await sessions.stepped_up(connection, viewer.who.tenant, key)
+    return found.at if found is not None else None
 
 
 @router.get("/{approval}")
@@ -154,6 +170,7 @@ async def _drawn(faces: Faces, shown: Page, found: Question, status: int = 200, 
         "says": SAYS,
         "talks": TALKS,
         "talk": "",
+        "provider": faces.settings.oidc_issuer is not None,
     }
     return shown.show("approval.html", at="inbox", status=status, found=found, **{**given, **values})
 
@@ -175,12 +192,64 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     who = (viewer.who.tenant, found.view.approval_id, viewer.who.person)
     grant = _granted(fields, agent=found.view.of_agent) if choice is Choice.APPROVE and found.view.grants else None
     session: JsonObject = {"session": viewer.named}
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant, identity=session)
+    key = viewer.step_up(found.view.approval_id, digest)
+    said_as: dict[str, Any] = {"digest": digest, "grant": grant, "identity": session, "step_up": key}
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, **said_as)
     answer = await faces.voting.vote(vote)
     faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     return await _refused(faces, shown, found, answer, typed, digest)
+
+
+@router.post("/{approval}/login")
+async def log_in_anew(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Log in anew by a token, for this question and the action that was shown. With a provider only it logs in."""
+    found = await read(faces, viewer, identified(approval))
+    digest = fields.one("digest", 100)
+    if faces.settings.oidc_issuer is not None or found.stored.approval.action_digest != digest:
+        shown = await page(request, faces, viewer)
+        words = "What it asks has changed, or a login for it goes by the provider. Look at it again"
+        return await _drawn(faces, shown, found, 409, problem=words, field="login")
+    try:
+        token, asked = fields.one("token", 200), found.view.approval_id
+        await sessions_of_browsers.step_up_by_token(faces.database, viewer, token, asked, digest)
+    except AuthenticationError as error:
+        shown = await page(request, faces, viewer)
+        return await _drawn(faces, shown, found, 401, problem=f"{error.message} {error.remedy}", field="login")
+    return go(f"{HOME}/approvals/{asked}#decide")
+
+
+@router.post("/{approval}/glass")
+async def break_glass(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Break the glass: let the action out alone, where policy lets the viewer. What was typed is kept."""
+    found = await read(faces, viewer, identified(approval))
+    shown = await page(request, faces, viewer)
+    if not viewer.has(Role.APPROVER):
+        return await _drawn(faces, shown, found, 403, refused=questions.NO_ROLE, code=questions.NO_ROLE_CODE)
+    reason, digest = fields.one("reason").strip(), fields.one("digest", 100) or "-"
+    who = (viewer.who.tenant, found.view.approval_id, viewer.who.person, Choice.APPROVE, reason, VoteChannel.CONSOLE)
+    key, session = viewer.step_up(found.view.approval_id, digest), viewer.named
+    vote = VoteRequest(*who, digest=digest, identity={"session": session}, step_up=key, glass=True)
+    answer = await faces.voting.vote(vote)
+    faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
+    if answer.counted:
+        return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
+    status = REFUSED[RefusalCode(answer.code)]
+    return await _drawn(faces, shown, found, status, refused=answer.sentence, code=answer.code, reason=reason)
+
+
+@router.post("/{approval}/review")
+async def review(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Review a use of broken glass; what was typed is kept if it is refused."""
+    asked, reason = identified(approval), fields.one("reason", 1000)
+    try:
+        named = (faces.definitions, asked, viewer.who.person, reason)
+        await faces.ask(viewer.who.tenant, broken_glass.review, *named)
+    except (AuthorizationError, ConsistencyError, InputError) as error:
+        shown, found = await page(request, faces, viewer), await read(faces, viewer, asked)
+        return await _drawn(faces, shown, found, 409, refused=error.message, code=error.code, reason=reason)
+    return go(f"{HOME}/approvals/{asked}")
 
 
 @router.post("/{approval}/said")

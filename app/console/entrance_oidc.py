@@ -11,26 +11,33 @@ from starlette.responses import RedirectResponse, Response
 from app.access import Role
 from app.console import sessions
 from app.console.entrance import entered, form
-from app.console.web import HOME, FacesDep, is_secure, within
+from app.console.web import HOME, FacesDep, go, identified, is_secure, logged_in, within
 from app.faces import Faces
 from core.errors import AuthenticationError, TransportError
 from runtime.store import tenants
 
 if TYPE_CHECKING:
-    from app.console.oidc import Provider
+    from app.console.oidc import Begun, Provider
 
 router = APIRouter(prefix="/oidc")
 
 
 @router.get("")
 async def begin(request: Request, faces: FacesDep) -> Response:
-    """Lead to the provider, with secrets that only this browser and its answer hold."""
+    """Lead to the provider, with secrets that only this browser and its answer hold.
+
+    With `approval` and `digest` somebody who is logged in logs in anew, for that question and action.
+    """
     from app.console.oidc import COOKIE_SECONDS, Begun
 
-    provider = _provider(request, faces)
-    begun = Begun.new(within(request.query_params.get("next", HOME)))
+    provider, asked = _provider(request, faces), request.query_params
+    begun = Begun.new(within(asked.get("next", HOME)))
+    if "approval" in asked:
+        question = identified(asked["approval"])
+        there = f"{HOME}/approvals/{question}"
+        begun = Begun.new(there, (str(question), asked.get("digest", "")[:100]), faces.now())
     try:
-        address = await provider.begin(begun, fresh="fresh" in request.query_params)
+        address = await provider.begin(begun, fresh="fresh" in asked or bool(begun.anew[0]))
     except TransportError as error:
         return form(request, begun.following, f"{error.message} {error.remedy}")
     answer = RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
@@ -56,13 +63,24 @@ async def back(request: Request, faces: FacesDep) -> Response:
         async with faces.database.transaction(tenant) as connection:
             people = await tenants.directory(connection, tenant)
         entry = person_of(people, who, by_email=settings.oidc_email)
-        groups = {Role(role): names for role, names in settings.oidc_roles.items()}
-        viewer = await sessions.log_in_as(faces.database, tenant, entry.id, roles_of(entry, groups))
-        answer = await entered(request, faces, viewer, within(begun.following))
+        if begun.anew[0]:
+            answer = await _anew(request, faces, begun, (tenant, entry.id))
+        else:
+            groups = {Role(role): names for role, names in settings.oidc_roles.items()}
+            viewer = await sessions.log_in_as(faces.database, tenant, entry.id, roles_of(entry, groups))
+            answer = await entered(request, faces, viewer, within(begun.following))
     except (AuthenticationError, TransportError) as error:
         answer = form(request, HOME, f"{error.message} {error.remedy}")
     answer.delete_cookie(_cookie(request), path="/", secure=is_secure(request), httponly=True, samesite="lax")
     return answer
+
+
+async def _anew(request: Request, faces: Faces, begun: Begun, who: tuple[str, str]) -> Response:
+    """Note that whoever is logged in in this browser has logged in anew; ``AuthenticationError`` for anybody else."""
+    viewer = await logged_in(request)
+    question, digest = begun.anew
+    await sessions.step_up(faces.database, viewer, who, "oidc", identified(question), digest)
+    return go(f"{HOME}/approvals/{question}#decide")
 
 
 def _provider(request: Request, faces: Faces) -> Provider:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +16,15 @@ from app.access import Role
 from app.console import questions
 from app.console.questions import May
 from app.console.sessions import Viewer
-from app.console.web import Decider, FacesDep, page
+from app.console.web import HOME, Decider, FacesDep, Posted, go, page
 from app.faces import Faces
 from app.http.dependencies import decode_cursor, encode_cursor
 from approvals.content import CardContent
 from approvals.model import ApprovalKind, ApprovalStatus, TaskState, TaskView
 from approvals.tally import current_votes
-from core.identity import Directory, Kind, principal
+from core.errors import CountersealError
+from core.identity import Delegation, Directory, Kind, Standing, principal
+from runtime.requests.delegating import delegate
 from runtime.store import console, tasks, tenants
 from runtime.store.approvals import StoredApproval
 from runtime.store.console import ListedQuestion
@@ -29,6 +32,7 @@ from runtime.store.read_models import FIRST_ID
 
 router = APIRouter(prefix="/inbox")
 
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 LOOKED_AT = 200
 REQUESTS_SHOWN = 10
 DECIDED_SHOWN = 25
@@ -67,7 +71,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The lists of one inbox. ``more``: there are more open questions than were looked at."""
+    """The lists of one inbox. ``more``: there are more open questions than were looked at.
+
+    ``away`` says who decides for the viewer meanwhile, None for nobody; ``others`` are those who could, by name.
+    """
 
     mine: list[Item]
     groups: list[Item]
@@ -76,16 +83,43 @@ class Lists:
     decided: list[Item]
     following: str
     more: bool
+    away: Delegation | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def last_day(self) -> date | None:
+        """The last day on which somebody else decides for the viewer."""
+        return None if self.away is None else (self.away.ends - timedelta(seconds=1)).date()
 
 
 @router.get("")
 async def inbox(request: Request, viewer: Decider, faces: FacesDep, after: str = "") -> Response:
     """Show the inbox; what runs out first is on top."""
+    return await _drawn(request, faces, viewer, after)
+
+
+async def _drawn(
+    request: Request, faces: Faces, viewer: Viewer, after: str = "", status: int = 200, problem: str = ""
+) -> Response:
     shown = await page(request, faces, viewer)
     lists = await read(faces, viewer, after)
     count = len(lists.mine) + len(lists.tasks)
-    values: dict[str, Any] = {"said_as": SAID, "groups_of": _group_names}
-    return shown.show("inbox.html", at="inbox", lists=lists, count=count, later=bool(after), **values)
+    values: dict[str, Any] = {"said_as": SAID, "groups_of": _group_names, "problem": problem}
+    return shown.show("inbox.html", at="inbox", status=status, lists=lists, count=count, later=bool(after), **values)
+
+
+@router.post("/away")
+async def go_away(request: Request, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
+    """Let somebody else decide for the viewer on some days, or nobody any more; by the same verb as over HTTP."""
+    to, first, last = (fields.one(name, 200) for name in ("to", "from", "until"))
+    days = None if fields.one("end", 5) else (to, first, last)
+    if days is not None and not all(map(_DAY.match, days[1:])):
+        return await _drawn(request, faces, viewer, status=422, problem="Choose the first day and the last one")
+    try:
+        await faces.ask(viewer.who.tenant, delegate, viewer.who.subject, days, viewer.actor)
+    except CountersealError as error:
+        return await _drawn(request, faces, viewer, status=422, problem=f"{error.message} {error.remedy or ''}".strip())
+    return go(f"{HOME}/inbox#away")
 
 
 def _group_names(stored: StoredApproval) -> list[str]:
@@ -119,6 +153,12 @@ async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
         decided=rest[len(asked) :],
         following="" if following is None else encode_cursor([following.answered_at, following.stored.approval.id]),
         more=len(found) > LOOKED_AT,
+        away=entry.delegate if entry is not None else None,
+        others={
+            one.id: one.name
+            for one in sorted(people.entries.values(), key=lambda each: each.name)
+            if one.standing is Standing.PERSON and one.id != person
+        },
     )
 
 

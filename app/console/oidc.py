@@ -38,6 +38,8 @@ COOKIE_SECONDS = 600
 # Signatures by a key that only the provider has. A shared secret, or none, proves nothing.
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA", "RS384", "RS512", "ES384", "ES512", "PS384", "PS512")
 _LEEWAY_SECONDS, _TIMEOUT_SECONDS = 60, 10.0
+# The clocks of two machines that keep time differ by less.
+_FRESH_LEEWAY_SECONDS = 5
 _SUBJECT_MAX, _DOCUMENT_BYTES_MAX = 255, 256 * 1024
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KINDS = frozenset({"RSA", "EC", "OKP"})
@@ -45,17 +47,24 @@ _AGAIN = "Log in again."
 
 
 class Begun(Struct, frozen=True):
-    """A login under way in one browser, as its cookie holds it."""
+    """A login under way in one browser, as its cookie holds it.
+
+    ``anew`` is the question and the digest of the action for which somebody who is logged in logs in once more, and
+    ``since`` when that began, in Unix seconds; "" for a first login.
+    """
 
     state: str
     nonce: str
     verifier: str
     following: str
+    anew: tuple[str, str] = ("", "")
+    since: float = 0.0
 
     @classmethod
-    def new(cls, following: str) -> Begun:
+    def new(cls, following: str, anew: tuple[str, str] = ("", ""), since: float = 0.0) -> Begun:
         """A new login, with secrets that nobody has seen."""
-        return cls(secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(48), following)
+        made = (secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(48))
+        return cls(*made, following, anew, since)
 
     @classmethod
     def of(cls, cookie: str) -> Begun | None:
@@ -129,6 +138,7 @@ class Provider:
         metadata = await self.metadata()
         async with self._client(metadata) as client:
             more = {"prompt": "login"} if fresh else {}
+            more |= {"max_age": "0"} if begun.anew[0] else {}
             address, _ = client.create_authorization_url(
                 metadata.authorization_endpoint,
                 state=begun.state,
@@ -177,6 +187,8 @@ class Provider:
         audience = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         if claims["iss"] != self.issuer or audience != [self._client_id] or claims.get("nonce") != begun.nonce:
             raise AuthenticationError("The ID token is not for this login here.", remedy=_AGAIN)
+        if begun.anew[0]:
+            _check_fresh(claims.get("auth_time"), begun.since, now)
         subject, email = claims["sub"], claims.get("email")
         verified = claims.get("email_verified") is True and isinstance(email, str) and email.isascii()
         if not isinstance(subject, str) or not _is_plain(subject):
@@ -245,6 +257,13 @@ def roles_of(entry: Entry, groups: Mapping[Role, tuple[str, ...]]) -> frozenset[
     """
     named = {role for role, wanted in groups.items() if not entry.groups.isdisjoint(wanted)}
     return frozenset(named | ({Role.APPROVER} if Role.APPROVER not in groups else set()))
+
+
+def _check_fresh(told: object, since: float, now: float) -> None:
+    """Refuse a login that the provider remembers: it says when the person logged in, and that is since we asked."""
+    fine = isinstance(told, int | float) and not isinstance(told, bool)
+    if not fine or not since - _FRESH_LEEWAY_SECONDS <= float(str(told)) <= now + _LEEWAY_SECONDS:
+        raise AuthenticationError("The provider has not asked for your login anew.", remedy=_AGAIN)
 
 
 def _is_plain(subject: str) -> bool:

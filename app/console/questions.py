@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from app.access import Role
 from app.console.sessions import Viewer
 from app.faces import Faces
-from approvals import talk
+from approvals import glass, talk
 from approvals.content import PARTS, CardContent, CardState
 from approvals.electorate import members_of, reason_of
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, Said, VoteChannel, choices_of
 from approvals.ports import Membership
-from approvals.quorum import NotCounted, consider
+from approvals.quorum import Counted, NotCounted, RefusalCode, broken, consider
 from approvals.talk import Saying
 from approvals.tally import current_votes, excluded, plans, progress
 from core.canonical import Json
@@ -61,7 +61,8 @@ NO_ROLE = "Your login does not have the role approver, so it answers no question
 class May:
     """The rights of one viewer to a question: the ``choices`` that would count, or ``why`` none does.
 
-    ``asked``: a group of theirs is asked, so that they see its values.
+    ``asked``: a group of theirs is asked, so that they see its values. ``step_up``: they could approve it after a login
+    anew for it. ``glass``: they may break the glass for it.
     """
 
     choices: tuple[Choice, ...]
@@ -69,6 +70,8 @@ class May:
     code: str
     asked: bool
     groups: tuple[str, ...]
+    step_up: bool = False
+    glass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,10 @@ def groups_of(stored: StoredApproval) -> list[GroupQuorum]:
     return [*{group.key: group for plan in plans(stored.approval) for group in plan}.values()]
 
 
-def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership) -> May:
-    """The rights of the viewer to the question, by the rules that will judge the answer."""
+def standing(
+    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, fresh: datetime | None = None
+) -> May:
+    """The rights of the viewer to the question, by the rules that will judge the answer. ``fresh``: a login anew."""
     approval = as_people(stored.approval, people)
     named = principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack, approval, people)
@@ -111,18 +116,23 @@ def standing(stored: StoredApproval, viewer: Viewer, people: Directory, slack: M
     )
     own = tuple(group.words for group in wanted if group.key in keys)
     approver = viewer.has(Role.APPROVER)
-    choices, refused = [], None
+    choices, refused, again = [], None, False
     for choice in choices_of(approval.kind):
-        judged = consider(approval, voter, choice, "a reason", at=stored.now, channel=VoteChannel.CONSOLE)
+        judged = consider(approval, voter, choice, "a reason", at=stored.now, channel=VoteChannel.CONSOLE, fresh=fresh)
         if isinstance(judged, NotCounted):
+            again = again or judged.code is RefusalCode.STEP_UP
             refused = refused or judged
         else:
             choices.append(choice)
+    entry = people.entry(named)
+    tried: Counted | NotCounted | None = glass.refused(approval, voter, entry, "why", stored.now, (None, None))
+    tried = tried or broken(approval, voter, "why", at=stored.now, channel=VoteChannel.CONSOLE, fresh=fresh)
+    again = again or (isinstance(tried, NotCounted) and tried.code is RefusalCode.STEP_UP)
     asked = approver and bool(own)
     if not approver:
         return May((), NO_ROLE, NO_ROLE_CODE, asked, own)
     why, code = ("", "") if choices or refused is None else (refused.sentence, str(refused.code))
-    return May(tuple(choices), why, code, asked, own)
+    return May(tuple(choices), why, code, asked, own, again, glass=isinstance(tried, Counted))
 
 
 def offers(

@@ -11,6 +11,7 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
+from uuid import UUID
 
 from app.access import TOKEN_DIGITS, Principal, Role, principal_of, token_hash
 from core.canonical import JsonObject, sha256_hex
@@ -19,10 +20,12 @@ from core.errors import AuthenticationError, InputError
 from core.identity import Kind, Standing, principal
 from evidence.chain import Actor, EventType
 from runtime.store import audit, sessions, tenants
-from runtime.store.sessions import Session, SessionKind
+from runtime.store.sessions import Session, SessionKind, step_up_hash
 
 LIFETIME = timedelta(hours=12)
 LINK_LIFETIME = timedelta(minutes=15)
+# Policy names shorter times; no login anew outlives this one.
+STEP_UP_LIFETIME = timedelta(hours=1)
 # The roles that open a page. An author or a trigger works by program.
 ROLES = frozenset({Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
 _REMEDY = "Create a token with `counterseal token create`, and paste it here."
@@ -51,6 +54,10 @@ class Viewer:
     def actor(self) -> Actor:
         """The viewer as the audit names them."""
         return Actor("person", self.who.subject)
+
+    def step_up(self, approval_id: UUID, digest: str) -> str:
+        """The key of a login anew of this browser, for this question and action."""
+        return step_up_hash(self.secret, approval_id, digest)
 
     def has(self, *roles: Role) -> bool:
         """True if the viewer has any of the roles."""
@@ -122,6 +129,29 @@ async def log_out(database: Database, viewer: Viewer) -> None:
         if await sessions.end(connection, tenant, sha256_hex(viewer.secret.encode())):
             data: JsonObject = {"subject": viewer.who.subject}
             await audit.record(connection, tenant, EventType.SESSION_ENDED, viewer.actor, data)
+
+
+async def step_up_by_token(database: Database, viewer: Viewer, token: str, approval_id: UUID, digest: str) -> None:
+    """Log the viewer in anew by a token of theirs; ``AuthenticationError`` if it is none of theirs, or good no more."""
+    try:
+        who = await principal_of(database, token.strip())
+    except AuthenticationError as error:
+        raise AuthenticationError(error.message, remedy="Paste a token of yours.") from None
+    await step_up(database, viewer, (who.tenant, who.subject), "token", approval_id, digest)
+
+
+async def step_up(
+    database: Database, viewer: Viewer, who: tuple[str, str], by: str, approval_id: UUID, digest: str
+) -> None:
+    """Note that the viewer has logged in anew for a question and its action. ``who``: the tenant and the person.
+
+    ``AuthenticationError`` if that is somebody else. Votes judge how long it is good; after an hour it is over.
+    """
+    if who != (viewer.who.tenant, viewer.who.subject):
+        raise AuthenticationError("That login is somebody else's.", remedy=f"Log in as {viewer.name}.")
+    async with database.transaction(viewer.who.tenant) as connection:
+        key = viewer.step_up(approval_id, digest)
+        await sessions.step_up(connection, viewer.who.tenant, key, viewer.who.subject, by, STEP_UP_LIFETIME)
 
 
 async def _found(database: Database, secret: str, kind: SessionKind) -> Session | None:

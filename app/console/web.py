@@ -26,7 +26,7 @@ from app.http.middleware import read_body
 from core.errors import InputError
 from evidence.report import rendering
 from runtime.requests import pausing
-from runtime.store import tenants
+from runtime.store import glass, tenants
 
 HOME = "/console"
 COOKIE = "counterseal"
@@ -201,17 +201,22 @@ def _environment() -> Environment:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page under construction: who looks at it, and when, by the database's clock."""
+    """A page under construction: who looks at it, and when, by the database's clock.
+
+    ``glass`` is the use of broken glass that nobody has reviewed, if there is one.
+    """
 
     request: Request
     viewer: Viewer
     now: datetime
     pauses: list[Any]
+    glass: Any = None
 
     def show(self, template: str, *, at: str = "", status: int = 200, **values: Any) -> Response:
         """Draw the page. ``at`` is its place in the navigation."""
         pages = [(name, word) for name, word, roles in PAGES if self.viewer.has(*roles)]
         around = {"viewer": self.viewer, "now": self.now, "pauses": self.pauses, "pages": pages, "at": at}
+        around["glass"] = self.glass
         return drawn(template, status, **around, **values)
 
 
@@ -219,11 +224,12 @@ async def page(request: Request, faces: Faces, viewer: Viewer) -> Page:
     """Begin a page: every page shows the time and the pauses of its tenant."""
     async with faces.database.transaction(viewer.who.tenant) as connection:
         now, *_ = await tenants.directory_now(connection, viewer.who.tenant)
-        return Page(request, viewer, now, list(await pausing.listed(connection, viewer.who.tenant)))
+        paused = list(await pausing.listed(connection, viewer.who.tenant))
+        return Page(request, viewer, now, paused, await glass.unreviewed(connection, viewer.who.tenant))
 
 
 def drawn(template: str, status: int = 200, **values: Any) -> Response:
     """Draw a page, also for somebody who is not logged in."""
-    given: Mapping[str, Any] = {"viewer": None, "pauses": [], "pages": [], "at": "", **values}
+    given: Mapping[str, Any] = {"viewer": None, "pauses": [], "glass": None, "pages": [], "at": "", **values}
     text = _environment().get_template(template).render(given)
     return HTMLResponse(text, status_code=status)

@@ -20,6 +20,7 @@ from approvals.talk import Saying
 from core.canonical import JsonObject
 from core.durations import Duration
 from core.terms import Grant
+from runtime.requests import glass
 from runtime.requests.editing import EditRequest
 from runtime.requests.talking import SayAnswer, SayRequest
 from runtime.requests.voting import VoteAnswer, VoteRequest
@@ -33,6 +34,9 @@ REFUSED: Mapping[RefusalCode, int] = {
     **dict.fromkeys((RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE), 403),
     **dict.fromkeys((RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE), 403),
     **dict.fromkeys((RefusalCode.FALSE_CARD, RefusalCode.FALSE_WINDOW, RefusalCode.GRANT), 403),
+    RefusalCode.STEP_UP: 403,
+    RefusalCode.GLASS: 403,
+    RefusalCode.UNREVIEWED: 409,
     **dict.fromkeys((RefusalCode.ALREADY_DECIDED, RefusalCode.EXPIRED, RefusalCode.STALE, RefusalCode.CHANGED), 409),
     **dict.fromkeys((RefusalCode.NOTHING_ASKED, RefusalCode.ASKED_ALREADY, RefusalCode.TOO_MUCH_SAID), 409),
     **dict.fromkeys((RefusalCode.WRONG_CHOICE, RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG), 422),
@@ -92,7 +96,7 @@ class ApprovalOut(BaseModel):
 
 class ApprovalDetail(ApprovalOut):
     """One question with its votes and the action's outcome. ``late`` holds outcomes told after a lease was lost,
-    ``paused`` the pauses that hold the action back.
+    ``paused`` the pauses that hold the action back. ``step_up_seconds``: an approval needs a login anew in the console.
     """
 
     state: str
@@ -100,6 +104,7 @@ class ApprovalDetail(ApprovalOut):
     late: str
     paused: str
     two_person: bool
+    step_up_seconds: int | None
     votes: list[VoteOut]
     progress: list[GroupOut]
     said: list[SaidOut]
@@ -136,6 +141,19 @@ class VoteIn(models.In):
     reason: Annotated[str, Field(max_length=4000)] = ""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     grant: GrantIn | None = None
+
+
+class GlassIn(models.In):
+    """The emergency for which the glass is broken. With ``digest``, only if the action still has this digest."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=4000)]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class ReviewIn(models.In):
+    """The result of a review, which the tenant's audit keeps."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class SayIn(models.In):
@@ -205,6 +223,33 @@ async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) 
     if status != 200:
         return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
     return answer
+
+
+@router.post(
+    "/{approval_id}/break-glass",
+    response_model=VoteAnswer,
+    summary="Break the glass",
+    responses={
+        403: {"description": "You may not"},
+        409: {"description": "The last use is not reviewed, or it is over"},
+    },
+)
+async def break_glass(approval_id: UUID, body: GlassIn, who: Approver, faces: FacesDep) -> Any:
+    """Lets the action out alone, where a rule lets the token's subject. It is told loudly, and reviewed."""
+    named = (who.tenant, approval_id, who.person, Choice.APPROVE, body.reason, VoteChannel.HTTP)
+    request = VoteRequest(*named, digest=body.digest, identity={"token": who.credential}, glass=True)
+    answer = await faces.voting.vote(request)
+    faces.metrics.vote(VoteChannel.HTTP, answer.code)
+    if not answer.counted:
+        status = REFUSED[RefusalCode(answer.code)]
+        return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
+    return answer
+
+
+@router.post("/{approval_id}/review", status_code=204, summary="Review a use of broken glass")
+async def review(approval_id: UUID, body: ReviewIn, who: Approver, faces: FacesDep) -> None:
+    """Reviews it as the token's subject: not as whoever has broken the glass. Then it can be broken again."""
+    await faces.ask(who.tenant, glass.review, faces.definitions, approval_id, who.person, body.reason)
 
 
 @router.post(

@@ -34,6 +34,7 @@ BUTTON_WORDS = {
     Choice.AGAIN: "Do it again",
     Choice.FAIL: "It failed",
 }
+OPEN, IN_BROWSER = "counterseal.open_decide", "Approve in browser"
 LOOK, DETAILS, AGAIN = "Look and decide", "Details", "Ask again"
 _SHORT = 300
 
@@ -69,7 +70,10 @@ def render(view: CardView) -> Rendered:
         return Rendered(text, blocks, complete=len(blocks) == 1)
     doubt = view.kind is ApprovalKind.IN_DOUBT
     complete, body = _doubt(hidden) if doubt else _question(hidden)
-    buttons = _answers(view) if complete else [_look(view), *([] if doubt else [_choice(view, Choice.REJECT)])]
+    if view.step_up is not None:
+        buttons = _in_browser(view, complete=complete)
+    else:
+        buttons = _answers(view) if complete else [_look(view), *([] if doubt else [_choice(view, Choice.REJECT)])]
     return Rendered(notification(view), [header(heading(view)), *body, actions(buttons)], complete)
 
 
@@ -86,6 +90,13 @@ def actions(buttons: Sequence[Block]) -> Block:
 def _answers(view: CardView) -> list[Block]:
     offered = [_choice(view, choice) for choice in choices_of(view.kind)]
     return offered if view.kind is ApprovalKind.IN_DOUBT else [*offered, _details(view)]
+
+
+def _in_browser(view: CardView, *, complete: bool) -> list[Block]:
+    """The buttons of a question that asks for a login anew: that, and approving, happen on its page."""
+    leads = {"type": "button", "text": plain(IN_BROWSER), "action_id": OPEN, "style": "primary"}
+    there = [{**leads, "url": f"{view.link}#decide"}] if view.link else []
+    return [*there, *([] if complete and there else [_details(view)]), _choice(view, Choice.REJECT)]
 
 
 def _look(view: CardView) -> Block:

@@ -176,6 +176,7 @@ def small_facts(view: CardView) -> list[str]:
     undone = "can be undone" if content.reversible else "cannot be undone"
     notes = [] if gate else ["high risk"] * (content.risk is Risk.HIGH) + [undone]
     notes += [decides(view)]
+    notes += ["approve it in the console, after a login anew"] if view.step_up is not None and not view.link else []
     notes += [f"until {moment(content.expires_at)}"] if content.expires_at else ["waits until it is decided"]
     kept = [one for one in notes if one]
     return [f"{kept[0][:1].upper()}{kept[0][1:]}", *kept[1:]]

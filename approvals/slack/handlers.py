@@ -24,7 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.model import CardView, Choice, TaskAnswer, TaskState, TaskView
 from approvals.slack import modals
 from approvals.slack.calls import NOT_OPENED, open_window
-from approvals.slack.cards import ASK_AGAIN
+from approvals.slack.cards import ASK_AGAIN, OPEN
 from approvals.slack.desk import DeskService, listen
 from approvals.slack.edits import EditService
 from approvals.slack.edits import listen as listen_to_edits
@@ -174,9 +174,13 @@ def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks
         known = asked if windows.opened(body["view"], asked.clicker) else replace(asked, digest="")
         await ack(**await _submission(service, windows, known))
 
+    async def on_link(ack: AsyncAck) -> None:
+        await ack()  # Slack tells of a button that is only a link, too
+
     # Register tasks first: the patterns for cards match their names too, and Bolt takes the first match.
     bolt.action(OPEN_ACTION)(on_open)
     bolt.action(ASK_AGAIN)(on_again)
+    bolt.action(OPEN)(on_link)
     bolt.view(TASK_CALLBACK)(on_complete)
     bolt.action(re.compile(r"counterseal\.[a-z_]+"))(on_click)
     bolt.view(re.compile(r"counterseal\.[a-z_]+"))(on_submission)

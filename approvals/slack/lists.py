@@ -238,7 +238,9 @@ def _why(view: ListView, one: CardView) -> str:
     if one.moved:
         moved = one.moved[0]
         before, after = value_words(moved.before, moved.before_label), value_words(moved.after, moved.after_label)
-        return f"{_name(view, one)}: {facts.field_words(moved.field, moved.label)} {before} → {after}, asked anew"
+        page = f"{view.link.rpartition('/approvals/')[0]}/approvals/{one.anew}" if view.link and one.anew else ""
+        anew = link(page, "asked anew") or "asked anew"
+        return f"{_name(view, one)}: {facts.field_words(moved.field, moved.label)} {before} → {after}, {anew}"
     return f"{_name(view, one)}: {code(one.detail)}" if one.detail else ""
 
 

@@ -24,7 +24,7 @@ from approvals.slack.blocks import (
     sections,
     words,
 )
-from approvals.slack.cards import BUTTON_WORDS, actions, button, button_value, card_body, heading
+from approvals.slack.cards import BUTTON_WORDS, IN_BROWSER, actions, button, button_value, card_body, heading
 from approvals.slack.details import content_lines, outcome_lines, said_lines, vote_lines
 from approvals.slack.folded import word_of
 from approvals.talk import WORDS, Saying
@@ -56,7 +56,7 @@ def review(view: CardView, page: int = 0) -> Block:
     last = page == len(all_pages) - 1
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
     open_ = view.state is CardState.PENDING
-    asked = [*card_body(view), *_decision(view.kind), *_in_advance(view)] if last and open_ else []
+    asked = [*card_body(view), *_decision(view), *_in_advance(view)] if last and open_ else []
     asked += [*_offered(view), header("All of it")] if asked else []
     head = heading(view) if open_ else word_of(view)
     title = "Look and decide" if open_ else "Details"
@@ -113,10 +113,13 @@ def _in_advance(view: CardView) -> list[Block]:
     return [{"type": "input", "block_id": GRANT_FIELD, "label": plain("If you approve"), "element": radio}]
 
 
-def _decision(kind: ApprovalKind) -> list[Block]:
-    options = [{"text": plain(BUTTON_WORDS[choice]), "value": str(choice)} for choice in choices_of(kind)]
+def _decision(view: CardView) -> list[Block]:
+    kind, anew = view.kind, view.step_up is not None
+    offered = [choice for choice in choices_of(kind) if not anew or choice is not Choice.APPROVE]
+    options = [{"text": plain(BUTTON_WORDS[choice]), "value": str(choice)} for choice in offered]
     radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": options}
     return [
+        *([context(f"To approve it, log in anew on its page: *{IN_BROWSER}* on the card leads there")] if anew else []),
         {"type": "input", "block_id": CHOICE_FIELD, "label": plain("Your answer"), "element": radio},
         _reason_input(optional=kind is not ApprovalKind.IN_DOUBT),
     ]

@@ -19,7 +19,7 @@ from evidence.judging.case import (
     Question,
     seconds_between,
 )
-from evidence.judging.voters import barred, decides_for, holds, keys_of
+from evidence.judging.voters import barred, broke, decides_for, gave, glass_closed, holds, keys_of, no_glass, not_anew
 
 ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
 _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
@@ -38,6 +38,7 @@ class Vote(Struct, frozen=True):
     groups: frozenset[str]
     behalf: str = ""
     at: str = ""
+    glass: bool = False
 
     @property
     def people(self) -> frozenset[str]:
@@ -65,10 +66,12 @@ class Asked(Struct):
     def carried(self, votes: Mapping[str, Vote], choice: str) -> bool:
         """True if these votes meet the terms for this choice, without those of people who answered about it."""
         if not self.answers_count:
-            votes = {voter: vote for voter, vote in votes.items() if vote.people.isdisjoint(self.answered)}
+            votes = {who: one for who, one in votes.items() if one.glass or one.people.isdisjoint(self.answered)}
         if self.question is None:
             return any(vote.choice == choice for vote in votes.values())
         terms = self.question.terms
+        if choice == "approve" and any(broke(terms, vote.choice, vote.groups) for vote in votes.values() if vote.glass):
+            return True
         groups = [vote.groups for vote in votes.values() if vote.choice == choice]
         return any(plan_met(terms, plan, groups) for plan in plans_of(terms, escalated=self.escalated))
 
@@ -175,7 +178,7 @@ class People(Judge):
         self._editors.setdefault(str(event["step"]), set()).add(who)
         if question is None or self._eligible(question, who, event["data"].get("directory"), asked):
             return
-        if barred(self.case, question, who, event["data"].get("directory")) is not Role.REQUESTER:
+        if not gave(self.case, question, who, event["data"].get("directory")):
             self.fault(event, f"{who} may not decide this and has not asked for it, and edited it")
 
     def _talks(self, event: dict[str, Any], asked: Asked, *, decides: bool) -> None:
@@ -218,7 +221,7 @@ class People(Judge):
             self._may(event, asked, asked.question, groups)
         behalf = str(data.get("on_behalf") or "")
         counts = groups if data.get("groups") else self._every(asked)
-        vote = Vote(voter, str(data["choice"]), counts, behalf, event["ts"])
+        vote = Vote(voter, str(data["choice"]), counts, behalf, event["ts"], data.get("glass") is True)
         # A vote for somebody else speaks for both: neither has another seat.
         asked.votes = {one: told for one, told in asked.votes.items() if told.people.isdisjoint(vote.people)}
         asked.votes[voter] = vote
@@ -236,20 +239,25 @@ class People(Judge):
             self.fault(event, f"the vote of {voter} came after the question had expired")
         if self.whole and not groups:
             self.fault(event, f"the vote of {voter} counts for no group")
-        if strange := sorted(groups - keys_of(terms, escalated=asked.escalated)):
+        glass = data.get("glass") is True
+        if glass and (why := no_glass(asked.kind, terms, data, groups)) is not None:
+            self.fault(event, f"{voter} broke the glass, and {why}")
+        if not glass and (strange := sorted(groups - keys_of(terms, escalated=asked.escalated))):
             self.fault(event, f"the vote of {voter} counts for {strange[0]}, which was not asked")
         behalf = str(data.get("on_behalf") or "")
         for who in filter(None, (voter, behalf)):
             role = barred(self.case, question, who, data.get("directory"))
-            if role is not None:
+            if role is not None and not glass:
                 self.fault(event, f"{who} shaped this as {role}, and voted on it")
-            if who in asked.answered and not asked.answers_count:
+            if who in asked.answered and not asked.answers_count and not glass:
                 self.fault(event, f"{who} answered a question about this, and voted on it")
         if behalf:
             self._delegated(event, asked, behalf, groups)
         self._member(event, data.get("directory"), voter, groups)
         if self.whole and not (isinstance(data.get("identity"), dict) and data["identity"]):
             self.fault(event, f"nothing says how {voter} was known")
+        if asked.kind == ACTION and (why := not_anew(event, asked.at, terms.step_up_seconds)) is not None:
+            self.fault(event, why)
 
     def _member(self, event: dict[str, Any], directory: object, voter: str, groups: frozenset[str]) -> None:
         extract = self.case.extracts.get(str(directory))
@@ -353,6 +361,8 @@ class People(Judge):
         old = seconds_between(asked.decided_at, event["ts"]) - question.terms.fresh_seconds
         if first and old > CLOCK_SECONDS:
             self.fault(event, "the approval was too old when it was used")
+        if glass_closed(question.terms, asked.decided_at, event["ts"], [one.glass for one in asked.votes.values()]):
+            self.fault(event, "the glass was closed again when it was used")
         choice = _OUTCOMES.get(asked.status, asked.status)
         directory = event["data"].get("directory")
         if (extract := self.case.extracts.get(str(directory))) is None or choice in _NO:
@@ -362,7 +372,7 @@ class People(Judge):
             person = extract.people.get(voter)
             if person is None or person.standing != "person":
                 continue
-            if any(barred(self.case, question, one, directory) is not None for one in vote.people):
+            if not vote.glass and any(barred(self.case, question, one, directory) is not None for one in vote.people):
                 continue
             whose, holder = voter, person
             if vote.behalf:
@@ -371,7 +381,7 @@ class People(Judge):
                 whose, holder = vote.behalf, extract.people[vote.behalf]
             slack = f"{GroupSource.SLACK_GROUP}:"
             own = frozenset(key for key in vote.groups if key.startswith(slack) or holds(key, whose, holder))
-            kept[voter] = Vote(voter, vote.choice, own, vote.behalf)
+            kept[voter] = Vote(voter, vote.choice, own, vote.behalf, glass=vote.glass)
         if not asked.carried(kept, choice):
             self.fault(event, "by the directory of that time, the votes did not meet its terms any more")
 

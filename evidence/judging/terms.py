@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from core.canonical import JsonObject
+from core.errors import InputError
 from core.globs import Glob
+from core.spans import parse_duration
 from core.terms import Terms
 from evidence.judging.case import Case, Step
 
@@ -26,8 +28,16 @@ def rules_of(case: Case, policies: Iterable[str]) -> dict[str, JsonObject] | Non
         rules = policy.get("rules")
         for rule in rules if isinstance(rules, list) else ():
             if isinstance(rule, dict):  # beside other policies, a rule is named with its own
+                rule = _with_tiers(policy, rule)
                 found[str(rule.get("id"))] = found[f"{policy.get('policy')}/{rule.get('id')}"] = rule
     return found
+
+
+def _with_tiers(policy: JsonObject, rule: JsonObject) -> JsonObject:
+    """The rule with the login anew that its policy asks for in its tier, unless the rule says it itself."""
+    tiers = policy.get("step_up")
+    named = tiers.get(str(rule.get("tier", "medium"))) if isinstance(tiers, dict) else None
+    return {**rule, "step_up": named} if named is not None and rule.get("step_up") is None else rule
 
 
 def outcomes_of(rule: JsonObject) -> frozenset[str]:
@@ -79,10 +89,26 @@ def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:
                 yield f"the rule {rule.get('id')} asks for {of} of {key}, and {named} were asked for"
         if rule.get("two_person") is True and not terms.two_person:
             yield f"the rule {rule.get('id')} asks for two people"
+        if (most := _seconds(rule.get("step_up"))) is not None and not 0 <= (terms.step_up_seconds or -1) <= most:
+            yield f"the rule {rule.get('id')} asks for a login anew, good for {most} seconds"
+        if (glass := terms.break_glass) is not None:
+            known = rule.get("break_glass")
+            told = known if isinstance(known, Mapping) else {}
+            most = _seconds(told.get("for"))
+            if told.get("by") not in glass.by or told.get("review") not in glass.review or glass.seconds > (most or -1):
+                yield f"the rule {rule.get('id')} does not let them break the glass so"
         allow = rule.get("allow")
         allowed = {*map(str, allow)} if isinstance(allow, list) else set()
         if strange := sorted(role for role in terms.allow if str(role) not in allowed):
             yield f"the rule {rule.get('id')} does not let a {strange[0]} decide"
+
+
+def _seconds(duration: object) -> int | None:
+    """The seconds of a duration; none are too few if it cannot be read."""
+    try:
+        return int(parse_duration(duration).total_seconds()) if isinstance(duration, str) else None
+    except InputError:
+        return -1
 
 
 def other_gate(terms: Terms, gate: Step) -> str | None:

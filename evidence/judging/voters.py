@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from core.identity import Contributor, Role
 from core.quorum import plans_of
 from core.terms import GroupSource, Terms
-from evidence.judging.case import Case, Extract, Person, Question, may_mean
+from evidence.judging.case import CLOCK_SECONDS, Case, Extract, Person, Question, may_mean
+
+# The ways in which somebody logs in anew.
+_STEP_UPS = ("oidc", "token")
 
 
 def barred(case: Case, question: Question, voter: str, directory: object) -> Role | None:
     """The role in what is asked that bars this person from deciding; None if there is none (promise 12)."""
+    return _part(case, question, voter, directory, frozenset(Role) - {*question.terms.allow})
+
+
+def gave(case: Case, question: Question, who: str, directory: object) -> bool:
+    """True if this person has asked for it, or filled in a form that it comes from: they may correct it."""
+    return _part(case, question, who, directory, frozenset({Role.REQUESTER, Role.FORM_FILLER})) is not None
+
+
+def _part(case: Case, question: Question, voter: str, directory: object, roles: frozenset[Role]) -> Role | None:
+    """The first of these roles that this person has in what is asked; None if they have none of them."""
     extract = case.extracts.get(str(directory))
     every = question.contributors
     if every is None:
         every = (Contributor(Role.REQUESTER, question.requester, None),)
     for one in every:
-        if one.role in question.terms.allow:
+        if one.role not in roles:
             continue
         if one.person == voter or (extract is not None and voter in extract.meant(one.principal)):
             return one.role
@@ -40,6 +55,58 @@ def holds(key: str, voter: str, person: Person) -> bool:
     if source == GroupSource.GROUP:
         return group in person.groups
     return source in (GroupSource.PERSON, GroupSource.MANAGER_OF) and group.partition("/")[0] == voter
+
+
+def not_anew(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> str | None:
+    """The reason why a vote lacks the login anew that the terms of its question ask for; None if it does not.
+
+    Whoever approves has logged in for this question, after it was asked, at the place for that, and not too long ago.
+    """
+    data, voter = event["data"], event["actor"]["id"]
+    if seconds is None or data["choice"] != "approve":
+        return None
+    identity = data.get("identity")
+    told = identity.get("step_up") if isinstance(identity, dict) else None
+    at, by = (told.get("at"), told.get("by")) if isinstance(told, dict) else (None, None)
+    if by not in _STEP_UPS or data["channel"] != "console" or (login := _time(at)) is None:
+        return f"its terms ask for a login anew, and {voter} approved without one"
+    if (login - datetime.fromisoformat(asked_at)).total_seconds() < -CLOCK_SECONDS:
+        return f"{voter} logged in before the question was asked"
+    age = (datetime.fromisoformat(event["ts"]) - login).total_seconds()
+    return None if -CLOCK_SECONDS <= age <= seconds + CLOCK_SECONDS else f"the login of {voter} was too old for this"
+
+
+def broke(terms: Terms, choice: str, groups: frozenset[str]) -> bool:
+    """True if somebody of these groups may break the glass, and has let the action out by that."""
+    return terms.break_glass is not None and choice == "approve" and terms.break_glass.keys <= groups
+
+
+def no_glass(kind: str, terms: Terms, data: Mapping[str, Any], groups: frozenset[str]) -> str | None:
+    """The reason why the glass could not be broken so; None if it could."""
+    if kind != "action" or terms.break_glass is None:
+        return "no rule lets anybody"
+    if data["choice"] != "approve" or data.get("on_behalf") or data.get("grant"):
+        return "it is no approval of one's own, of this alone"
+    if data.get("reason_given") is not True:
+        return "it gives no reason"
+    return None if groups == terms.break_glass.keys else "not as one of those who may"
+
+
+def glass_closed(terms: Terms, decided_at: str, at: str, glass: Iterable[bool]) -> bool:
+    """True if an approval rests on broken glass, and its time was over when it was used."""
+    if terms.break_glass is None or not any(glass):
+        return False
+    age = (datetime.fromisoformat(at) - datetime.fromisoformat(decided_at)).total_seconds()
+    return age > terms.break_glass.seconds + CLOCK_SECONDS
+
+
+def _time(text: object) -> datetime | None:
+    """A time with its zone; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 def keys_of(terms: Terms, *, escalated: bool) -> frozenset[str]:

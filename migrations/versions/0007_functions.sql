@@ -244,12 +244,13 @@ BEGIN
         AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text, listed text);
     END IF;
     IF _rest ? 'votes' THEN
-      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel, on_behalf)
-      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel, r.on_behalf
+      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel, on_behalf, glass)
+      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel, r.on_behalf, r.glass
       FROM jsonb_to_recordset(_rest -> 'votes') AS r(approval_id uuid, person_id text, choice text,
-        reason text, groups text[], channel text, on_behalf text)
+        reason text, groups text[], channel text, on_behalf text, glass bool)
       ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
-        groups = excluded.groups, channel = excluded.channel, on_behalf = excluded.on_behalf, voted_at = now();
+        groups = excluded.groups, channel = excluded.channel, on_behalf = excluded.on_behalf, glass = excluded.glass,
+        voted_at = now();
     END IF;
     -- A rejection that binds comes with its vote. A crash leaves both or neither.
     IF _rest ? 'refusals' THEN
@@ -927,7 +928,7 @@ BEGIN
     to_jsonb(a) AS approval, now() AS now, r.workspace_id,
     (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
       ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
-      v.on_behalf), ''))
+      v.on_behalf), '') || CASE WHEN v.glass THEN ' (broke the glass)' ELSE '' END)
         ORDER BY v.voted_at)
       FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
       WHERE v.approval_id = a.approval_id) AS votes
@@ -1050,6 +1051,30 @@ REVOKE ALL ON FUNCTION replace_directory FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION replace_directory TO counterseal_engine, counterseal_faces;
 
+-- Notes the review of a use of broken glass, with its line. False if nothing of this question waits for one.
+--
+-- Executed by counterseal_faces. Neither is written without the other, and whoever has broken the glass reviews nothing.
+CREATE OR REPLACE FUNCTION review_glass(_line bytea, _tenant text, _approval uuid)
+RETURNS bool LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+DECLARE person text := convert_from(_line, 'UTF8')::jsonb #>> '{actor,id}';
+BEGIN
+  PERFORM set_config('counterseal.tenant', _tenant, true);
+  UPDATE votes SET reviewed_by = person, reviewed_at = now()
+  WHERE tenant_id = _tenant AND approval_id = _approval AND glass AND reviewed_at IS NULL AND person_id <> person;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM link_line(_line, '^glass\.reviewed$', _tenant);
+  RETURN true;
+END $function$;
+
+ALTER FUNCTION review_glass OWNER TO counterseal_appender;
+
+REVOKE ALL ON FUNCTION review_glass FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION review_glass TO counterseal_faces;
+
 -- Looks up the person of a console's session, or of a link that logs in once, by its hash, and why it is good no more
 -- (null if it is good).
 --
@@ -1086,7 +1111,7 @@ SET search_path = pg_catalog, public, pg_temp AS $function$
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true),
     link_line(_line, '^(signal|task|request|evidence|token|workflow|session)\.|^run\.purged$|^approval\.vote_refused$|'
-      '^action\.late$|^hold\.refused$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$', _tenant);
+      '^action\.late$|^hold\.refused$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$|^glass\.broken$', _tenant);
 END $function$;
 
 ALTER FUNCTION tell_tenant OWNER TO counterseal_appender;

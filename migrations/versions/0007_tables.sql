@@ -236,3 +236,10 @@ CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, pa
 -- Delegations: who may decide for a person, from when until when; and for whom a vote was given, if not for its voter.
 ALTER TABLE people ADD COLUMN delegate jsonb;
 ALTER TABLE votes ADD COLUMN on_behalf text;
+
+-- Step-up: a login anew for one question is a session of its own kind; how the person was established then.
+ALTER TABLE sessions ADD COLUMN method text;
+
+-- Break-glass: a vote that alone lets an action out, and who has reviewed it. Until then there is no other in the tenant.
+ALTER TABLE votes ADD COLUMN glass boolean, ADD COLUMN reviewed_by text, ADD COLUMN reviewed_at timestamptz;
+CREATE UNIQUE INDEX ix_votes_unreviewed ON votes (tenant_id) WHERE glass AND reviewed_at IS NULL;

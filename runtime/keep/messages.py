@@ -37,6 +37,7 @@ from runtime.keep.holding import held_notice
 from runtime.keep.lists import ListCards, gather
 from runtime.requests.conversing import conversation
 from runtime.requests.directory import as_people
+from runtime.requests.glass import BROKEN
 from runtime.requests.talking import SAID
 from runtime.requests.views import drawn
 from runtime.store import approvals, holds, lists, tasks, tenants
@@ -70,7 +71,7 @@ class Messages(Struct, frozen=True):
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
         kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate, VOIDED: self.voided}
-        kinds |= {SAID: self.said, PROPOSAL: self.proposal}
+        kinds |= {SAID: self.said, PROPOSAL: self.proposal, BROKEN: self.glass}
         return {**kinds, "note": self.note, "task": self.task, HOLD: self.hold}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
@@ -194,6 +195,18 @@ class Messages(Struct, frozen=True):
             talk.Saying.HANDS_ON: f"{one.name} has handed this to {one.to_name}{words}",
         }[talk.Saying(one.said)]
         return partial(self._thread, stored, message, told)
+
+    async def glass(self, connection: Connection, message: Message) -> Deliver:
+        """Tell those who were asked, below the card, that somebody has broken the glass, why, and who reviews it."""
+        stored = await _approval(connection, message)
+        terms, voted = stored.approval.terms.break_glass, [one for one in stored.approval.votes if one.glass]
+        if terms is None or not voted:
+            return partial(saying, Delivered())
+        who = " and ".join(terms.review)
+        text = (
+            f"{voted[-1].name}: it goes out without you. The reason: “{voted[-1].reason}” Members of {who} review it."
+        )
+        return partial(self._below, stored, message, text)
 
     async def voided(self, connection: Connection, message: Message) -> Deliver:
         """Tell those who were asked, below the card, that the question is void."""

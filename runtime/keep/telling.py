@@ -33,6 +33,7 @@ from runtime.engine.replay.past import Row
 from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Held, Later, Result, Undeliverable, saying
 from runtime.keep.outcomes import Outcome
 from runtime.requests.conversing import conversation
+from runtime.requests.glass import BROKEN
 from runtime.requests.talking import ASKED
 from runtime.requests.views import folded
 from runtime.store import approvals, books, outbox, tenants
@@ -148,6 +149,8 @@ class Telling(Struct, frozen=True):
             return _plain(
                 row, Line(Word.UNDELIVERED, f"a message ({kind})", remedy, quote=str(facts.get("reason") or ""))
             )
+        if topic.startswith(f"{BROKEN}:"):
+            return replace(await self._broken(connection, UUID(str(facts["approval"])), row), link=self._link(run_id))
         if row["purged_at"] is not None:
             return _plain(row, Line(Word.FAILED, str(row["workflow"]), "Retention has removed what it held."))
         try:
@@ -162,6 +165,16 @@ class Telling(Struct, frozen=True):
         else:
             notice = outcome.notice(Line(Word.FAILED, str(row["workflow"]), "Somebody has tried it again since."))
         return replace(notice, asked=False, link=self._link(run_id))
+
+    async def _broken(self, connection: Connection, approval_id: UUID, row: Row) -> Notice:
+        """The use of broken glass: what goes out, who has let it out and why, and who reviews it."""
+        stored = await approvals.read(connection, approval_id)
+        terms, voted = stored.approval.terms.break_glass, [one for one in stored.approval.votes if one.glass]
+        review = " and ".join(terms.review) if terms is not None else OPERATORS
+        because = f"It goes out without its approvers. Members of {review} review it; until then there is no other."
+        card = CardContent.from_json(stored.card).masked()
+        by, why, at = (voted[-1].name, voted[-1].reason, voted[-1].at) if voted else ("", "", "")
+        return replace(_plain(row, Line(Word.GLASS, card.title, because, by, why)), at=at)
 
     async def _outcome(self, connection: Connection, book: Book, people: Directory) -> Outcome:
         past = await folded(connection, self.definitions, book)

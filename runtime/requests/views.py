@@ -149,7 +149,9 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     bounds = approval.terms.grants if approval.kind is ApprovalKind.ACTION else None
     inner = StepKey.of(approval.step_key).is_inner
     shown = with_people(as_people(approval, people), view.progress, people)
-    return replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, said=tuple(said))
+    fresh = approval.terms.step_up_seconds if approval.kind is ApprovalKind.ACTION else None
+    view = replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, said=tuple(said))
+    return replace(view, step_up=fresh)
 
 
 async def drawn_list(

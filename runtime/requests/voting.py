@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
 from approvals import granting, seen
-from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel
+from approvals.model import APPROVAL, Approval, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel, Voter
 from approvals.ports import Membership, MessageRef
-from approvals.quorum import Counted, NotCounted, RefusalCode, consider
+from approvals.quorum import Counted, NotCounted, RefusalCode, broken, consider
 from approvals.tally import plans
 from core.canonical import Json, JsonObject, check_text
 from core.db import Connection, Database, within
@@ -39,12 +39,14 @@ from runtime.engine.model.events import ApprovalDecided, ApprovalVoted, Approval
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import CommandRow, StepRow, WaitRow
 from runtime.engine.model.states import CommandState
+from runtime.requests import glass
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.policy_changes import Then, following, may_concern, refusal
 from runtime.requests.signaling import CONFLICTS_MAX
 from runtime.requests.views import drawn
-from runtime.store import approvals, audit, faces, tenants
+from runtime.store import approvals, audit, faces, sessions, tenants
 from runtime.store.approvals import StoredApproval
+from runtime.store.sessions import StepUp
 
 NOTE = "note"
 ASKED_ANEW = (
@@ -55,7 +57,7 @@ ASKED_ANEW = (
 TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
-    RefusalCode.FALSE_CARD, RefusalCode.GRANT,
+    RefusalCode.FALSE_CARD, RefusalCode.GRANT, RefusalCode.STEP_UP, RefusalCode.GLASS, RefusalCode.UNREVIEWED,
 })  # fmt: skip
 
 
@@ -71,7 +73,8 @@ class VoteRequest(Struct, frozen=True):
 
     ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
     was clicked, which must be the question's own; None if the face shows the question itself. ``grant`` is what they
-    allow in advance. ``identity`` is how the face knows the person; the vote's line shows it.
+    allow in advance. ``identity`` is how the face knows the person; the vote's line shows it. ``step_up`` is the key of
+    their login anew for this question and action, if the face has asked for one. ``glass``: they break the glass.
     """
 
     tenant_id: str
@@ -86,6 +89,8 @@ class VoteRequest(Struct, frozen=True):
     place: MessageRef | None = None
     grant: Grant | None = None
     identity: JsonObject | None = None
+    step_up: str | None = None
+    glass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +120,12 @@ class Voting(Struct, frozen=True):
         check_text(request.reason, "reason")
         slack, governs = None, False
         for attempt in range(CONFLICTS_MAX):
-            lock = governs or attempt > 1
+            lock = governs or request.glass or attempt > 1
             # With the lock, read and append are one transaction, on one connection.
             reached = self.database.transaction(request.tenant_id) if lock else self.database.connection()
             try:
                 async with reached as connection:
-                    if governs:
+                    if governs or request.glass:
                         await tenants.lock(connection, request.tenant_id)
                     stored, entry, answer = await _judge(self.definitions, connection, request, slack, lock=lock)
                     if not governs and callable(answer) and may_concern(stored.approval):
@@ -133,6 +138,10 @@ class Voting(Struct, frozen=True):
                     answer = await answer(self.database)
             except asyncpg.TransactionRollbackError:
                 continue  # PostgreSQL aborted us as a deadlock victim
+            except asyncpg.UniqueViolationError:
+                if not request.glass:
+                    raise
+                continue  # somebody else has just broken the glass
             if answer is not None:
                 return answer
             # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
@@ -176,16 +185,9 @@ async def _judge(
     if slack is None and _slack_groups(stored):
         return stored, entry, None
     asked = as_people(stored.approval, people)
-    judged = consider(
-        asked,
-        voter_of(request.person_id, entry, slack or NO_GROUPS, asked, people),
-        request.choice,
-        request.reason,
-        at=stored.now,
-        channel=request.channel,
-        nonce=request.nonce,
-        digest=request.digest,
-    )
+    fresh = await _fresh(connection, request, asked, entry)
+    voter = voter_of(request.person_id, entry, slack or NO_GROUPS, asked, people)
+    judged = await _considered(connection, request, stored, asked, (voter, entry, fresh))
     if isinstance(judged, NotCounted):
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), judged)
     inner = StepKey.of(stored.approval.step_key).is_inner
@@ -201,10 +203,41 @@ async def _judge(
         actor = actor_of(request.person_id, entry)
         return stored, entry, _ask_anew(transition, request, stored, actor, wait_of(transition, step))
     identity = request.identity or {"named": request.person_id}
+    if fresh is not None and judged.vote.choice is Choice.APPROVE:
+        identity = {**identity, "step_up": {"at": timestamp(fresh.at), "by": fresh.by}}
     status = count(transition, stored, judged, request.grant, identity)
     answer = VoteAnswer(True, "counted", judged.sentence, status, stored.approval.run_id)
     then = following(view, stored.approval.step_key, definitions, judged.effect, judged.vote.voter)
+    if judged.vote.glass:
+        then = glass.loud(transition, asked, judged.vote.voter)
     return stored, entry, _decided(transition, stored, request.answer_to, answer, then)
+
+
+async def _considered(
+    connection: Connection,
+    request: VoteRequest,
+    stored: StoredApproval,
+    asked: Approval,
+    who: tuple[Voter, Entry | None, StepUp | None],
+) -> Counted | NotCounted:
+    """Judge the vote by the rules of every face; or, of somebody who breaks the glass, by those for that."""
+    voter, entry, login = who
+    about: dict[str, Any] = {"at": stored.now, "channel": request.channel, "fresh": login.at if login else None}
+    if not request.glass:
+        about |= {"nonce": request.nonce, "digest": request.digest}
+        return consider(asked, voter, request.choice, request.reason, **about)
+    said = (request.reason, request.nonce, request.digest)
+    no = await glass.judged(connection, stored, asked, voter, entry, said)
+    return no or broken(asked, voter, request.reason, **about)
+
+
+async def _fresh(connection: Connection, request: VoteRequest, asked: Approval, entry: Entry | None) -> StepUp | None:
+    """The login anew of this very person for this question and action; None if there was none, or none is needed."""
+    if request.step_up is None or asked.terms.step_up_seconds is None or entry is None:
+        return None
+    async with within(connection, request.tenant_id):
+        found = await sessions.stepped_up(connection, request.tenant_id, request.step_up)
+    return found if found is not None and found.subject == entry.id else None
 
 
 async def vote_within(connection: Connection, definitions: Definitions, request: VoteRequest) -> VoteAnswer:
@@ -316,6 +349,7 @@ def _voted(
         directory=stored.directory_digest,
         identity=identity,
         on_behalf=vote.on_behalf or None,
+        glass=vote.glass,
     )
 
 

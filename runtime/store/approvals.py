@@ -276,6 +276,7 @@ def _vote(item: Mapping[str, Any], name: str, digest: str) -> Vote:
         at=item["voted_at"],
         digest=digest,
         on_behalf=item.get("on_behalf") or "",
+        glass=bool(item.get("glass")),
     )
 
 

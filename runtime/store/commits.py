@@ -53,7 +53,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "wait_id", "step_id", "step_key", "kind", "status", "token", "context", "due_in", "correlation_key", "parked",
     ),
     "new_approvals": ("approval_id", "step_key", "status", "expires_in", "asker", "listed"),
-    "votes": ("approval_id", "person_id", "choice", "reason", "groups", "channel", "on_behalf"),
+    "votes": ("approval_id", "person_id", "choice", "reason", "groups", "channel", "on_behalf", "glass"),
     "refusals": ("approval_id", "key", "groups", "askers", "by", "reason", "holds"),
     "commands": ("command_id", "kind", "status", "payload", "ordering_key"),
     "records": ("collection", "key", "value", "absent", "expects", "removes", "shaped"),

@@ -62,7 +62,7 @@ def compare(names: tuple[str, str], rows: Sequence[Any], expected: Rows) -> None
 
 _WAIT = "step_key kind status token correlation_key context result"
 _ANSWER = "status choice reason escalated consumed"
-_VOTE = "choice reason groups channel on_behalf"
+_VOTE = "choice reason groups channel on_behalf glass"
 
 
 def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:

@@ -21,6 +21,8 @@ RUN = "01890000-0000-7000-8000-000000000002"
 COMPOSERS = {Role.ADMIN, Role.AUTHOR, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}
 # What each role may reach; everything else of the table is 403 for it.
 ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
+    ("POST", f"/v1/approvals/{RUN}/break-glass", {"reason": "x"}, {Role.APPROVER}),
+    ("POST", f"/v1/approvals/{RUN}/review", {"reason": "x"}, {Role.APPROVER}),
     ("POST", "/v1/runs", {"workflow": "nowhere"}, {Role.ADMIN, Role.OPERATOR, Role.TRIGGER}),
     ("GET", "/v1/runs", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}", None, COMPOSERS),

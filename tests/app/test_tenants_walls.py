@@ -60,6 +60,7 @@ CONNECTORS = {
 # Each kind of message, with what carries it.
 MESSAGES = {
     **dict.fromkeys(("card", "remind", "escalate", "voided", "proposal", "note", "task", "hold", "said"), "slack"),
+    "glass": "slack",
     **dict.fromkeys(("told", "alarm", "alarmed", "asked"), "slack"),
     **dict.fromkeys(("cancel", "return", "shared"), "connectors"),
     "bundle": "evidence",

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from core.durations import LONGEST, parse_duration
 from core.errors import InputError
+from core.spans import LONGEST, parse_duration
 
 
 @pytest.mark.parametrize("text", ["P3660D", "PT87840H", "P522W6D", "P3659DT23H59M60S"])

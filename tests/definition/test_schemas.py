@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from connectors.catalog import PACKAGED, Source, catalog_of, load_catalog
 from core.documents import load_document
-from core.durations import PATTERN
 from core.errors import DefinitionError
+from core.spans import PATTERN
 from policy.load import load_policy
 from runtime.definition import schemas
 from runtime.definition.catalog import operation_facts

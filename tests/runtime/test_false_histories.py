@@ -150,6 +150,29 @@ def put(before: str, kind: str, step: str | None, number: int = 0, by: str = "en
     return lambda f: f.put(f.at(before, number, step), kind, step, by, **told)
 
 
+def anew(**told: Any) -> Any:
+    """The rule wants a login anew, and the first who approved the write has logged in so; others as they should."""
+
+    def forge(f: Forged) -> None:
+        asked(f, WRITE)["terms"]["step_up_seconds"] = 300
+        for number in (0, 1):
+            event = f.event(VOTED, number, "raise")
+            login = {"at": event["ts"], "by": "oidc"}
+            event["data"].update(channel="console", identity={"session": "s", "step_up": login})
+        event = f.event(VOTED, 0, "raise")
+        event["data"]["channel"] = told.pop("channel", "console")
+        event["data"]["identity"]["step_up"].update(told)
+
+    return forge
+
+
+def glass(seconds: int = 600, **told: Any) -> Any:
+    """The terms know an emergency, and the first who approved the write has broken the glass."""
+    knows = {"break_glass": {"by": ["managers"], "review": ["owners"], "seconds": seconds}}
+    vote = {"glass": True, "reason_given": True, "groups": ["group:managers"], **told}
+    return all_of(terms(WRITE, **knows), data(VOTED, 0, "raise", **vote))
+
+
 def without_step(f: Forged) -> None:
     """The gate never was: all its lines are gone, and it is no step of the story."""
     f.events = [event for event in f.events if event["step"] != "ok"]
@@ -250,6 +273,12 @@ def other_rules(f: Forged) -> None:
     f.files[name] = f.files[name].replace(b'"two_person":true', b'"two_person":false')
 
 
+def step_up_ruled(f: Forged) -> None:
+    """The policy's rule asks for a login anew; the terms that people were asked on do not."""
+    (name,) = [name for name in f.files if name.startswith("policy/") and name.endswith(".json")]
+    f.files[name] = f.files[name].replace(b'"two_person":true', b'"step_up":"PT5M","two_person":true')
+
+
 def added(file: str, data: bytes) -> Any:
     """More at the end of a file."""
     return lambda f: f.edits.append(lambda files: files.update({file: files[file] + data}))
@@ -312,6 +341,30 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "a vote for a group that was not asked": (data(VOTED, 0, groups=["group:desk"]), GATED, "was not asked"),
     "a vote without groups": (data(VOTED, 0, groups=[]), GATED, "counts for no group"),
     "a vote of which nothing says who gave it": (data(VOTED, 0, identity=None), GATED, "was known"),
+    "an emergency that the rule does not know": (glass(), LET, "does not let them break the glass so"),
+    "glass that no rule lets anybody break": (data(VOTED, 0, "raise", glass=True), GATED, "no rule lets anybody"),
+    "glass broken for no reason": (glass(reason_given=False), GATED, "it gives no reason"),
+    "glass broken by somebody else": (glass(groups=["group:owners"]), GATED, "not as one of those who may"),
+    "glass broken for another": (glass(on_behalf="ben"), GATED, "no approval of one's own"),
+    "glass broken at a gate": (data(VOTED, 0, glass=True), GATED, "no rule lets anybody"),
+    "glass that was closed again": (all_of(glass(), later("step.started", 1, "raise")), GATED, "closed again"),
+    "approved without a login anew": (terms(WRITE, step_up_seconds=300), GATED, "approved without one"),
+    "a login anew at another door": (anew(channel="slack"), GATED, "approved without one"),
+    "a login anew in no known way": (anew(by="trust"), GATED, "approved without one"),
+    "a login anew at no time": (anew(at="lately"), GATED, "approved without one"),
+    "a login before the question": (anew(at="2020-01-01T00:00:00+00:00"), GATED, "before the question was asked"),
+    "a login after the vote": (anew(at="2090-01-01T00:00:00+00:00"), GATED, "was too old"),
+    "terms without the login anew of the rule": (step_up_ruled, LET, "asks for a login anew"),
+    "voted for somebody who has not said so": (
+        all_of(people, data(VOTED, 1, on_behalf="cara", groups=["group:managers"])), GATED, "did not say so"
+    ),
+    "voted for somebody who had voted": (data(VOTED, 1, on_behalf="ana"), GATED, "who had voted"),
+    "voted on what was edited": (
+        lambda f: f.put(
+            f.at(VOTED, 0, "raise"), "approval.edited", "raise", "person:ana", fields=["priority"], channel="console",
+            approval=f.event(ASKED, WRITE)["data"]["approval"], directory=f.event(ASKED)["data"]["directory"],
+        ), GATED, "what was edited since",
+    ),
     "a rejection without a reason": (data(VOTED, 0, choice="reject", reason_given=False), GATED, "gives no reason"),
     "an answer that the question does not have": (data(VOTED, 0, choice="happened"), GATED, "no answer to this"),
     "a vote after the question had expired": (later(VOTED, 0), GATED, "had expired"),

@@ -147,6 +147,7 @@ def scenes() -> dict[str, CardView]:
         "pending-text": replace(_BASE, content=replace(_COMMENT, changes=(Change("comments", None, "word " * 200),))),
         "pending-paused": replace(_BASE, paused="The connector servicenow is paused by cara.diaz: maintenance."),
         "pending-gate": replace(_BASE, kind=ApprovalKind.GATE, content=_GATE),
+        "pending-step-up": replace(_BASE, step_up=300, link="https://counterseal.example.com/console/approvals/1"),
         "pending-old": replace(_BASE, content=replace(CONTENT, question="", asker="", link="")),
         "in-doubt": doubt,
         "decided": replace(_DECIDED, state=CardState.RECORDED),

@@ -328,6 +328,11 @@ class Forger:
         assert met > 0, "there is nothing of this to forge"
         return met
 
+    async def age_logins_anew(self, by: timedelta) -> int:
+        """Those who logged in anew for a question did so earlier."""
+        earlier = "created_at = created_at - $1::interval"
+        return await self._forge(f"UPDATE sessions SET {earlier} WHERE kind = 'step_up'", by)
+
     async def kept_text(self, run: UUID, told: str, other: str) -> None:
         """A text in what is kept of a run."""
         kept = "convert_to(replace(convert_from(state, 'UTF8'), $2, $3), 'UTF8')"

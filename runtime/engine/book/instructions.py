@@ -56,9 +56,15 @@ class Given(Struct, frozen=True):
         votes, shaped = counted_again(self.votes, people), resolved(self.contributors, people)
         return carried(self.terms, shaped, votes, self.choice, escalated=self.escalated)
 
+    def closed_again(self, view: RunView) -> bool:
+        """True if it rests on broken glass, and the time for which that lets the action out is over."""
+        glass = self.terms.break_glass
+        broken = glass is not None and any(vote.glass for vote in self.votes)
+        return broken and glass is not None and (view.now - self.at).total_seconds() > glass.seconds
+
     def void(self, view: RunView) -> str | None:
         """The reason why this unused approval no longer counts; None if it still does."""
-        if (view.now - self.at).total_seconds() > self.terms.fresh_seconds:
+        if (view.now - self.at).total_seconds() > self.terms.fresh_seconds or self.closed_again(view):
             return STALE
         return None if self.stands(view.directory) else LEFT
 
@@ -255,18 +261,23 @@ def given_of(run: Run, approval_id: UUID) -> Given | None:
     )
 
 
-def still_approved(run: Run, people: Directory, receipt: ReceiptRow) -> UUID | None:
-    """The approval that let this action out before, if its votes still carry it by today's directory."""
+def still_approved(view: RunView, run: Run, receipt: ReceiptRow) -> UUID | None:
+    """The approval that let this action out before, if its votes still carry it by today's directory.
+
+    None if it rests on broken glass whose time is over: no further attempt goes out by that.
+    """
     approval = receipt.action.get("approval")
     given = given_of(run, UUID(approval)) if isinstance(approval, str) else None
-    return given.approval_id if given is not None and given.stands(people) else None
+    stands = given is not None and given.stands(view.directory) and not given.closed_again(view)
+    return given.approval_id if given is not None and stands else None
 
 
 def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
     said = (Choice(row.choice), row.reason, frozenset(row.groups), VoteChannel(row.channel))
     grant = None if row.grant is None else Grant.from_json(row.grant)
     at = "" if row.at is None else row.at.isoformat()
-    return Vote(row.person_id, row.person_id, *said, at, asked.action_digest, grant, row.on_behalf or "")
+    told = (at, asked.action_digest, grant, row.on_behalf or "")
+    return Vote(row.person_id, row.person_id, *said, *told, glass=bool(row.glass))
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:

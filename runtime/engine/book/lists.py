@@ -18,10 +18,13 @@ def list_of(step_key: str, kind: str, action: JsonObject | None, terms: JsonObje
     """The name of the list that a question belongs to, unique in its run; None for a question that stands alone.
 
     The same step asks in every iteration of the innermost loop, for the same operation, because of the same rules,
-    and under the same terms: tier, groups, quorum. A call of an agent stands alone.
+    and under the same terms: tier, groups, quorum. A call of an agent stands alone, and so does what asks for a login
+    anew: that is for one question.
     """
     key = StepKey.of(step_key)
     if kind != ApprovalKind.ACTION or key.is_inner or len(key.scopes) < 2 or action is None:
+        return None
+    if terms.get("step_up_seconds") is not None:
         return None
     loop = key.scopes[-1].rpartition("[")[0]
     rules = card.get("rules")

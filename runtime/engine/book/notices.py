@@ -100,6 +100,8 @@ OF_TENANTS: Mapping[E, Kind] = {
     E.WORKFLOW_UNSTARTED: Kind(WARNING, "an event started no run", ("name", "version", "code")),
     E.DIRECTORY_PUBLISHED: Kind(INFO, "directory published", ("name", "version")),
     E.DIRECTORY_PROPOSED: Kind(INFO, "directory proposed", ("name", "version", "by")),
+    E.GLASS_BROKEN: Kind(WARNING, "glass broken: an action goes out without its approvers", ("approval", "run")),
+    E.GLASS_REVIEWED: Kind(INFO, "use of broken glass reviewed", ("approval", "run", "reason")),
     E.PAUSE_SET: Kind(WARNING, "pause set", ("paused", "reason")),
     E.PAUSE_LIFTED: Kind(WARNING, "pause lifted", ("paused", "reason")),
 }

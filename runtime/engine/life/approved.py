@@ -51,7 +51,7 @@ def matching(p: Proposal, bound: str) -> UUID | None:
         return None  # an approval given to another run lets nothing out here
     if receipt.status != ReceiptStatus.FAILED or receipt.action_digest != bound:
         return None
-    used = still_approved(p.transition.run, p.transition.view.directory, receipt)
+    used = still_approved(p.transition.view, p.transition.run, receipt)
     if used is None or not p.step.again:
         return used
     # People had the step begin anew: the approval must be fresh, and the attempt that used it certainly had no effect.

@@ -313,7 +313,7 @@ def _covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) ->
     """True if the approval that let this action out still carries it, on the terms that policy asks for now."""
     stored = receipt.action.get("terms")
     asked = isinstance(stored, dict) and Terms.from_json(stored) == terms
-    return asked and still_approved(transition.run, transition.view.directory, receipt) is not None
+    return asked and still_approved(transition.view, transition.run, receipt) is not None
 
 
 def _denied(p: Proposal, receipt: ReceiptRow, found: Found, decision: Decision, *, absent: bool) -> Next:

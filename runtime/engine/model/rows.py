@@ -165,9 +165,7 @@ class ApprovalRow(Struct, frozen=True):
 
 
 class AskRow(Struct, frozen=True):
-    """The guard of a question: no refusal of its ``key`` binds but the ``known`` ones, and its ``asker`` has less
-    than ``most`` open questions in the tenant.
-    """
+    """Guards a question: no refusal of ``key`` binds but the ``known``, and ``asker`` has less than ``most`` open."""
 
     key: str
     asker: str
@@ -231,6 +229,7 @@ class VoteRow(Struct, frozen=True):
     grant: JsonObject | None = None
     on_behalf: str | None = None
     at: datetime | None = None
+    glass: bool | None = None
 
 
 class CheckpointRow(Struct, frozen=True):
@@ -396,7 +395,7 @@ class ShareRow(Struct, frozen=True):
 
 
 class JoinRow(Struct, frozen=True):
-    """An effect under way whose end a step begins to wait for. The append is refused if that end has come since."""
+    """An effect under way whose end a step waits for from now on. The append is refused if it has ended since."""
 
     key: str
     receipt_id: UUID

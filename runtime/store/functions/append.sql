@@ -244,12 +244,13 @@ BEGIN
         AS r(approval_id uuid, step_key text, status text, expires_in float8, asker text, listed text);
     END IF;
     IF _rest ? 'votes' THEN
-      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel, on_behalf)
-      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel, r.on_behalf
+      INSERT INTO votes (approval_id, person_id, tenant_id, choice, reason, groups, channel, on_behalf, glass)
+      SELECT r.approval_id, r.person_id, its_tenant, r.choice, r.reason, r.groups, r.channel, r.on_behalf, r.glass
       FROM jsonb_to_recordset(_rest -> 'votes') AS r(approval_id uuid, person_id text, choice text,
-        reason text, groups text[], channel text, on_behalf text)
+        reason text, groups text[], channel text, on_behalf text, glass bool)
       ON CONFLICT (approval_id, person_id) DO UPDATE SET choice = excluded.choice, reason = excluded.reason,
-        groups = excluded.groups, channel = excluded.channel, on_behalf = excluded.on_behalf, voted_at = now();
+        groups = excluded.groups, channel = excluded.channel, on_behalf = excluded.on_behalf, glass = excluded.glass,
+        voted_at = now();
     END IF;
     -- A rejection that binds comes with its vote. A crash leaves both or neither.
     IF _rest ? 'refusals' THEN

@@ -9,7 +9,7 @@ SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   to_jsonb(a) AS approval, now() AS now, r.workspace_id,
   (SELECT jsonb_agg(jsonb_build_object('vote', to_jsonb(v), 'name', coalesce(p.name, v.person_id) || coalesce(
       ' for ' || coalesce((SELECT d.name FROM people d WHERE d.tenant_id = v.tenant_id AND d.person_id = v.on_behalf),
-      v.on_behalf), '')) ORDER BY v.voted_at)
+      v.on_behalf), '') || CASE WHEN v.glass THEN ' (broke the glass)' ELSE '' END) ORDER BY v.voted_at)
     FROM votes v LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id
     WHERE v.approval_id = a.approval_id) AS votes
 FROM approvals a JOIN runs r ON r.run_id = a.run_id

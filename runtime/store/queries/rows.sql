@@ -15,7 +15,7 @@ SELECT approval_id, outcome, coalesce(why, '') AS why
 FROM approvals WHERE run_id = $1 AND status = 'approved' AND outcome IS NOT NULL;
 
 -- name: votes
-SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel, v.on_behalf
+SELECT v.approval_id || ' ' || v.person_id AS vote, v.choice, v.reason, v.groups, v.channel, v.on_behalf, v.glass
 FROM votes v JOIN approvals a USING (approval_id) WHERE a.run_id = $1;
 
 -- name: effects

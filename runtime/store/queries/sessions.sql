@@ -11,3 +11,15 @@ RETURNING session_hash;
 
 -- name: sweep
 DELETE FROM sessions WHERE tenant_id = $1 AND expires_at < now() - interval '1 day';
+
+-- name: forget
+DELETE FROM sessions WHERE tenant_id = $1 AND session_hash = $2;
+
+-- name: step_up
+-- A login anew for one question. Of two at once the first counts: both were made just now.
+INSERT INTO sessions (session_hash, tenant_id, subject, roles, kind, method, expires_at)
+VALUES ($1, $2, $3, '{}', 'step_up', $4, now() + $5::interval) ON CONFLICT (session_hash) DO NOTHING;
+
+-- name: stepped_up
+SELECT created_at, method, subject FROM sessions
+WHERE tenant_id = $1 AND session_hash = $2 AND kind = 'step_up' AND expires_at > now();

@@ -78,6 +78,15 @@ steps:
     approve: {summary: Go on with it, approvers: {group: leads}}
 """,
     """
+workflow: listed
+version: 1
+reference: ${{ trigger.number }}
+steps:
+  - id: each
+    foreach: ${{ ["a", "b"] }}
+    steps: [{id: danger, do: probe.danger.apply, with: {name: "${{ item }}"}}]
+""",
+    """
 workflow: forms
 version: 1
 reference: ${{ trigger.number }}
@@ -145,14 +154,17 @@ async def stage(installation: Any, door: Door) -> Stage:
     ids["strange run"] = answer.json()["runs"][0]["run_id"]
     ids["branches run"] = await installation.parked("branches", "BR1")
     ids["forms run"] = await installation.parked("forms", "FO1")
+    ids["list run"] = await installation.parked("listed", "LI1")
     await installation.work()
     ids["strange"] = (await installation.books.approval(run=UUID(ids["strange run"]))).id
     ids["gate"] = (await installation.books.approval(run=ids["branches run"])).id
+    ids["list"] = (await installation.books.approvals(run=ids["list run"]))[0].id
     ids["task"] = (await installation.books.wait(kind="task", open=True)).id
     pages = {
         **{name: f"/approvals/{ids[name]}" for name in ("pending", "rejected", "strange", "gate")},
         **{name: f"/runs/{ids[name]}" for name in ids if name.endswith("run")},
         "task": f"/tasks/{ids['task']}",
+        "list": f"/approvals/{ids['list']}/list",
         "inbox": "/inbox",
         "runs": "/runs?view=all",
         "none": "/runs?q=INC00100O1",

@@ -26,6 +26,8 @@ from starlette.routing import Route
 from app.doctor import State, outside
 from app.settings import Settings, load_settings
 from core.errors import ConfigurationError
+from evidence.chain import Actor
+from runtime.requests import policies
 from sandbox.server import LoopbackServer
 from tests.support.browsing import Browser
 
@@ -41,6 +43,16 @@ people:
   - {id: eve, name: Eve, oidc: "ISSUER#eve", active: false}
   - {id: tess, name: Tess, oidc: "https://elsewhere.example#tess"}
 groups: {leads: [ann, bob], operators: [ann]}
+"""
+STEP_UP = """
+policy: tests
+version: 2
+rules:
+  - id: dangers
+    match: {operation: probe.danger.apply}
+    outcome: needs_approval
+    approvers: [{group: leads}]
+    step_up: PT5M
 """
 
 
@@ -216,6 +228,45 @@ async def test_no_other_token_logs_anybody_in(site: Site, name: str) -> None:
     answer = await site.goes(browser)
     assert (answer.status_code, "counterseal" in browser.client.cookies) == (401, False)
     assert "You are not logged in." in answer.text
+
+
+async def test_a_login_anew_is_a_login_since_it_was_asked_for_by_the_same_person(site: Site) -> None:
+    """Policy wants it for one question: the provider must say that it has just asked, and for whom."""
+    installation = site.installation
+    async with installation.app.faces.database.transaction("default") as connection:
+        given = (connection, installation.app.faces.definitions, "default", STEP_UP, "policy", Actor("test", "tester"))
+        await policies.publish_policy(*given)
+    await site.people(PEOPLE)
+    _, asked, _ = await installation.asked()
+    (question_,) = await installation.books.approvals(id=asked)
+    question = f"/oidc?approval={asked}&digest={question_.action_digest}"
+    browser = await site.browser()
+    await site.goes(browser)
+    assert question.replace("&", "&amp;") in (await browser.get(f"/approvals/{asked}")).text
+    there = parse_qs(urlsplit((await browser.get(question)).headers["location"]).query)
+    assert (there["prompt"], there["max_age"]) == (["login"], ["0"])
+    for name, told in {
+        "no word of when": {},
+        "a login of before": {"auth_time": int(time.time()) - 60},
+        "a login to come": {"auth_time": int(time.time()) + 3600},
+        "no time": {"auth_time": "now"},
+        "somebody else": {
+            "auth_time": int(time.time()),
+            "sub": "x",
+            "email": "bob@example.com",
+            "email_verified": True,
+        },
+    }.items():
+        site.provider.claims = told
+        assert ((await site.goes(browser, question)).status_code, name) == (401, name)
+    assert await browser.vote(asked, question_.action_digest) == "step_up_required"
+    site.provider.claims = {"auth_time": int(time.time())}
+    answer = await site.goes(browser, question)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/console/approvals/{asked}#decide"), answer.text
+    form = await browser.form(f"/approvals/{asked}", choice="approve")
+    assert (await browser.post(f"/approvals/{asked}", form)).status_code == 303
+    (line,) = await installation.books.audit(type="approval.voted")
+    assert line.data["identity"]["step_up"]["by"] == "oidc"
 
 
 async def test_an_answer_that_this_browser_has_not_begun_logs_nobody_in(site: Site) -> None:

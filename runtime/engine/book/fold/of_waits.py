@@ -92,7 +92,7 @@ def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
     at = recorded.at if event.on_behalf else None
     said = (event.choice, event.reason, groups, event.channel, event.grant, event.on_behalf, at)
-    run.votes.append(VoteRow(event.approval, recorded.actor.id, *said))
+    run.votes.append(VoteRow(event.approval, recorded.actor.id, *said, glass=event.glass or None))
 
 
 ASKS, ANSWERS, COMMENTS, HANDS_ON = "asks", "answers", "comments", "hands_on"

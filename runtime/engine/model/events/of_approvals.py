@@ -113,7 +113,8 @@ class ApprovalVoted(Struct, frozen=True):
     ``groups`` are those that they count for, by the ``directory`` with this digest or by Slack. ``identity`` says how
     the face knew them: the Slack account and the message that was clicked, the token, the console's session. Books of
     before keep the groups among their values. ``grant`` is what they allow in advance. ``on_behalf`` is the person for
-    whom they have voted, who has delegated this to them (``groups`` are that person's); None for themselves.
+    whom they have voted, who has delegated this to them (``groups`` are that person's); None for themselves. ``glass``:
+    they have broken the glass, as one of the ``groups`` that may.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
@@ -129,6 +130,7 @@ class ApprovalVoted(Struct, frozen=True):
     directory: str | None = None
     identity: JsonObject | None = None
     on_behalf: str | None = None
+    glass: bool = False
 
 
 class ApprovalVoteRefused(Struct, frozen=True):

@@ -1,0 +1,82 @@
+"""Broken glass: the vote's part beside the run, and its review. One verb for every face.
+
+A use is a vote that decides alone (``approvals.glass``). Its append, its line in the tenant's stream and the messages
+about it are one transaction, and an index of the database allows no second use before the first one was reviewed.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from approvals.glass import may_not_review, refused, unreviewed
+from approvals.model import Approval, Voter
+from approvals.quorum import NotCounted
+from core.canonical import JsonObject, check_text
+from core.db import Connection
+from core.errors import AuthorizationError, ConsistencyError, InputError
+from core.identity import Entry
+from evidence.chain import Actor, EventType
+from runtime.definition.catalog import Definitions
+from runtime.engine.life.transition import Transition
+from runtime.requests.policy_changes import Then
+from runtime.store import approvals, audit, glass, tenants
+from runtime.store.approvals import StoredApproval
+
+# The message below the card, and the topic under which the operators hear.
+BROKEN = "glass"
+# Whoever reviews a use of which retention has left no terms.
+OPERATORS = "operators"
+
+
+async def judged(
+    connection: Connection,
+    stored: StoredApproval,
+    asked: Approval,
+    voter: Voter,
+    entry: Entry | None,
+    said: tuple[str, str | None, str | None],
+) -> NotCounted | None:
+    """The reason why this person may not break the glass now; None if they may. ``said``: reason, nonce, digest."""
+    reason, nonce, digest = said
+    if (no := refused(asked, voter, entry, reason, stored.now, (nonce, digest))) is not None:
+        return no
+    last = await glass.unreviewed(connection, asked.tenant_id)
+    return unreviewed(last.name, str(last.approval_id)) if last is not None else None
+
+
+def loud(transition: Transition, asked: Approval, person: str) -> Then:
+    """Order that the operators and the approvers' channel hear of it; returns what tells the tenant's stream."""
+    transition.message(BROKEN, asked.id, person)
+    transition.alarm(f"glass:{asked.id}", f"{BROKEN}:{asked.id}", asked.id)
+    data: JsonObject = {"approval": str(asked.id), "run": str(asked.run_id)}
+
+    async def tell(connection: Connection) -> None:
+        await audit.record(connection, asked.tenant_id, EventType.GLASS_BROKEN, Actor("person", person), data)
+
+    return tell
+
+
+async def review(
+    connection: Connection, tenant: str, definitions: Definitions, approval_id: UUID, person_id: str, reason: str
+) -> None:
+    """Review a use of broken glass. From the commit on it can be broken again; a crash before leaves it unreviewed.
+
+    ``AuthorizationError`` for whoever may not, ``ConsistencyError`` if nothing waits for a review there.
+    """
+    check_text(reason, "reason")
+    if not reason.strip():
+        raise InputError("is empty", where="reason", remedy="Say what the review has found.")
+    await tenants.lock(connection, tenant)
+    stored, last = await approvals.read(connection, approval_id), await glass.unreviewed(connection, tenant)
+    if last is None or last.approval_id != approval_id:
+        raise ConsistencyError(
+            "No use of broken glass waits for a review here.", remedy="`counterseal doctor` names it."
+        )
+    people = await definitions.directory(connection, tenant, stored.directory_digest)
+    entry, terms = people.entry(person_id), stored.approval.terms.break_glass
+    review_ = terms.review if terms is not None else (OPERATORS,)
+    if (why := may_not_review(review_, entry, last.person)) or entry is None:
+        raise AuthorizationError(why or "Only active people of the directory review it.")
+    data: JsonObject = {"approval": str(approval_id), "run": str(last.run_id), "reason": reason.strip()}
+    if not await glass.review(connection, tenant, approval_id, Actor("person", entry.id), data):
+        raise ConsistencyError("Somebody else has just reviewed it.")
