@@ -235,3 +235,20 @@ CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, pa
 -- Delegations: who may decide for a person, from when until when; and for whom a vote was given, if not for its voter.
 ALTER TABLE people ADD COLUMN delegate jsonb;
 ALTER TABLE votes ADD COLUMN on_behalf text;
+
+-- Declarations of operations, as they were published in each tenant. Of each name the newest version is what workflows and
+-- policies are compiled against; a run acts by the one that was frozen with its workflow.
+CREATE TABLE operations (
+  tenant_id text NOT NULL, name text NOT NULL, version int NOT NULL, digest text NOT NULL, source text NOT NULL,
+  published_by text NOT NULL, published_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_operations PRIMARY KEY (tenant_id, name, version),
+  CONSTRAINT fk_operations_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+ALTER TABLE operations ENABLE ROW LEVEL SECURITY;
+ALTER TABLE operations FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON operations TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON operations TO counterseal_faces, counterseal_appender
+  USING (tenant_id = current_setting('counterseal.tenant', true))
+  WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+GRANT SELECT ON operations TO counterseal_engine, counterseal_faces;
+GRANT SELECT, INSERT ON operations TO counterseal_appender;

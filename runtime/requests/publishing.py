@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from approvals.electorate import slack_groups, unanswerable
 from approvals.tally import resolved
+from connectors.catalog import Catalog
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
 from core.errors import AuthorizationError, InputError
@@ -75,8 +76,8 @@ async def publish_workflow(
     With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
     first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
-    workflow = check_workflow(definitions, text, file)
     await tenants.lock(connection, tenant)
+    workflow = check_workflow(await definitions.published(connection, tenant), text, file)
     if owned:
         await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
@@ -103,9 +104,9 @@ async def publish_workflow(
     return Published(*answer, retired=retired, waits=waits is not None, waits_for=waits)
 
 
-def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
+def check_workflow(catalog: Catalog, text: str, file: str) -> Workflow:
     """Compile a workflow that is not Counterseal's own; ``DefinitionError`` lists what is wrong with it."""
-    workflow = load_workflow(text, file, definitions.catalog)
+    workflow = load_workflow(text, file, catalog)
     refuse_reserved(workflow.name, text, file)
     refuse_unsendable(text, file, workflow.operations)
     return workflow
