@@ -105,6 +105,7 @@ def build_facts(
         "action.side_effects": str(action.side_effects),
         "action.changed": _changed(action),
         "action.present": list(action.fields),
+        "action.read": sorted(before) if before is not None else [],
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
         "action.contributors_text": [*texts],

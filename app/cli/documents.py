@@ -55,7 +55,7 @@ async def policy_check(
 
         ``DefinitionError`` if nobody could ever decide.
         """
-        found = definitions.compile_policy(context.read_text(path), str(path))
+        found = definitions.check_policy(context.read_text(path), str(path), definitions.catalog)
         trusted = agents.of_policy(found.text, str(path), definitions.catalog)
         answer = {"name": found.name, "version": found.version, "warnings": trusted}
         if groups is None:

@@ -62,7 +62,7 @@ async def workflow_check(
 
     async def check(path: Path) -> dict[str, Any]:
         text = context.read_text(path)
-        found = load_workflow(text, str(path), catalog)
+        found = load_workflow(text, str(path), catalog, typed=True)
         refuse_reserved(found.name, text, str(path))
         refuse_unsendable(text, str(path), found.operations)
         here = await stand(settings, found, str(path), people)

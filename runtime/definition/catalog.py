@@ -19,7 +19,7 @@ from core.documents import load_document
 from core.errors import CountersealError, InputError, NotFoundError
 from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
-from policy.load import Policy, load_policy, scope_of
+from policy.load import Policy, check_names, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
 from runtime.definition.edges import generics_of
 from runtime.definition.masking import evident
@@ -66,7 +66,8 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
         read = operation.diff.fields if operation.diff is not None and operation.diff.fields != "written" else ()
         before = frozenset({*fields, *read} if operation.diff else ())
         generics = generics_of(operation, catalog)
-        found[name] = OperationFacts(fields, before, generics, operation.connector, operation.arguments)
+        arguments, free = operation.arguments, operation.takes_other_fields
+        found[name] = OperationFacts(fields, before, generics, operation.connector, arguments, free)
     return found
 
 
@@ -124,6 +125,12 @@ class Definitions:
     def compile_policy(self, text: str, file: str, catalog: Catalog | None = None) -> Policy:
         """Compile a policy against these declarations, or the packaged ones; ``DefinitionError`` lists its problems."""
         return load_policy(text, file, self.facts(catalog or self.catalog))
+
+    def check_policy(self, text: str, file: str, catalog: Catalog) -> Policy:
+        """Compile a policy that is new, and check the names that it looks for as well."""
+        found = self.compile_policy(text, file, catalog)
+        check_names(found, file, self.facts(catalog))
+        return found
 
     async def workflow(self, connection: Connection, tenant: str, name: str, version: int, digest: str) -> Workflow:
         """The version that a run started with."""

@@ -75,6 +75,8 @@ async def publish_policy(
     await tenants.lock(connection, tenant)
     now = await definitions.published(connection, tenant)
     policy = definitions.compile_policy(text, file, now)
+    if await documents.policy(connection, tenant, policy.digest) is None:
+        policy = definitions.check_policy(text, file, now)
     if not dry_run:
         own: JsonObject = {name: one.model_dump(mode="json") for name, one in now.own.items()}
         stored = await documents.store_policy(connection, tenant, policy, text, actor, own)

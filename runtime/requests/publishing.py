@@ -12,7 +12,7 @@ from approvals.tally import resolved
 from connectors.catalog import Catalog
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.errors import AuthorizationError, InputError
+from core.errors import AuthorizationError, DefinitionError, InputError
 from core.identity import Directory, Kind
 from core.ids import new_id
 from core.terms import Terms
@@ -77,7 +77,7 @@ async def publish_workflow(
     first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
     await tenants.lock(connection, tenant)
-    workflow = check_workflow(await definitions.published(connection, tenant), text, file)
+    workflow = await _checked(connection, await definitions.published(connection, tenant), tenant, text, file)
     if owned:
         await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
@@ -104,9 +104,21 @@ async def publish_workflow(
     return Published(*answer, retired=retired, waits=waits is not None, waits_for=waits)
 
 
-def check_workflow(catalog: Catalog, text: str, file: str) -> Workflow:
+async def _checked(connection: Connection, catalog: Catalog, tenant: str, text: str, file: str) -> Workflow:
+    """The workflow, as ``check_workflow``; one that is published already, as it was then, is not checked anew."""
+    try:
+        return check_workflow(catalog, text, file)
+    except DefinitionError:
+        found = check_workflow(catalog, text, file, typed=False)
+        known = await documents.workflow(connection, tenant, found.name, found.version)
+        if known is None or known.source != text:
+            raise
+        return found
+
+
+def check_workflow(catalog: Catalog, text: str, file: str, *, typed: bool = True) -> Workflow:
     """Compile a workflow that is not Counterseal's own; ``DefinitionError`` lists what is wrong with it."""
-    workflow = load_workflow(text, file, catalog)
+    workflow = load_workflow(text, file, catalog, typed=typed)
     refuse_reserved(workflow.name, text, file)
     refuse_unsendable(text, file, workflow.operations)
     return workflow
