@@ -241,9 +241,9 @@ class Definitions:
             return BrokenPolicy(digest, "It is not in the database."), False
         if sha256_hex(stored.source.encode()) != digest:
             return BrokenPolicy(digest, "Its text is not the one that was published."), False
-        # A policy that was published before declarations were frozen with it has those of now.
-        early = stored.operations is None and now is None
-        if early:
+        # A policy that was published before declarations were frozen with it has those of now. They only say which
+        # other operations there are: what a run calls is judged by the declarations that were frozen with the run.
+        if stored.operations is None and now is None:
             now = await self.published(connection, tenant)
         file = f"{stored.name}@{stored.version}"
         try:
@@ -251,9 +251,9 @@ class Definitions:
         except CountersealError as error:
             return BrokenPolicy(digest, str(error), scope_of(stored.source, file, self.facts(self.catalog))), True
         if (found := self._policies.known((digest, known.digests))) is not None:
-            return found, not early
+            return found, True
         facts = self.facts(known)
-        return self._policies.put((digest, known.digests), _readable(stored.source, file, facts)), not early
+        return self._policies.put((digest, known.digests), _readable(stored.source, file, facts)), True
 
     def _known_to(
         self, stored: documents.StoredPolicy, workflow: Workflow | None, now: Catalog | None, file: str

@@ -13,6 +13,7 @@ from jsonschema_rs import Draft202012Validator
 from connectors.operation import Operation
 from connectors.schema import misfit, validator_of
 from core.canonical import Json, JsonObject, digest
+from core.errors import MisfitError
 from core.templates import Template
 from runtime.engine.model.graph import Graph
 
@@ -79,9 +80,11 @@ class Workflow:
     trigger: JsonObject | None = None
 
     def check_trigger(self, given: JsonObject) -> None:
-        """Refuse a trigger that does not fit its schema: ``InputError`` names the field."""
+        """Refuse a trigger that does not fit its schema: ``MisfitError`` names the field."""
         if self.trigger is not None and not (validator := self._trigger_validator).is_valid(given):
-            raise misfit(validator, given, where="trigger")
+            found = misfit(validator, given, where="trigger")
+            remedy = f"`counterseal workflow show {self.name}@{self.version} --source` shows what it takes."
+            raise MisfitError(found.message, where=found.where, remedy=remedy)
 
     @cached_property
     def _trigger_validator(self) -> Draft202012Validator:
