@@ -12,7 +12,10 @@ TYPED = """
 workflow: typed
 version: 1
 reference: ${{ trigger.number }}
-trigger: {type: object, required: [number, priority], properties: {number: {type: string}, priority: {enum: ["1", "2"]}}}
+trigger:
+  type: object
+  required: [number, priority]
+  properties: {number: {type: string}, priority: {enum: ["1", "2"]}}
 triggers: {servicenow: {table: change, events: [insert], dedupe: "${{ trigger.number }}"}}
 steps: [{id: go, do: probe.effect.apply, with: {name: "${{ trigger.number }}"}}]
 """
