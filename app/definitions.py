@@ -197,8 +197,8 @@ async def declare(connection: Connection, faces: Faces, actor: Actor = ACTOR) ->
 
 
 def _renewed(one: declaring.Declared) -> Renewed:
-    if one.left:
-        return Left(one.name, one.version, one.left)
+    if one.reason:
+        return Left(one.name, one.version, one.reason)
     return Published(one.name, one.version, one.digest, one.changed)
 
 

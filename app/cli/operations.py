@@ -44,7 +44,7 @@ async def operation_publish(files: Files, as_json: Json = False) -> None:
             ),
         )
     if as_json:
-        print_json([{key: value for key, value in structs.asdict(one).items() if key != "left"} for one in published])
+        print_json([structs.asdict(one) for one in published])
         return
     for one in published:
         words = "published" if one.changed else "was published already"

@@ -31,14 +31,14 @@ NAMED_MAX = 10  # how many numbers an error lists
 class Declared(Struct, frozen=True):
     """A published declaration; ``changed`` is False if exactly this one is in use.
 
-    ``left`` says why a start has not published it; "" if it has, or if somebody published it by hand.
+    ``reason`` says why a start has not published it; "" if it has, or if somebody published it by hand.
     """
 
     name: str
     version: int
     digest: str
     changed: bool
-    left: str = ""
+    reason: str = ""
 
 
 class Change(Struct, frozen=True):
@@ -90,8 +90,8 @@ async def _publish(
         return Declared(operation.name, used.version, used.digest, False)
     before = next((one for one in known if one.digest == operation.digest), None)
     if forward and used is not None and before is not None:
-        left = f"it was published before, as version {before.version}, and version {used.version} is in use"
-        return Declared(operation.name, before.version, before.digest, False, left)
+        reason = f"it was published before, as version {before.version}, and version {used.version} is in use"
+        return Declared(operation.name, before.version, before.digest, False, reason)
     version = used.version + 1 if used is not None else 1
     source = canonical_bytes(operation.model_dump(mode="json")).decode()
     await operations.publish(connection, tenant, operation.name, version, operation.digest, source, actor)
