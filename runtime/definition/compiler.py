@@ -199,7 +199,7 @@ class GraphCompiler(AgentCompiler):
         return ForeachNode(entry.id, entry.index, entry.needs, items, name, step.max_parallel or 1, body)
 
     def _items(self, items: Template, name: str) -> dict[str, Json]:
-        """What the loop's variables hold, if the list is one place of something that is known."""
+        """The schemas of the loop's variables, if the list is one place of something that is known."""
         place, schema = items.one_place if self.typed else None, dict[str, Any]()
         if place is not None and place[0] in self.schemas:
             schema = within(self.schemas[place[0]], (*place[1], ITEM))

@@ -35,7 +35,7 @@ from runtime.definition.model import (
 from runtime.definition.reserved import remembering
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
-from runtime.engine.model.graph import Channel, Graph, Reducer
+from runtime.engine.model.graph import Channel, Graph, Reducer, Scope
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import State
 from runtime.engine.model.workflow import ServiceNowStart, Workflow
@@ -88,18 +88,7 @@ def load_workflow(
     channels = remembering(compiler, content, declared)
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
-    graph = Graph(
-        name=content.workflow,
-        version=content.version,
-        digest=text_digest,
-        channels=channels,
-        root=root,
-        leaves=compiler.leaves,
-        read=frozenset(compiler.read),
-        failed=compiler.failed,
-        result=result,
-        flow=flow_of(root),
-    )
+    graph = _graph(compiler, content, text_digest, channels, root, result)
     return Workflow(
         name=content.workflow,
         version=content.version,
@@ -118,6 +107,28 @@ def load_workflow(
         functions=tuple(sorted(compiler.functions)),
         subject=subject,
         trigger=content.trigger,
+    )
+
+
+def _graph(
+    compiler: GraphCompiler,
+    content: WorkflowDocument,
+    text_digest: str,
+    channels: Mapping[str, Channel],
+    root: Scope,
+    result: Template | None,
+) -> Graph:
+    return Graph(
+        name=content.workflow,
+        version=content.version,
+        digest=text_digest,
+        channels=channels,
+        root=root,
+        leaves=compiler.leaves,
+        read=frozenset(compiler.read),
+        failed=compiler.failed,
+        result=result,
+        flow=flow_of(root),
     )
 
 

@@ -1,4 +1,4 @@
-"""What does not fit the `trigger` of a workflow starts nothing, and whoever sent it is told which field it is."""
+"""A start that does not fit the `trigger` of its workflow starts nothing, and the answer names the field."""
 
 from __future__ import annotations
 
