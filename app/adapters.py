@@ -46,10 +46,16 @@ DOCUMENT_BYTES_MAX = 1024 * 1024
 
 
 def catalog_of(settings: Settings) -> Catalog:
-    """The packaged operations, and those of ``operations/*.yaml`` in the definitions' directory."""
-    if settings.definitions_dir is None:
-        return load_catalog()
-    return load_catalog(documents_in(settings.definitions_dir / "operations"))
+    """The packaged operations, and those of ``operations/*.yaml`` in the definitions' directory, for checks of files.
+
+    What is published is compiled against published declarations alone.
+    """
+    return load_catalog(declarations_in(settings))
+
+
+def declarations_in(settings: Settings) -> Sequence[Source]:
+    """The documents of ``operations/*.yaml`` in the definitions' directory; none without one."""
+    return () if settings.definitions_dir is None else documents_in(settings.definitions_dir / "operations")
 
 
 def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
@@ -76,7 +82,7 @@ async def nobody_reads(tenant: str, function: str, values: JsonObject) -> JsonOb
     raise ConfigurationError("records are read by workers, and this process has none.")
 
 
-def connectors_of(settings: Settings, catalog: Catalog, read: Read = nobody_reads, *, owner: str = "") -> Connectors:
+def connectors_of(settings: Settings, read: Read = nobody_reads, *, owner: str = "") -> Connectors:
     """A connector for every configured system. For any other system, the registry names the missing setting.
 
     ``read`` reads the tenants' records. ``owner`` is the tenant whose own settings these are, "" for the environment's.
@@ -104,7 +110,7 @@ def connectors_of(settings: Settings, catalog: Catalog, read: Read = nobody_read
         found["bpmn"] = BpmnConnector(bpmn)
     if settings.sql_url is not None:
         sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
-        found["sql"] = SqlConnector(sql, catalog)
+        found["sql"] = SqlConnector(sql)
     return Connectors(found, owner=owner)
 
 

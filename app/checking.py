@@ -11,7 +11,6 @@ from msgspec import Struct
 from app import adapters
 from app.definitions import CONFIGURED, lacking
 from app.settings import Settings
-from connectors.catalog import Catalog
 from connectors.port import Connectors, Declared
 from core.canonical import JsonObject
 from core.errors import InputError
@@ -31,15 +30,13 @@ class Standing(Struct, frozen=True):
     warnings: list[str]
 
 
-async def stand(
-    settings: Settings, catalog: Catalog, workflow: Workflow, file: str, people: Members | None = None
-) -> Standing:
+async def stand(settings: Settings, workflow: Workflow, file: str, people: Members | None = None) -> Standing:
     """Check the connectors that a workflow needs, as they are configured in this process.
 
     ``people`` are the members of each group who may answer, if there is a directory. ``InputError`` if a declaration
     does not fit its database.
     """
-    async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
+    async with aclosing(adapters.connectors_of(settings)) as connectors:
         missing = lacking(workflow.connectors, connectors)
         warnings = [f"the connector {name!r} is {words}" for name, words in missing.items()]
         warnings += [
@@ -108,11 +105,12 @@ async def _tables(workflow: Workflow, connectors: Connectors, file: str) -> list
     """Compare the declarations that the workflow uses with their database; a warning if it does not answer now."""
     warnings: list[str] = []
     for name in workflow.connectors:
-        used = sorted(one.name for one in workflow.operations.values() if one.connector == name)
+        declared = [one for one in workflow.operations.values() if one.connector == name]
+        used = sorted(one.name for one in declared)
         connector = connectors.get(name)
         if not isinstance(connector, Declared):
             continue
-        faults = await connector.faults(used)
+        faults = await connector.faults(declared)
         if isinstance(faults, str):
             warnings.append(f"{', '.join(used)} were not compared with their database: {faults}")
         elif faults:

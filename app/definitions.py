@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -19,16 +19,18 @@ from app import adapters
 from app.faces import Faces
 from app.outlining import outline
 from app.settings import Settings
-from connectors.catalog import Catalog, Source
+from connectors.catalog import Source, names_in
 from connectors.port import Connectors, Declared
-from core.canonical import digest
+from core.canonical import JsonObject, digest
 from core.db import Connection
-from core.errors import ConfigurationError, ConsistencyError, CountersealError, InputError
+from core.errors import ConfigurationError, ConsistencyError, CountersealError, DefinitionError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
-from runtime.requests import publishing, renewing
+from runtime.requests import declaring, publishing, renewing
+from runtime.requests.policies import Published
 from runtime.requests.renewing import Before, Left, Renewed
 from runtime.store import documents, replication
+from runtime.store.documents import PublishedVersion, StoredWorkflow
 from runtime.store.replication import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -50,13 +52,7 @@ async def describe(
     is None if this release cannot read the version; ``problem`` says why. ``source`` has a mark for each secret that
     stands in the text. ``NotFoundError`` names the versions there.
     """
-    known = await documents.known_versions(connection, tenant, name)
-    if version is None:
-        found = next((one for one in known if one.retired_at is None), known[0])
-    else:
-        found = documents.of_number(known, version)
-    stored = await documents.workflow(connection, tenant, name, found.version)
-    assert stored is not None  # versions are never deleted
+    found, stored = await _version(connection, tenant, name, version)
     described = {
         **asdict(found),
         "operations": {operation: digest(declared) for operation, declared in sorted(stored.operations.items())},
@@ -71,9 +67,28 @@ async def describe(
     return {**described, **facts, "problem": None}
 
 
-async def standing(settings: Settings, catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
+async def frozen(connection: Connection, tenant: str, name: str, version: int | None) -> JsonObject:
+    """The declarations that were frozen with a version, by name; ``NotFoundError`` as of ``describe``."""
+    _, stored = await _version(connection, tenant, name, version)
+    return {operation: stored.operations[operation] for operation in sorted(stored.operations)}
+
+
+async def _version(
+    connection: Connection, tenant: str, name: str, version: int | None
+) -> tuple[PublishedVersion, StoredWorkflow]:
+    known = await documents.known_versions(connection, tenant, name)
+    if version is None:
+        found = next((one for one in known if one.retired_at is None), known[0])
+    else:
+        found = documents.of_number(known, version)
+    stored = await documents.workflow(connection, tenant, name, found.version)
+    assert stored is not None  # versions are never deleted
+    return found, stored
+
+
+async def standing(settings: Settings, names: Iterable[str]) -> dict[str, str]:
     """The state of each connector in this process: ``configured``, or words that name the missing setting."""
-    async with aclosing(adapters.connectors_of(settings, catalog)) as connectors:
+    async with aclosing(adapters.connectors_of(settings)) as connectors:
         words = lacking(names, connectors)
     return {name: words.get(name, CONFIGURED) for name in sorted(set(names))}
 
@@ -100,9 +115,9 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
     This is one transaction, under the tenant's lock. In strict mode an invalid document raises ``ConfigurationError``
     and nothing is published. In warn mode invalid documents are reported and the others are published.
     """
-    found, misfits = _documents(faces), await _misfits(connectors)
-    async with faces.database.transaction(faces.settings.tenant) as connection:
-        done, problems = await _renew(connection, faces.settings.tenant, found)
+    tenant, found, misfits = faces.settings.tenant, _documents(faces), await _misfits(faces.settings, connectors)
+    async with faces.database.transaction(tenant) as connection:
+        done, problems = await _renew(faces, connection, found)
         problems += await _check(faces, connection, connectors)
         lines = [line for problem in problems for line in problem.reason.splitlines()] + misfits
         if lines and faces.settings.definitions_mode == "strict":
@@ -111,8 +126,8 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
                 f"definitions are invalid, and COUNTERSEAL_DEFINITIONS_MODE is strict:\n{facts}\n",
                 remedy="Repair them, or set COUNTERSEAL_DEFINITIONS_MODE=warn to start without them.",
             )
-        await replication.replace(connection, faces.settings.tenant, problems)
-        stuck = await publishing.undecided(connection, faces.settings.tenant)
+        await replication.replace(connection, tenant, problems)
+        stuck = await publishing.undecided(connection, tenant)
     for file, renewed in done:
         said = {"file": file, "name": renewed.name, "version": renewed.version}
         # Log it: a reader of the folder would think that every document in it is in use.
@@ -145,11 +160,20 @@ def _documents(faces: Faces) -> list[tuple[Publish, Source]]:
 
 
 async def _renew(
-    connection: Connection, tenant: str, found: Iterable[tuple[Publish, Source]]
+    faces: Faces, connection: Connection, found: Iterable[tuple[Publish, Source]]
 ) -> tuple[list[tuple[str, Renewed]], list[Unavailable]]:
     """Publish new documents; return the outcome of each valid document, and the faults of the invalid ones."""
-    done, problems = [], []
-    before = await Before.look(connection, tenant)
+    done, problems = list[tuple[str, Renewed]](), list[Unavailable]()
+    before = await Before.look(connection, faces.settings.tenant)
+    # Declarations come first: policies and workflows are compiled against them.
+    await connection.execute("SAVEPOINT declarations")
+    try:
+        done += await declare(connection, faces)
+    except DefinitionError as error:
+        await connection.execute("ROLLBACK TO SAVEPOINT declarations")
+        for file in sorted({problem.file for problem in error.problems}):
+            words = "\n".join(str(problem) for problem in error.problems if problem.file == file)
+            problems.append(Unavailable("operations", "", file, words))
     for publish, source in found:
         # With a savepoint, an invalid document does not roll back the others.
         await connection.execute("SAVEPOINT document")
@@ -162,6 +186,22 @@ async def _renew(
     return done, problems
 
 
+async def declare(connection: Connection, faces: Faces, actor: Actor = ACTOR) -> list[tuple[str, Renewed]]:
+    """Publish what is new of the folder's declarations, in the caller's transaction; ``DefinitionError`` as usual."""
+    sources, tenant = adapters.declarations_in(faces.settings), faces.settings.tenant
+    if not sources:
+        return []
+    files = {name: source.file for source in sources for name in names_in([source])}
+    publish = declaring.publish_operations(connection, faces.definitions, tenant, sources, actor, forward=True)
+    return [(files[one.name], _renewed(one)) for one in await publish]
+
+
+def _renewed(one: declaring.Declared) -> Renewed:
+    if one.reason:
+        return Left(one.name, one.version, one.reason)
+    return Published(one.name, one.version, one.digest, one.changed)
+
+
 def _of_document(source: Source, reason: str) -> Unavailable:
     """Describe an invalid document by the kind and name at the start of its text, if these can be read."""
     found = _HEAD.search(source.text)
@@ -169,15 +209,23 @@ def _of_document(source: Source, reason: str) -> Unavailable:
     return Unavailable(kind, name, source.file, reason)
 
 
-async def _misfits(connectors: Connectors | None) -> list[str]:
-    """The faults of declarations that do not fit their outside system. If it does not answer, its first call checks."""
+async def _misfits(settings: Settings, connectors: Connectors | None) -> list[str]:
+    """The faults of the folder's declarations that do not fit their outside system.
+
+    If that does not answer, its first call checks. Declarations that are not right are reported by whoever publishes
+    them.
+    """
     problems: list[str] = []
-    for name, connector in (connectors or {}).items():
-        faults = await connector.faults() if isinstance(connector, Declared) else ()
-        if isinstance(faults, str):
-            log.warning("operations are compared with their system at the first call", connector=name, reason=faults)
-        else:
-            problems += faults
+    with suppress(DefinitionError):
+        own = adapters.catalog_of(settings).own.values()
+        for name, connector in (connectors or {}).items():
+            declared = [one for one in own if one.connector == name]
+            faults = await connector.faults(declared) if isinstance(connector, Declared) else ()
+            if isinstance(faults, str):
+                words = "operations are compared with their system at the first call"
+                log.warning(words, connector=name, reason=faults)
+            else:
+                problems += faults
     return problems
 
 

@@ -18,7 +18,8 @@ from app import adapters, storage
 from app.faces import version
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
-from connectors.port import SETTINGS
+from connectors.catalog import load_catalog
+from connectors.port import SETTINGS, Declared
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError, TransportError
 from evidence.log.notes import Note
@@ -99,11 +100,29 @@ async def _database(settings: Settings) -> list[Check]:
                     await storage.check_login(kind, login)
             async with Database(url, FACES_ROLE) as database:
                 checks = [check async for check in of_server(settings.tenant, database)]
-                definitions = Definitions(adapters.catalog_of(settings))
+                definitions = Definitions(load_catalog())
                 checks += [check async for check in of_tenant(settings.tenant, database, definitions)]
+                checks += [check async for check in _declared(settings, database, definitions)]
             return [well, Check("schema", State.OK, f"at {head}, the newest"), *checks]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]
+
+
+async def _declared(settings: Settings, database: Database, definitions: Definitions) -> AsyncIterator[Check]:
+    """The published declarations: those that cannot be read, and those that do not fit their outside system."""
+    async with database.transaction(settings.tenant) as connection:
+        now = await definitions.published(connection, settings.tenant)
+    for words in now.broken.values():
+        yield Check("operations", State.BROKEN, words)
+    async with aclosing(adapters.connectors_of(settings)) as connectors:
+        for name, connector in connectors.items():
+            own = [one for one in now.own.values() if one.connector == name]
+            faults = await connector.faults(own) if own and isinstance(connector, Declared) else None
+            if isinstance(faults, str):
+                yield Check(f"operations of {name}", State.WARNING, f"not compared with their system: {faults}")
+            elif faults is not None:
+                words = " ".join(faults) or f"{len(own)} published declarations fit their system"
+                yield Check(f"operations of {name}", State.BROKEN if faults else State.OK, words)
 
 
 async def of_server(tenant: str, database: Database) -> AsyncIterator[Check]:
@@ -311,7 +330,7 @@ async def _oidc(settings: Settings) -> AsyncIterator[Check]:
 
 
 async def _connectors(settings: Settings) -> AsyncIterator[Check]:
-    async with aclosing(adapters.connectors_of(settings, adapters.catalog_of(settings))) as connectors:
+    async with aclosing(adapters.connectors_of(settings)) as connectors:
         answers = await connectors.check()
     for name, (well, words) in answers.items():
         yield Check(f"connector {name}", State.OK if well else State.BROKEN, words)

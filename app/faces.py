@@ -66,17 +66,17 @@ class Faces:
     @cached_property
     def definitions(self) -> Definitions:
         """The compiled workflows and policies."""
-        from app.adapters import catalog_of
+        from connectors.catalog import load_catalog
         from runtime.definition.catalog import Definitions
 
-        return Definitions(catalog_of(self.settings))
+        return Definitions(load_catalog())
 
     @cached_property
     def outsides(self) -> Outsides:
         """The systems and keys of each tenant, asked for by tenant."""
         from app.outside import Given, Outsides
 
-        return Outsides(self.settings, self.definitions.catalog, self.stack, Given(blobs=self.given_blobs))
+        return Outsides(self.settings, self.stack, Given(blobs=self.given_blobs))
 
     async def outside(self, tenant: str) -> Outside:
         """The systems and keys of this tenant now. ``NotFoundError`` if there is no such tenant."""

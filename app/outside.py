@@ -27,7 +27,6 @@ from app.settings import Settings
 from approvals.ports import Membership, Messenger
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
-from connectors.catalog import Catalog
 from connectors.hosts import AllowedHost
 from connectors.lending import Hosts, Lender, lending
 from connectors.port import Connector, Connectors
@@ -215,7 +214,6 @@ class Outsides:
     """
 
     settings: Settings
-    catalog: Catalog
     stack: AsyncExitStack
     given: Given = field(default_factory=Given)
     read: Read = adapters.nobody_reads
@@ -259,7 +257,7 @@ class Outsides:
         lender = Lender((content or TenantDocument(tenant=tenant)).secret, self.vault)
         connectors = self.given.connectors
         if connectors is None:
-            made = adapters.connectors_of(settings, self.catalog, self.read, owner="" if environment else tenant)
+            made = adapters.connectors_of(settings, self.read, owner="" if environment else tenant)
             made = self._lending(tenant, content, made, lender)
             connectors = await self.stack.enter_async_context(aclosing(made))
         chat = await self._chat(settings, content, lender)
@@ -270,7 +268,7 @@ class Outsides:
     def _lending(self, tenant: str, content: TenantDocument | None, bare: Connectors, lender: Lender) -> Connectors:
         def make(name: str, values: Mapping[str, str]) -> Connector:
             settings = own_settings(self.settings, content, values)
-            return adapters.connectors_of(settings, self.catalog, self.read, owner=tenant)[name]
+            return adapters.connectors_of(settings, self.read, owner=tenant)[name]
 
         found: dict[str, Connector] = {}
         for name, connector in bare.items():

@@ -12,6 +12,7 @@ from app import adapters
 from app.faces import version
 from app.settings import Settings
 from app.shown import ENDED
+from connectors.catalog import load_catalog
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError, NotFoundError
@@ -43,7 +44,7 @@ async def so_far(
     nothing was handed out.
     """
     signer = FileSigner.load(settings.signing_key_path)
-    definitions = Definitions(adapters.catalog_of(settings))
+    definitions = Definitions(load_catalog())
     bundling = Bundling(adapters.blobs_of(settings), signer, f"counterseal {version()}", definitions)
     async with database.connection() as connection:
         async with connection.transaction(isolation="repeatable_read", readonly=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -33,25 +33,50 @@ class OperationsDocument(BaseModel):
     operations: tuple[Operation, ...] = Field(min_length=1)
 
 
-class Catalog(Struct, frozen=True):
-    """Every operation that a workflow may name. Immutable. ``packaged`` are the names of Counterseal's own."""
+class Catalog(Struct, frozen=True, dict=True):
+    """Every operation that a workflow may name. Immutable. ``packaged`` are the names of Counterseal's own.
+
+    ``broken`` says of published declarations why this release cannot read them.
+    """
 
     operations: Mapping[str, Operation]
     packaged: frozenset[str] = frozenset()
+    broken: Mapping[str, str] = MappingProxyType({})
+
+    @cached_property
+    def own(self) -> Mapping[str, Operation]:
+        """The operations that are not Counterseal's own, by name."""
+        return {name: one for name, one in sorted(self.operations.items()) if name not in self.packaged}
+
+    @cached_property
+    def digests(self) -> frozenset[tuple[str, str]]:
+        """The name and the digest of each operation: equal for catalogs that say the same."""
+        return frozenset((name, operation.digest) for name, operation in self.operations.items())
 
     def get(self, name: str) -> Operation:
         """The operation; ``InputError`` with the nearest known name if there is none."""
         found = self.operations.get(name)
+        if found is None and name in self.broken:
+            raise InputError(self.broken[name], remedy="Publish it again: `counterseal operation publish FILE`.")
         if found is None:
             raise InputError(f"there is no operation {name!r}.", remedy=nearest(name, self.operations))
         return found
 
 
-def load_catalog(extra: Iterable[Source] = ()) -> Catalog:
-    """The packaged declarations and ``extra`` ones. ``DefinitionError`` lists every fault of every document."""
+def load_catalog(extra: Iterable[Source] = (), known: Mapping[str, Operation] = MappingProxyType({})) -> Catalog:
+    """The packaged declarations and ``extra`` ones. ``DefinitionError`` lists every fault of every document.
+
+    ``known`` are declarations that are published already; those of the same names in ``extra`` take their place.
+    """
     names = [f"{system}/operations.yaml" for system in PACKAGED]
     texts = {f"connectors/{name}": files("connectors").joinpath(name).read_text(encoding="utf-8") for name in names}
-    return catalog_of([*(Source(file, text) for file, text in texts.items()), *extra], packaged=frozenset(texts))
+    packaged = (Source(file, text) for file, text in texts.items())
+    return catalog_of([*packaged, *extra], packaged=frozenset(texts), known=known)
+
+
+def names_in(sources: Iterable[Source]) -> list[str]:
+    """The names of the operations that documents declare, in order; ``DefinitionError`` for one that is not right."""
+    return [operation.name for source in sources for operation in _declared(source)[1]]
 
 
 @lru_cache(maxsize=32)  # parsing YAML takes longer than anything else at the start of a process
@@ -61,8 +86,13 @@ def _declared(source: Source) -> tuple[Document, tuple[Operation, ...]]:
     return document, validate(document, OperationsDocument).operations
 
 
-def catalog_of(sources: Iterable[Source], *, packaged: frozenset[str] = frozenset()) -> Catalog:
-    """A catalog of exactly these documents. ``packaged`` are the files that are part of Counterseal."""
+def catalog_of(
+    sources: Iterable[Source],
+    *,
+    packaged: frozenset[str] = frozenset(),
+    known: Mapping[str, Operation] = MappingProxyType({}),
+) -> Catalog:
+    """A catalog of these documents and of what is ``known`` besides. ``packaged`` are files that are Counterseal's."""
     places: dict[str, tuple[Document, int]] = {}
     operations: dict[str, Operation] = {}
     problems: list[Problem] = []
@@ -84,12 +114,13 @@ def catalog_of(sources: Iterable[Source], *, packaged: frozenset[str] = frozense
         document, index = places[name]
         for key, message, remedy in () if name in own else faults(operation, [operations[one] for one in sorted(own)]):
             problems.append(document.problem(("operations", index, key), f"{name}: {message}", remedy))
+    every = {**known, **operations}
     for name, operation in () if problems else operations.items():
-        if operation.reverse and operation.reverse.operation not in operations:
+        if operation.reverse and operation.reverse.operation not in every:
             document, index = places[name]
             message = f"{name} is reversed by {operation.reverse.operation!r}, which does not exist."
-            remedy = nearest(operation.reverse.operation, operations)
+            remedy = nearest(operation.reverse.operation, every)
             problems.append(document.problem(("operations", index, "reverse"), message, remedy))
     if problems:
         raise DefinitionError(tuple(problems))
-    return Catalog(MappingProxyType(operations), own)
+    return Catalog(MappingProxyType(every), own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from connectors.headers import spelled
 from connectors.masking import HEADERS, HTTP, Secrets
+from connectors.operation import Operation
 from connectors.port import (
     Before,
     Call,
@@ -190,14 +191,14 @@ class Lending:
             return False, str(error)
         return well, masks(values).text(words)
 
-    async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
+    async def faults(self, declared: Iterable[Operation]) -> Sequence[str] | str:
         """Faults of declarations in the outside system, if the connector compares them."""
         try:
             values = await self._lender.lend(self._own)
         except SecretError as error:
             return str(error)
         connector = self._at(values)
-        return await connector.faults(names) if isinstance(connector, Declared) else ()
+        return await connector.faults(declared) if isinstance(connector, Declared) else ()
 
     async def aclose(self) -> None:
         """Release the connections of every connector that was made."""

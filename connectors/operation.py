@@ -151,6 +151,16 @@ class Operation(Part):
         return {name: _fact_type(schema) for name, schema in properties.items()}
 
     @property
+    def takes_other_fields(self) -> bool:
+        """True if it may write fields that it does not declare."""
+        if isinstance(self.writes, tuple):
+            return False
+        schema: JsonObject = self.input_schema
+        if self.writes is not None:
+            schema = _object(_object(schema.get("properties")).get(self.writes))
+        return schema.get("additionalProperties", True) is not False or "patternProperties" in schema
+
+    @property
     def arguments(self) -> frozenset[str]:
         """The names whose origins policies may read: its inputs, and the fields that it may write."""
         return frozenset(_object(self.input_schema.get("properties"))) | frozenset(self.fact_types())

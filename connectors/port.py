@@ -7,7 +7,7 @@ It must report exactly how a call ended, because a call whose effect is unknown 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
@@ -290,10 +290,10 @@ class CompletionSource(Protocol):
 
 @runtime_checkable
 class Declared(Protocol):
-    """A connector that can check its declarations against the outside system, such as names of tables."""
+    """A connector that can check declarations against the outside system, such as names of tables."""
 
-    async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
-        """Faults of all declarations, or of the named ones; a text with the reason if the outside cannot be asked."""
+    async def faults(self, declared: Iterable[Operation]) -> Sequence[str] | str:
+        """Faults of these declarations; a text with the reason if the outside cannot be asked."""
 
 
 class Connectors(dict[str, Connector]):

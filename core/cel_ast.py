@@ -6,8 +6,9 @@ checked.proto). We decode the few fields that linting needs, without a protobuf 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from core.cel_functions import ZONED
 from core.errors import ExpressionError
@@ -133,6 +134,86 @@ def _chain(expr: bytes) -> tuple[str, tuple[str, ...]] | None:
             above = _chain(operand)
             return (above[0], (*above[1], names[0])) if above is not None and len(names) == 1 else None
     return None
+
+
+# Stands for an item of a list in a place.
+ITEM = "[]"
+
+
+def places_of(
+    expr: bytes, loops: Mapping[str, tuple[str, tuple[str, ...]] | None] = MappingProxyType({})
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield every place that an expression names: a variable, and the members below it; ``ITEM`` for items of lists.
+
+    ``loops`` are the variables of the loops around it, each with the place whose items it goes through.
+    """
+    place = place_of(expr, loops)
+    if place is not None:
+        yield place
+    yield from _looked_up(expr, loops)
+    for kind, body in fields_of(expr):
+        if not isinstance(body, bytes):
+            continue
+        inner = loops
+        if kind == COMPREHENSION:
+            over = place_of(first_of(body, 2), loops)
+            items = None if over is None else (over[0], (*over[1], ITEM))
+            inner = {**loops, **dict.fromkeys(texts_of(body, 1), items)}
+            yield from places_of(first_of(body, 2), loops)
+        numbers = {SELECT: (1,), CALL: (1, 3), LIST: (1,), COMPREHENSION: (4, 5, 6, 7)}.get(kind, ())
+        if place is not None and kind == SELECT:
+            numbers = ()  # its operand is a part of the place
+        for part in [part for number in numbers for part in messages_of(body, number)]:
+            yield from places_of(part, inner)
+        for entry in messages_of(body, 2) if kind == STRUCT else ():
+            for part in [part for number in (3, 4) for part in messages_of(entry, number)]:
+                yield from places_of(part, inner)
+
+
+def place_of(
+    expr: bytes, loops: Mapping[str, tuple[str, tuple[str, ...]] | None] = MappingProxyType({})
+) -> tuple[str, tuple[str, ...]] | None:
+    """The place that the expression is, if it is nothing but one."""
+    for kind, body in fields_of(expr):
+        if not isinstance(body, bytes):
+            continue
+        if kind == IDENT:
+            name = next(texts_of(body, 1), "")
+            return loops.get(name, (name, ()))
+        if kind == SELECT:
+            above = place_of(first_of(body, 1), loops)
+            return None if above is None else (above[0], (*above[1], next(texts_of(body, 2), "")))
+        if kind == CALL and next(texts_of(body, 2), "") in _MEMBER_CALLS:
+            operand, *index = messages_of(body, 3)
+            names = [text for one in index for constant in messages_of(one, CONSTANT) for text in texts_of(constant, 6)]
+            above = place_of(operand, loops)
+            return None if above is None else (above[0], (*above[1], names[0] if names else ITEM))
+        if kind == COMPREHENSION and _is_filter(body):
+            return place_of(first_of(body, 2), loops)
+    return None
+
+
+def _looked_up(
+    expr: bytes, loops: Mapping[str, tuple[str, tuple[str, ...]] | None]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the place that ``'name' in place`` asks for."""
+    for call in messages_of(expr, CALL):
+        arguments = [*messages_of(call, 3)] if next(texts_of(call, 2), "") == "@in" else []
+        if len(arguments) == 2 and (above := place_of(arguments[1], loops)):
+            for constant in messages_of(arguments[0], CONSTANT):
+                yield from ((above[0], (*above[1], name)) for name in texts_of(constant, 6))
+
+
+def _is_filter(body: bytes) -> bool:
+    """True for a loop that keeps items as they are: what has members of its items has those of its list's."""
+    variable = [*texts_of(body, 1)]
+    for choice in messages_of(first_of(body, 6), CALL):
+        for added in [call for part in messages_of(choice, 3) for call in messages_of(part, CALL)]:
+            lists = [one for part in messages_of(added, 3) for one in messages_of(part, LIST)]
+            kept = [name for one in lists for item in messages_of(one, 1) for name in messages_of(item, IDENT)]
+            if next(texts_of(choice, 2), "") == "_?_:_" and kept and [*texts_of(kept[0], 1)] == variable:
+                return True
+    return False
 
 
 def _walk(expr: bytes, syntax: Syntax, *, in_loop: bool) -> int:

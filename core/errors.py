@@ -85,6 +85,12 @@ class DefinitionError(InputError):
         self.problems = problems
 
 
+class MisfitError(InputError):
+    """A value does not fit the schema that a published document declares for it. Names the field."""
+
+    code = "misfit"
+
+
 class ExpressionError(InputError):
     """An expression does not compile, or its evaluation failed. It never counts as false."""
 

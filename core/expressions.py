@@ -22,7 +22,7 @@ from typing import Any, cast
 from cel_expr_python import cel
 
 from core.canonical import DEPTH_MAX, Json
-from core.cel_ast import Limits, lint, read_syntax, reads_of, root_of
+from core.cel_ast import Limits, lint, place_of, places_of, read_syntax, reads_of, root_of
 from core.cel_engine import NO_VALUE, check_pattern, check_type, check_zone, extensions, result_type
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
@@ -128,6 +128,8 @@ class Environment:
         expression.calls = written(source, syntax.calls)
         expression.read(reads_of(root_of(serialized)))
         expression.work = work_of(root_of(serialized))
+        expression.places = tuple(dict.fromkeys(places_of(root_of(serialized))))
+        expression.place = place_of(root_of(serialized))
         try:
             expression.value(self._nothing)  # makes the engine build the program now
         except ExpressionError:
@@ -178,6 +180,7 @@ def _environment_of(variables: tuple[tuple[str, str], ...], limits: Limits) -> E
 class Expression:
     """One compiled expression. ``references`` are the variables that it reads.
 
+    ``places`` are the members of variables that it names; ``place`` is its own if it is nothing but one.
     ``reads`` is the expression itself if it is one plain path, and otherwise the same variables.
     """
 
@@ -188,6 +191,8 @@ class Expression:
         "_variable",
         "calls",
         "environment",
+        "place",
+        "places",
         "reads",
         "references",
         "source",
@@ -196,6 +201,8 @@ class Expression:
     )
     calls: frozenset[str]
     work: Work
+    place: tuple[str, tuple[str, ...]] | None
+    places: tuple[tuple[str, tuple[str, ...]], ...]
 
     def __init__(
         self, environment: Environment, source: str, want: str | None, references: frozenset[str], program: Any

@@ -93,6 +93,16 @@ class Template:
         """Yield the ingredients of each text and value in it: the paths that it reads, None for the author's words."""
         return _ingredients(self._node, ())
 
+    def places(self) -> Iterator[tuple[Path, str, tuple[str, ...]]]:
+        """Yield the members of variables that it names: where in it, the variable, the members below that."""
+        return _places(self._node, ())
+
+    @property
+    def one_place(self) -> tuple[str, tuple[str, ...]] | None:
+        """The variable and the members below it, if it is one expression that is nothing but these."""
+        part = self._node.parts[0] if isinstance(self._node, _Text) and len(self._node.parts) == 1 else None
+        return part.place if isinstance(part, Expression) else None
+
     def authored(self) -> Iterator[str]:
         """Yield the author's own words in it."""
         return _authored(self._node)
@@ -223,6 +233,15 @@ def _references(node: _Node) -> Iterator[str]:
     elif isinstance(node, dict | list):
         for item in node.values() if isinstance(node, dict) else node:
             yield from _references(item)
+
+
+def _places(node: _Node, path: Path) -> Iterator[tuple[Path, str, tuple[str, ...]]]:
+    if isinstance(node, dict | list):
+        for step, item in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _places(item, (*path, step))
+    for part in node.parts if isinstance(node, _Text) else ():
+        for variable, members in part.places if isinstance(part, Expression) else ():
+            yield path, variable, members
 
 
 def _functions(node: _Node) -> Iterator[str]:

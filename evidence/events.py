@@ -95,6 +95,7 @@ class EventType(StrEnum):
     POLICY_ACTIVATED = "policy.activated"
     POLICY_RETIREMENT_PROPOSED = "policy.retirement_proposed"
     POLICY_RETIRED = "policy.retired"
+    OPERATION_PUBLISHED = "operation.published"
     WORKFLOW_PUBLISHED = "workflow.published"
     WORKFLOW_ACTIVATED = "workflow.activated"
     WORKFLOW_RETIRED = "workflow.retired"
@@ -111,7 +112,7 @@ class EventType(StrEnum):
 # The prefixes of events that belong to no run.
 _TENANTS = (
     *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
-    *("pause.", "glass.", "tenant."),
+    *("pause.", "glass.", "tenant.", "operation."),
 )
 _OF_TENANTS = (kind for kind in EventType if kind.startswith(_TENANTS))
 _TENANT_ONLY = {EventType.RUN_PURGED, EventType.HOLD_REFUSED, *_OF_TENANTS}
@@ -157,6 +158,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     **_every("pause.", "paused", "reason"),
     # digest: the SHA-256 of the text of the settings that are in force from then on
     EventType.TENANT_APPLIED: frozenset({"version", "digest"}),
+    # digest: the SHA-256 of the declaration's canonical JSON; version: 1, 2, 3 ... of its name in the tenant
+    EventType.OPERATION_PUBLISHED: frozenset({"name", "version", "digest"}),
     # subject: the id of the person of a console's login; offered: a link that logs in once; by: token|link|oidc
     **_every("session.", "subject"),
     # count is filled in by the chain: the number of lines, this one included

@@ -117,6 +117,7 @@ def build_facts(
         "action.changed": _changed(action),
         "action.present": list(action.fields),
         UNREADABLE: [*action.unreadable],
+        "action.read": sorted(before) if before is not None else [],
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
         "action.contributors_text": [*texts],

@@ -18,6 +18,7 @@ BASE_FACTS: Mapping[str, str] = {
     "action.changed": "list<string>",
     "action.present": "list<string>",
     "action.unreadable": "list<string>",
+    "action.read": "list<string>",
     "action.system": "string",
     "action.contributors": "list<string>",
     "action.contributors_text": "list<string>",
@@ -89,6 +90,7 @@ class OperationFacts(Struct, frozen=True):
     generics: Mapping[str, str] = field(default_factory=dict)
     connector: str = ""
     arguments: frozenset[str] = frozenset()
+    free: bool = True
 
     def connector_of(self, name: str) -> str:
         """The connector of the operation with this name."""
@@ -150,6 +152,24 @@ def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:
         for name in filter(_is_plain, operation.arguments):
             variables |= {f"{ORIGIN}{name}": "list<list<string>>", f"{CARRIES}{name}": "list<string>"}
     return variables
+
+
+def absent(places: Iterable[tuple[str, tuple[str, ...]]], operations: Iterable[OperationFacts]) -> str | None:
+    """The first name that is looked up in ``action.present`` or ``action.read`` and that no operation has there.
+
+    None if there is no such name, or if one of the operations takes other fields than those that it declares.
+    """
+    every = list(operations)
+    if any(one.free for one in every):
+        return None
+    known = {
+        "action.present": {name for one in every for name in one.fields},
+        "action.read": {name for one in every for name in one.before},
+    }
+    for variable, members in places:
+        if variable in known and members and members[0] not in known[variable]:
+            return f"{variable} never has {members[0]!r}"
+    return None
 
 
 def _is_plain(name: str) -> bool:

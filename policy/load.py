@@ -15,7 +15,7 @@ from core.errors import CountersealError, DefinitionError, ExpressionError, Prob
 from core.expressions import POLICY_LIMITS, Expression, environment_of
 from core.globs import Glob
 from core.validation import validate
-from policy.facts import OperationFacts, declare, is_traced
+from policy.facts import OperationFacts, absent, declare, is_traced
 from policy.model import APPROVAL_KEYS, AppliesDocument, PolicyDocument, RuleDocument, Ruling
 from policy.scope import EVERYTHING, Scope, early_problems, scope_problems
 
@@ -133,6 +133,23 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
 def _step_up(content: PolicyDocument, rule: RuleDocument) -> timedelta | None:
     """The time for which a login anew is good, by the rule or by its tier; None if none is asked for."""
     return rule.step_up or (content.step_up.get(rule.tier) if rule.asks else None)
+
+
+def check_names(policy: Policy, file: str, operations: Mapping[str, OperationFacts]) -> None:
+    """Refuse names in ``action.present`` and ``action.read`` that no operation of the rule has: ``DefinitionError``.
+
+    What an earlier release has published is not checked anew: it goes on as it is.
+    """
+    document, problems = load_document(policy.text, file), list[Problem]()
+    for rule in policy.rules:
+        facts = [operations[name] for name in sorted(rule.operations)]
+        if words := absent(rule.condition.places, facts):
+            known = sorted({name for one in facts for name in (*one.fields, *one.before)})
+            place = ("rules", rule.position, "when")
+            remedy = f"The operations have {', '.join(known) or 'no fields'}."
+            problems.append(document.problem(place, f"rule {rule.id}: {words}.", remedy))
+    if problems:
+        raise DefinitionError(tuple(problems))
 
 
 def scope_of(text: str, file: str, operations: Mapping[str, OperationFacts]) -> Scope:

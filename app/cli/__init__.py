@@ -16,6 +16,7 @@ from app.cli import (
     grants,
     logs,
     monitoring,
+    operations,
     pausing,
     people,
     queues,
@@ -63,7 +64,9 @@ root.command(
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 root.command()(why.why)
-for group in (service.db, service.token, service.tenant, documents.workflow, documents.policy, documents.directory):
+for group in (service.db, service.token, service.tenant, operations.operation, documents.workflow):
+    root.add_typer(group)
+for group in (documents.policy, documents.directory):
     root.add_typer(group)
 for verb, of_tenant in tenancy.OF_TENANTS.items():
     service.tenant.command(verb)(of_tenant)

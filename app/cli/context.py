@@ -52,13 +52,13 @@ async def faces(tenant: str | None = None, what: str = "--tenant", *, new_tenant
 
 
 async def policies_in_force() -> tuple[PolicySet, Catalog]:
-    """The tenant's policies in force, and the operations of this installation."""
+    """The tenant's policies in force, and the operations that are published in it."""
     from runtime.store import documents
 
     async with faces() as built, built.database.transaction(built.settings.tenant) as connection:
         digests = await documents.in_force(connection, built.settings.tenant)
         found = await built.definitions.policies(connection, built.settings.tenant, digests)
-        return found, built.definitions.catalog
+        return found, await built.definitions.published(connection, built.settings.tenant)
 
 
 @asynccontextmanager

@@ -17,6 +17,8 @@ from app.cli.workflows import report, workflow
 from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
 
 if TYPE_CHECKING:
+    from app.faces import Faces
+    from core.db import Connection
     from runtime.definition.catalog import Definitions
     from runtime.requests.policies import Published
 
@@ -53,7 +55,7 @@ async def policy_check(
 
         ``DefinitionError`` if nobody could ever decide.
         """
-        found = definitions.compile_policy(context.read_text(path), str(path))
+        found = definitions.check_policy(context.read_text(path), str(path), definitions.catalog)
         trusted = agents.of_policy(found.text, str(path), definitions.catalog)
         answer = {"name": found.name, "version": found.version, "warnings": trusted}
         if groups is None:
@@ -100,6 +102,7 @@ async def policy_publish(
 
     text = context.read_text(file)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        await _declare(connection, faces)
         publish = partial(policies.publish_policy, connection, faces.definitions, faces.settings.tenant)
         done = await publish(text, str(file), context.actor(faces.settings), stage=stage, dry_run=dry_run)
     _tell_policy(done, "published", "was published already", as_json=as_json, several=True)
@@ -211,6 +214,8 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     texts = [(context.read_text(path), str(path)) for path in files]
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
+        if kind == "workflow":
+            await _declare(connection, faces)
         publish = {
             "workflow": partial(publishing.publish_workflow, connection, faces.definitions),
             "directory": partial(publishing.publish_directory, connection),
@@ -228,6 +233,18 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
         if one.retired:
             words = "stays retired: give the text a new number to use it."
             typer.echo(f"{kind} {one.name} version {one.version} {words}", err=True)
+
+
+async def _declare(connection: Connection, faces: Faces) -> None:
+    """Publish what is new of the folder's declarations, so that what is published next may name them."""
+    from app.definitions import declare
+
+    for file, one in await declare(connection, faces, context.actor(faces.settings)):
+        left = getattr(one, "why", "")
+        if left:
+            _warn([f"operation {one.name} of {file} is not published: {left}"])
+        elif getattr(one, "changed", False):
+            typer.echo(f"operation {one.name} version {one.version} published", err=True)
 
 
 def _tell_policy(done: Published, changed: str, same: str, *, as_json: bool, several: bool = False) -> None:

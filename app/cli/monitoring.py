@@ -105,12 +105,13 @@ _COLUMNS = ("what", "table", "sys_id", "number", "at", "outcome", "workflow", "r
 async def _reconciled(
     settings: Settings, database: Database, tenant: str, given: tuple[datetime, datetime]
 ) -> list[Row]:
-    from app import adapters, records
+    from app import records
+    from connectors.catalog import load_catalog
     from runtime.definition.catalog import Definitions
     from runtime.requests import reconciling
 
     async with records.reading(settings) as read:
-        definitions, own = Definitions(adapters.catalog_of(settings)), settings.servicenow_username or ""
+        definitions, own = Definitions(load_catalog()), settings.servicenow_username or ""
         return await reconciling.reconcile(database, definitions, tenant, given, read, own)
 
 

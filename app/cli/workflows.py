@@ -62,10 +62,10 @@ async def workflow_check(
 
     async def check(path: Path) -> dict[str, Any]:
         text = context.read_text(path)
-        found = load_workflow(text, str(path), catalog)
+        found = load_workflow(text, str(path), catalog, typed=True)
         refuse_reserved(found.name, text, str(path))
         refuse_unsendable(text, str(path), found.operations)
-        here = await stand(settings, catalog, found, str(path), people)
+        here = await stand(settings, found, str(path), people)
         answer = {"name": found.name, "version": found.version, **structs.asdict(here)}
         return {**answer, "outline": outline(found, policies)}
 
@@ -150,16 +150,24 @@ async def workflow_list(as_json: Json = False) -> None:
 async def workflow_show(
     wanted: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The newest version without a number.")],
     source: Annotated[bool, typer.Option("--source", help="Print the exact text that was published, only.")] = False,
+    operations: Annotated[
+        bool, typer.Option("--operations", help="Print the declarations that were frozen with it, only.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show one published version: what it does, and the declarations that were frozen with it."""
-    from app.definitions import describe, standing
+    from app.definitions import describe, frozen, standing
+    from runtime.requests.declaring import document
 
     name, version = _named(wanted)
     async with context.faces() as faces:
+        if operations:
+            declared = await faces.ask(faces.settings.tenant, frozen, name, version)
+            print_json(declared) if as_json else typer.echo(document([*declared.values()]), nl=False)
+            return
         async with faces.database.transaction(faces.settings.tenant) as connection:
             found = await describe(connection, faces.definitions, faces.settings.tenant, name, version)
-        connectors = await standing(faces.settings, faces.definitions.catalog, found["connectors"])
+        connectors = await standing(faces.settings, found["connectors"])
     if source:
         typer.echo(found["source"], nl=False)
         return

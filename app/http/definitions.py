@@ -226,9 +226,10 @@ class WorkflowChecked(BaseModel):
 @router.post("/workflows/check", response_model=WorkflowChecked, summary="Check a workflow")
 async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[str, Any]:
     """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
-    found = publishing.check_workflow(faces.definitions, body.source, body.file)
+    catalog = await faces.ask(who.tenant, faces.definitions.published)
+    found = publishing.check_workflow(catalog, body.source, body.file)
     people = members(await faces.ask(who.tenant, tenants.directory))
-    here = await stand(faces.settings, faces.definitions.catalog, found, body.file, people)
+    here = await stand(faces.settings, found, body.file, people)
     answer = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
     return {**answer, **structs.asdict(here)}
 

@@ -24,6 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 STATUS: Mapping[str, int] = {
     "input": 400,
     "definition": 422,
+    "misfit": 422,
     "expression": 422,
     "authentication": 401,
     "authorization": 403,

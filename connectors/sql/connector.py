@@ -7,12 +7,11 @@ write is a no-op. If the row has changed meanwhile, the step reads it, asks poli
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import orjson
 from msgspec import Struct
 
-from connectors.catalog import Catalog
 from connectors.operation import Operation
 from connectors.port import (
     SOMEBODY,
@@ -50,8 +49,7 @@ class SqlSettings(Struct, frozen=True):
 class SqlConnector:
     """One database. A connection to the runtime's own database is refused."""
 
-    def __init__(self, settings: SqlSettings, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, settings: SqlSettings) -> None:
         self._link = Link(settings.url, settings.own)
         self._resolved: set[str] = set()
 
@@ -109,22 +107,16 @@ class SqlConnector:
         return found if isinstance(found, Probe) else Probe.unreadable("the database could not be asked", found)
 
     async def check(self) -> tuple[bool, str]:
-        """Connect, and check every declaration of this connector against the database's catalogue."""
-        faults = await self.faults()
-        if isinstance(faults, str):
-            return False, faults
-        if faults:
-            return False, " ".join(faults)
-        count = sum(operation.connector == "sql" for operation in self._catalog.operations.values())
-        return True, f"reachable as {self.target}; {count} operations fit its tables"
+        """Connect. Declarations are compared with the database by ``faults``."""
+        faults = await self.faults(())
+        return (False, str(faults)) if isinstance(faults, str) else (True, f"reachable as {self.target}")
 
-    async def faults(self, names: Container[str] | None = None) -> Sequence[str] | str:
-        """Faults of all declarations in this database, or of the named ones.
+    async def faults(self, declared: Iterable[Operation]) -> Sequence[str] | str:
+        """Faults of declarations in this database.
 
         A text if the database cannot be asked now; the first call checks again.
         """
-        every = [operation for operation in self._catalog.operations.values() if operation.handler in HANDLERS]
-        own = [operation for operation in every if names is None or operation.name in names]
+        own = [operation for operation in declared if operation.handler in HANDLERS]
 
         async def look(connection: Connection) -> Done:
             found = [fault for operation in own for fault in await faults_in(connection, operation)]

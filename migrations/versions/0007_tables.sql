@@ -243,3 +243,19 @@ ALTER TABLE sessions ADD COLUMN method text;
 -- Break-glass: a vote that alone lets an action out, and who has reviewed it. Until then there is no other in the tenant.
 ALTER TABLE votes ADD COLUMN glass boolean, ADD COLUMN reviewed_by text, ADD COLUMN reviewed_at timestamptz;
 CREATE UNIQUE INDEX ix_votes_unreviewed ON votes (tenant_id) WHERE glass AND reviewed_at IS NULL;
+-- Declarations of operations, as they were published in each tenant. Of each name the newest version is what workflows and
+-- policies are compiled against; a run acts by the one that was frozen with its workflow.
+CREATE TABLE operations (
+  tenant_id text NOT NULL, name text NOT NULL, version int NOT NULL, digest text NOT NULL, source text NOT NULL,
+  published_by text NOT NULL, published_at timestamptz DEFAULT now() NOT NULL,
+  CONSTRAINT pk_operations PRIMARY KEY (tenant_id, name, version),
+  CONSTRAINT fk_operations_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+ALTER TABLE operations ENABLE ROW LEVEL SECURITY;
+ALTER TABLE operations FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON operations TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON operations TO counterseal_faces, counterseal_appender
+  USING (tenant_id = current_setting('counterseal.tenant', true))
+  WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+GRANT SELECT ON operations TO counterseal_engine, counterseal_faces;
+GRANT SELECT, INSERT ON operations TO counterseal_appender;

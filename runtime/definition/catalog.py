@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
+import orjson
 from msgspec.structs import replace
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
-from core.canonical import JsonObject, sha256_hex
+from core.canonical import sha256_hex
 from core.db import Connection, DatabaseClock, within
 from core.documents import load_document
 from core.errors import CountersealError, InputError, NotFoundError
 from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
-from policy.load import Policy, load_policy, scope_of
+from policy.load import Policy, check_names, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
 from runtime.definition.edges import generics_of
 from runtime.definition.masking import evident
@@ -28,14 +29,18 @@ from runtime.engine.model.graph import Graph
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import Definition
 from runtime.engine.model.workflow import Workflow
-from runtime.store import books, documents, tenants
+from runtime.store import books, documents, operations, tenants
 from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow
+from runtime.store.operations import StoredOperation
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 CACHED_MAX = 512
+
+# The declarations by which a set of policies judges (those of a definition, or these), and the policies' digests.
+_SetKey: TypeAlias = tuple[str | frozenset[tuple[str, str]], tuple[str, ...]]
 
 
 class _Recent(OrderedDict[Key, Value]):
@@ -61,7 +66,8 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
         read = operation.diff.fields if operation.diff is not None and operation.diff.fields != "written" else ()
         before = frozenset({*fields, *read} if operation.diff else ())
         generics = generics_of(operation, catalog)
-        found[name] = OperationFacts(fields, before, generics, operation.connector, operation.arguments)
+        arguments, free = operation.arguments, operation.takes_other_fields
+        found[name] = OperationFacts(fields, before, generics, operation.connector, arguments, free)
     return found
 
 
@@ -77,21 +83,54 @@ class Definitions:
     """Compiles and caches what the database holds. One per process."""
 
     def __init__(self, catalog: Catalog) -> None:
+        # What every tenant has: the packaged declarations.
         self.catalog = catalog
-        self._facts = operation_facts(catalog)
+        self._declared: _Recent[str, Operation] = _Recent()
         self._facts_of: _Recent[frozenset[tuple[str, str]], dict[str, OperationFacts]] = _Recent()
         self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
         self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
         self._policies: _Recent[tuple[str, frozenset[tuple[str, str]]], Policy | BrokenPolicy] = _Recent()
-        self._sets: _Recent[tuple[str, tuple[str, ...]], PolicySet] = _Recent()
+        self._sets: _Recent[_SetKey, PolicySet] = _Recent()
         self._directories: _Recent[str, Directory] = _Recent()
         # The workflow that a name meant when a run was last started with it, and the database's time then. The
         # statement that opens the next run checks if it still means that.
         self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
 
-    def compile_policy(self, text: str, file: str) -> Policy:
-        """Compile a policy against the declarations of this release; ``DefinitionError`` lists its problems."""
-        return load_policy(text, file, self._facts)
+    async def published(self, connection: Connection, tenant: str) -> Catalog:
+        """The operations that the tenant's documents are compiled against now: packaged ones, and published ones."""
+        found, broken = dict[str, Operation](), dict[str, str]()
+        for stored in await operations.newest(connection, tenant):
+            if stored.name in self.catalog.packaged:
+                continue  # a later release has made the name its own
+            try:
+                found[stored.name] = self.declared(stored)
+            except InputError as error:
+                broken[stored.name] = str(error)
+        return Catalog({**self.catalog.operations, **found}, self.catalog.packaged, broken)
+
+    def declared(self, stored: StoredOperation) -> Operation:
+        """A published declaration; ``InputError`` if this release cannot read it."""
+        if (known := self._declared.known(stored.digest)) is not None:
+            return known
+        if sha256_hex(stored.source.encode()) != stored.digest:
+            raise InputError(f"The declaration of {stored.name} version {stored.version} is not the published one.")
+        file, source = f"{stored.name}@{stored.version}", orjson.loads(stored.source)
+        (made,) = thaw_operations({stored.name: source}, file).operations.values()
+        return self._declared.put(stored.digest, made)
+
+    def facts(self, catalog: Catalog) -> dict[str, OperationFacts]:
+        """The facts that policies may use of these operations."""
+        return self._facts_of.known(catalog.digests) or self._facts_of.put(catalog.digests, operation_facts(catalog))
+
+    def compile_policy(self, text: str, file: str, catalog: Catalog | None = None) -> Policy:
+        """Compile a policy against these declarations, or the packaged ones; ``DefinitionError`` lists its problems."""
+        return load_policy(text, file, self.facts(catalog or self.catalog))
+
+    def check_policy(self, text: str, file: str, catalog: Catalog) -> Policy:
+        """Compile a policy that is new, and check the names that it looks for as well."""
+        found = self.compile_policy(text, file, catalog)
+        check_names(found, file, self.facts(catalog))
+        return found
 
     async def workflow(self, connection: Connection, tenant: str, name: str, version: int, digest: str) -> Workflow:
         """The version that a run started with."""
@@ -150,11 +189,11 @@ class Definitions:
         Operations that this release cannot read are taken for those of their names in its own catalog.
         """
         file = f"{stored.name}@{stored.version}"
-        operations = dict(self.catalog.operations)
+        known = dict(self.catalog.operations)
         for name, declared in stored.operations.items():
             with suppress(InputError):
-                operations |= thaw_operations({name: declared}, file).operations
-        return evident(stored.source, load_document(stored.source, file).value, operations)
+                known |= thaw_operations({name: declared}, file).operations
+        return evident(stored.source, load_document(stored.source, file).value, known)
 
     def people(self, tenant: str) -> Directory | None:
         """The tenant's people as they were read last; None before that. Whoever relies on it guards by its digest."""
@@ -176,54 +215,54 @@ class Definitions:
         """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed).
 
         With ``workflow`` they are compiled for its runs: against the declarations that were frozen with it and with
-        each policy, whatever this process's own files declare.
+        each policy, whatever was published since.
         """
         if not digests:
             return NO_POLICIES
-        key = ("" if workflow is None else workflow.definition_digest, tuple(digests))
+        now: Catalog | None = None
+        if workflow is None:
+            now = await self.published(connection, tenant)
+            key: _SetKey = (now.digests, tuple(digests))
+        else:
+            key = (workflow.definition_digest, tuple(digests))
         if (known := self._sets.known(key)) is not None:
             return known
-        every = [await self._policy(connection, tenant, digest, workflow) for digest in digests]
+        every = [await self._policy(connection, tenant, digest, workflow, now) for digest in digests]
         # A set with a policy that is missing or altered is not cached: it is looked up anew each time.
         found = PolicySet(policy for policy, _ in every)
         return self._sets.put(key, found) if all(kept for _, kept in every) else found
 
     async def _policy(
-        self, connection: Connection, tenant: str, digest: str, workflow: Workflow | None
+        self, connection: Connection, tenant: str, digest: str, workflow: Workflow | None, now: Catalog | None
     ) -> tuple[Policy | BrokenPolicy, bool]:
-        """The policy, and whether it may be kept."""
+        """The policy by what is declared ``now`` or with the workflow, and whether it may be kept."""
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:
             return BrokenPolicy(digest, "It is not in the database."), False
         if sha256_hex(stored.source.encode()) != digest:
             return BrokenPolicy(digest, "Its text is not the one that was published."), False
+        # A policy that was published before declarations were frozen with it has those of now. They only say which
+        # other operations there are: what a run calls is judged by the declarations that were frozen with the run.
+        if stored.operations is None and now is None:
+            now = await self.published(connection, tenant)
         file = f"{stored.name}@{stored.version}"
         try:
-            operations = self._known_to(stored, workflow, file)
+            known = self._known_to(stored, workflow, now, file)
         except CountersealError as error:
-            return BrokenPolicy(digest, str(error), scope_of(stored.source, file, self._facts)), True
-        digests = frozenset((name, operation.digest) for name, operation in operations.items())
-        if (known := self._policies.known((digest, digests))) is not None:
-            return known, True
-        facts = self._facts_of.known(digests) or self._facts_of.put(
-            digests, operation_facts(Catalog(operations, self.catalog.packaged))
-        )
-        return self._policies.put((digest, digests), readable(stored.source, file, facts)), True
+            return BrokenPolicy(digest, str(error), scope_of(stored.source, file, self.facts(self.catalog))), True
+        if (found := self._policies.known((digest, known.digests))) is not None:
+            return found, True
+        facts = self.facts(known)
+        return self._policies.put((digest, known.digests), readable(stored.source, file, facts)), True
 
-    def _known_to(self, stored: documents.StoredPolicy, workflow: Workflow | None, file: str) -> dict[str, Operation]:
+    def _known_to(
+        self, stored: documents.StoredPolicy, workflow: Workflow | None, now: Catalog | None, file: str
+    ) -> Catalog:
         """The declarations by which a policy judges: packaged ones, those frozen with it, those of the run's workflow.
 
-        Without a workflow (a face tells what would be), this process's own files say what is declared now. So they do
-        for a policy that was published before declarations were frozen with it.
+        Without a workflow (a face tells what would be), those that are published now.
         """
-        every = self.catalog.operations
-        own = {name: one for name, one in every.items() if name not in self.catalog.packaged}
-        known = {name: one for name, one in every.items() if name in self.catalog.packaged}
-        known |= own if stored.operations is None else thaw_operations(stored.operations, file).operations
-        return known | (own if workflow is None else dict(workflow.operations))
-
-    @property
-    def own_operations(self) -> JsonObject:
-        """The installation's own declarations as JSON, to be stored with a policy."""
-        every = sorted(self.catalog.operations.items())
-        return {name: one.model_dump(mode="json") for name, one in every if name not in self.catalog.packaged}
+        frozen = {} if stored.operations is None else thaw_operations(stored.operations, file).operations
+        packaged = {name: self.catalog.operations[name] for name in self.catalog.packaged}
+        known = {**packaged, **frozen, **(now.own if now is not None else {})}
+        return Catalog(known | (dict(workflow.operations) if workflow is not None else {}), self.catalog.packaged)

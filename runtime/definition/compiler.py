@@ -14,6 +14,10 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from connectors.naming import within
+from core.canonical import Json
+from core.cel_ast import ITEM
+from core.templates import Template
 from runtime.definition.agents import AgentCompiler
 from runtime.definition.leaves import STEP_ID, Entry, Path, StepScope, seen_besides
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
@@ -188,8 +192,18 @@ class GraphCompiler(AgentCompiler):
             self.problem((*scope.path, "as"), f"The name {name!r} is taken.", "Choose another.")
             return None
         entry = replace(entry, scope=replace(scope, variables=visible))
+        around = dict(self.schemas)
+        self.schemas |= self._items(items, name)
         body = self._inside(entry, "steps", step.steps, {"item": "dyn", "index": "int", name: "dyn"})
+        self.schemas = around
         return ForeachNode(entry.id, entry.index, entry.needs, items, name, step.max_parallel or 1, body)
+
+    def _items(self, items: Template, name: str) -> dict[str, Json]:
+        """The schemas of the loop's variables, if the list is one place of something that is known."""
+        place, schema = items.one_place if self.typed else None, dict[str, Any]()
+        if place is not None and place[0] in self.schemas:
+            schema = within(self.schemas[place[0]], (*place[1], ITEM))
+        return {"item": schema, name: schema}
 
     def _while(self, entry: Entry) -> WhileNode:
         condition = self.template(entry.scope, ("while",), entry.step.while_ or "", "bool")

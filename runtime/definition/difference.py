@@ -29,6 +29,11 @@ def canonical_lines(text: str, file: str) -> list[str]:
         return [json.dumps(line, ensure_ascii=False) for line in text.split("\n")]
 
 
+def lines_of(value: Json) -> list[str]:
+    """The lines of a value in canonical form."""
+    return [*_lines(value, "")]
+
+
 def _lines(value: Json, indent: str) -> Iterator[str]:
     if isinstance(value, dict) and value:
         for name in sorted(value):

@@ -16,6 +16,7 @@ from connectors import display
 from connectors.catalog import Catalog
 from connectors.languages import InputLanguages
 from connectors.masking import credentials_of
+from connectors.naming import misnamed
 from connectors.operation import Kind, Operation, text_parts
 from connectors.texts import unfilled
 from core.canonical import Json
@@ -65,11 +66,12 @@ class LeafCompiler(ABC):
     """Compiles the leaves of one document; collects problems instead of stopping at the first.
 
     ``read`` collects the ids whose output some expression reads, ``functions`` those that expressions use, ``failed``
-    the leaf that each step in a branch is for.
+    the leaf that each step in a branch is for. ``typed``: names below what has a schema are looked up in it.
     """
 
-    def __init__(self, document: Document, catalog: Catalog) -> None:
+    def __init__(self, document: Document, catalog: Catalog, *, typed: bool = False) -> None:
         self._document = document
+        self.typed = typed
         self._catalog = catalog
         self._channels: frozenset[str] = frozenset()
         self._index = 0
@@ -79,6 +81,8 @@ class LeafCompiler(ABC):
         self.functions: frozenset[str] = frozenset()
         self.failed: dict[str, str] = {}
         self.leaves: dict[str, Leaf] = {}
+        # What variables hold, if it is known; names in expressions are looked up in it.
+        self.schemas: dict[str, Json] = {}
         self.operations: dict[str, Operation] = {}
 
     @abstractmethod
@@ -105,6 +109,9 @@ class LeafCompiler(ABC):
             remedy = _TOKEN_REMEDY if f"'{HANDED_OUT}'" in error.message else error.remedy
             self.problem((*scope.path, *key, *inside), error.message, remedy)
             return _NOTHING
+        for inside, variable, members in dict.fromkeys(template.places()):
+            if variable in self.schemas and (found := misnamed(self.schemas[variable], variable, members)):
+                self.problem((*scope.path, *key, *inside), f"There is no {found.place}.", found.remedy)
         names = [name.split(".") for name in template.references]
         self.functions |= template.functions
         self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
@@ -112,9 +119,17 @@ class LeafCompiler(ABC):
 
     # -- what every leaf has -----------------------------------------------------------------------------------------
 
-    def _common(self, entry: Entry, *, output: bool = True, signal: bool = False) -> dict[str, Any]:
-        """The fields of ``LeafNode``; ``output`` and ``signal`` say which of its results its expressions see."""
+    def _common(
+        self, entry: Entry, *, output: bool = True, signal: bool = False, schema: Json = None
+    ) -> dict[str, Any]:
+        """The fields of ``LeafNode``; ``output`` and ``signal`` say which of its results its expressions see.
+
+        ``schema`` is that of its output, if it is known.
+        """
         step, scope = entry.step, entry.scope
+        self.schemas.pop("output", None)
+        if schema is not None and self.typed:
+            self.schemas |= {"output": schema, f"steps.{entry.id}.output": schema}
         own = dict.fromkeys(["output"] * output + ["signal"] * signal, "dyn")
         inner = replace(scope, variables=scope.variables | own)
         reference = None if step.reference is None else self.template(inner, ("reference",), step.reference)
@@ -205,7 +220,7 @@ class LeafCompiler(ABC):
         of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         self._check_literals(operation, inputs, scope)
-        common = self._common(entry, signal=durable)
+        common = self._common(entry, signal=durable, schema=operation.output_schema)
         title, name = self._title(entry, operation), operation.name
         return graph.OperationNode(**common, operation=name, inputs=inputs, timeout=step.timeout, heads=title)
 

@@ -321,6 +321,7 @@ class WorkflowDocument(DocumentPart):
     reference: Expression = "${{ run.id }}"
     subject: Expression | None = None
     triggers: Triggers = Triggers()
+    trigger: dict[str, Any] | None = None
     channels: dict[Identifier, ChannelDocument] = {}
     caps: Caps = Caps()
     sla: Duration | None = None

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
+from connectors.schema import check_keywords, check_references, validator_of
 from core.canonical import Json, canonical_bytes, sha256_hex
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
@@ -34,7 +35,7 @@ from runtime.definition.model import (
 from runtime.definition.reserved import remembering
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
-from runtime.engine.model.graph import Channel, Graph, Reducer
+from runtime.engine.model.graph import Channel, Graph, Reducer, Scope
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import State
 from runtime.engine.model.workflow import ServiceNowStart, Workflow
@@ -62,14 +63,19 @@ def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Ch
     return replace(declared, initial=bounded(declared, channel.initial))
 
 
-def load_workflow(text: str, file: str, catalog: Catalog, published: str | None = None) -> Workflow:
+def load_workflow(
+    text: str, file: str, catalog: Catalog, published: str | None = None, *, typed: bool = False
+) -> Workflow:
     """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy.
 
-    ``published`` is the digest under which it was published: an earlier release took that of the text with its secrets.
+    ``typed``: names below the trigger and below outputs are looked up in their schemas. So is what is checked or
+    published; what an earlier release has published goes on as it is. ``published`` is the digest under which it was
+    published: an earlier release took that of the text with its secrets.
     """
     document = load_document(text, file)
     content = validate(document, WorkflowDocument)
-    compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
+    compiler, text_digest = GraphCompiler(document, catalog, typed=typed), sha256_hex(text.encode())
+    _typed_trigger(compiler, content.trigger)
     root = compiler.compile(content)
     if text_digest != published:
         text_digest = sha256_hex(evident(text, document.value, compiler.operations).encode())
@@ -82,18 +88,7 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
     channels = remembering(compiler, content, declared)
     if compiler.problems:
         raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
-    graph = Graph(
-        name=content.workflow,
-        version=content.version,
-        digest=text_digest,
-        channels=channels,
-        root=root,
-        leaves=compiler.leaves,
-        read=frozenset(compiler.read),
-        failed=compiler.failed,
-        result=result,
-        flow=flow_of(root),
-    )
+    graph = _graph(compiler, content, text_digest, channels, root, result)
     return Workflow(
         name=content.workflow,
         version=content.version,
@@ -111,7 +106,47 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
         max_runs_per_min=content.caps.max_runs_per_min,
         functions=tuple(sorted(compiler.functions)),
         subject=subject,
+        trigger=content.trigger,
     )
+
+
+def _graph(
+    compiler: GraphCompiler,
+    content: WorkflowDocument,
+    text_digest: str,
+    channels: Mapping[str, Channel],
+    root: Scope,
+    result: Template | None,
+) -> Graph:
+    return Graph(
+        name=content.workflow,
+        version=content.version,
+        digest=text_digest,
+        channels=channels,
+        root=root,
+        leaves=compiler.leaves,
+        read=frozenset(compiler.read),
+        failed=compiler.failed,
+        result=result,
+        flow=flow_of(root),
+    )
+
+
+def _typed_trigger(compiler: GraphCompiler, schema: dict[str, Any] | None) -> None:
+    """Check the schema of the trigger, and look names below `trigger` up in it."""
+    if schema is None:
+        return
+    try:
+        check_keywords(schema)
+        check_references(schema)
+        validator_of(schema)
+    except ValueError as error:
+        compiler.problem(("trigger",), f"This is no JSON Schema that can be used: {error}")
+        return
+    if schema.get("type") != "object":
+        compiler.problem(("trigger",), "A trigger is an object.", "Begin with `type: object`.")
+    if compiler.typed:
+        compiler.schemas["trigger"] = schema
 
 
 def thaw_operations(frozen: Mapping[str, Any], file: str) -> Catalog:

@@ -52,7 +52,11 @@ async def disclose(
     made = _opened(book, [each.strip("/").partition("/")[::2] for each in wanted], secrets)
     missing = [text for text, found in zip(wanted, made.found, strict=True) if not found]
     if missing:
-        raise InputError("names no value of this run", where=missing[0], remedy="Such as decision.made/facts, or a number of its audit: 12/proposed.")
+        raise InputError(
+            "names no value of this run",
+            where=missing[0],
+            remedy="Such as decision.made/facts, or a number of its audit: 12/proposed.",
+        )
     facts: JsonObject = {"run": str(run_id), "what": "values", "sha256": sha256_hex(made.lines), "paths": [*wanted]}
     await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
     return Disclosed(made.lines, made.opened, made.withheld)

@@ -106,7 +106,10 @@ async def _key(
         case Stopped.WORKFLOW:
             await documents.known_versions(connection, tenant, name)
         case Stopped.CONNECTOR:
-            known = {operation.connector for operation in definitions.catalog.operations.values()}
+            now = await definitions.published(connection, tenant)
+            known = {operation.connector for operation in now.operations.values()}
+            # Runs go on with declarations of before, also with those of another connector.
+            known |= {used for one in await documents.workflow_versions(connection, tenant) for used in one.connectors}
             if name not in known:
                 raise NotFoundError(f"There is no connector {name!r}.", remedy=nearest(name, known, "Known"))
         case Stopped.RUN:

@@ -72,10 +72,14 @@ async def publish_policy(
     ``DefinitionError`` lists what is wrong with it, such as approvers who could not decide by the tenant's directory;
     without a directory, that is a warning. ``dry_run`` tells what would happen, and does nothing.
     """
-    policy = definitions.compile_policy(text, file)
     await tenants.lock(connection, tenant)
+    now = await definitions.published(connection, tenant)
+    policy = definitions.compile_policy(text, file, now)
+    if await documents.policy(connection, tenant, policy.digest) is None:
+        policy = definitions.check_policy(text, file, now)
     if not dry_run:
-        stored = await documents.store_policy(connection, tenant, policy, text, actor, definitions.own_operations)
+        own: JsonObject = {name: one.model_dump(mode="json") for name, one in now.own.items()}
+        stored = await documents.store_policy(connection, tenant, policy, text, actor, own)
         if stage:
             warnings = await _warnings(connection, definitions, tenant, text, file)
             return Published(policy.name, policy.version, policy.digest, stored, warnings=warnings, staged=True)
@@ -101,7 +105,7 @@ async def activate_policy(
     await tenants.lock(connection, tenant)
     _, text, _ = await documents.policy_of(connection, tenant, name, version)
     file = f"{name}@{version}"
-    policy = definitions.compile_policy(text, file)
+    policy = definitions.compile_policy(text, file, await definitions.published(connection, tenant))
     return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
 
@@ -214,7 +218,7 @@ async def _warnings(
 ) -> tuple[str, ...]:
     """The warnings of a policy's check by the tenant's directory; ``DefinitionError`` if there are problems."""
     decided = refuse(people.of_policy(text, file, await tenants.groups(connection, tenant)))
-    return (*agents.of_policy(text, file, definitions.catalog), *decided)
+    return (*agents.of_policy(text, file, await definitions.published(connection, tenant)), *decided)
 
 
 def refuse(found: Findings) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from approvals.electorate import slack_groups, unanswerable
 from approvals.tally import resolved
+from connectors.catalog import Catalog
 from core.canonical import JsonObject, sha256_hex
 from core.db import Connection, check_tenant
-from core.errors import AuthorizationError, InputError
+from core.errors import AuthorizationError, DefinitionError, InputError
 from core.identity import Directory, Kind
 from core.ids import new_id
 from core.terms import Terms
@@ -75,8 +76,8 @@ async def publish_workflow(
     With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
     first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
-    workflow = check_workflow(definitions, text, file)
     await tenants.lock(connection, tenant)
+    workflow = await _checked(connection, await definitions.published(connection, tenant), tenant, text, file)
     if owned:
         await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
@@ -103,9 +104,21 @@ async def publish_workflow(
     return Published(*answer, retired=retired, waits=waits is not None, waits_for=waits)
 
 
-def check_workflow(definitions: Definitions, text: str, file: str) -> Workflow:
+async def _checked(connection: Connection, catalog: Catalog, tenant: str, text: str, file: str) -> Workflow:
+    """The workflow, as ``check_workflow``; one that is published already, as it was then, is not checked anew."""
+    try:
+        return check_workflow(catalog, text, file)
+    except DefinitionError:
+        found = check_workflow(catalog, text, file, typed=False)
+        known = await documents.workflow(connection, tenant, found.name, found.version)
+        if known is None or known.source != text:
+            raise
+        return found
+
+
+def check_workflow(catalog: Catalog, text: str, file: str, *, typed: bool = True) -> Workflow:
     """Compile a workflow that is not Counterseal's own; ``DefinitionError`` lists what is wrong with it."""
-    workflow = load_workflow(text, file, definitions.catalog)
+    workflow = load_workflow(text, file, catalog, typed=typed)
     refuse_reserved(workflow.name, text, file)
     refuse_unsendable(text, file, workflow.operations)
     return workflow

@@ -65,7 +65,7 @@ async def renew_workflow(
     connection: Connection, definitions: Definitions, before: Before, text: str, file: str, actor: Actor
 ) -> Renewed:
     """Publish a version, unless a higher one was there before. ``ConsistencyError`` as ``publish_workflow``."""
-    found = load_workflow(text, file, definitions.catalog)
+    found = load_workflow(text, file, await definitions.published(connection, before.tenant))
     edition = Edition(found.name, found.version, found.digest)
     higher = _higher(edition, before.workflows)
     if higher and not _of_number(edition, before.workflows):
@@ -77,7 +77,7 @@ async def renew_policy(
     connection: Connection, definitions: Definitions, before: Before, text: str, file: str, actor: Actor
 ) -> Renewed:
     """Publish and activate a policy that is new, or takes the one of its name forward. Errors as ``publish_policy``."""
-    found = definitions.compile_policy(text, file)
+    found = definitions.compile_policy(text, file, await definitions.published(connection, before.tenant))
     edition = Edition(found.name, found.version, found.digest)
     past = await documents.past_policies(connection, before.tenant)
     if edition in past.in_use:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from connectors.catalog import Catalog
 from connectors.disclosure import secret_names
 from connectors.languages import InputLanguages
 from connectors.operation import Operation
@@ -64,10 +65,11 @@ async def reverse(connection: Connection, tenant: str, definitions: Definitions,
         words = f"The run {going[0]['run_id']} reverses it, or has reversed it, already."
         raise ConsistencyError(words, remedy="Look at that run.")
     wanted = _reversal_of(receipt)
-    operation = definitions.catalog.get(str(wanted["operation"]))
-    original = operations.get(receipt.operation) or definitions.catalog.get(receipt.operation)
+    catalog = await definitions.published(connection, tenant)
+    operation = catalog.get(str(wanted["operation"]))
+    original = operations.get(receipt.operation) or catalog.get(receipt.operation)
     wrote = _wrote(original, receipt, operation, wanted["input"])
-    stored = _workflow(definitions, operation, wanted["input"])
+    stored = _workflow(catalog, operation, wanted["input"])
     await documents.publish_workflow(connection, tenant, stored, REVERSAL)
     trigger: JsonObject = {
         "receipt": str(receipt.receipt_id),
@@ -128,7 +130,7 @@ def _wrote(operation: Operation, receipt: ReceiptRow, reversal: Operation, given
     return {name: value for name, value in rebuilt_action(operation, kept, None).fields.items() if name in restored}
 
 
-def _workflow(definitions: Definitions, operation: Operation, given: Json) -> StoredWorkflow:
+def _workflow(catalog: Catalog, operation: Operation, given: Json) -> StoredWorkflow:
     """The workflow with the one step. Its name says of which declaration it is, so it never changes.
 
     The input was proposed before, word by word: nothing in it is escaped a second time.
@@ -139,10 +141,10 @@ def _workflow(definitions: Definitions, operation: Operation, given: Json) -> St
     step: JsonObject = {"id": "undo", "do": operation.name, "with": dict(values)}
     head = "version: 1\ntitle: Undo\nreference: ${{ trigger.reference }}\nsteps:\n"
     head += f"  - {canonical_bytes(step).decode()}\n"
-    draft = load_workflow(f"workflow: {UNDO}draft\n{head}", "undo", definitions.catalog)
+    draft = load_workflow(f"workflow: {UNDO}draft\n{head}", "undo", catalog)
     name = f"{UNDO}{digest([head, draft.frozen_operations])[:16]}"
     source = f"workflow: {name}\n{head}"
-    made = load_workflow(source, name, definitions.catalog)
+    made = load_workflow(source, name, catalog)
     return StoredWorkflow(made.name, made.version, made.digest, source, made.frozen_operations)
 
 

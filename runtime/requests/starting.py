@@ -40,7 +40,6 @@ CLOCK_SECONDS_MAX = 60
 # The time that an open run waits for more steps, if neither its start nor its workflow's SLA says otherwise.
 OPEN_DEFAULT, OPEN_MAX = timedelta(days=7), timedelta(days=366)
 
-
 # The trigger of runs that other runs start.
 OF_RUNS = "workflow"
 # The triggers whose references nobody chooses: those of records, of other runs, and of Counterseal's own workflows.
@@ -322,6 +321,7 @@ def requester_of(request: StartRequest, people: Directory) -> str | None:
 
 def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: Directory) -> RunView:
     """The run as it is before its first move."""
+    workflow.check_trigger(request.trigger)
     run_id = request.run_id or new_id()
     named = (run_id, workflow.name, workflow.version, "", request.requested_by)
     constants = constants_of(request.trigger, *named, now)

@@ -138,6 +138,7 @@ async def _start_each(
             if echo and not listens.own_events:
                 unstarted.append(Unstarted(stored.name, stored.version, echo, ignored=True))
                 continue
+            workflow.check_trigger(request.trigger)
             if listens.when is None or _rendered(listens.when, "when", workflow.name, request.trigger) is True:
                 dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, request.trigger))
                 named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))

@@ -6,7 +6,7 @@
 -- only purge_records deletes values, after their retention. Nobody may delete an effect. No login may write a leaf
 -- of a log: triggers do, and order_leaves gives it its place.
 GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, log_checkpoints, log_counters, log_leaves,
-  people, policies, run_lines, runs, sessions, tenant_settings, tenants, tokens, unavailable,
+  operations, people, policies, run_lines, runs, sessions, tenant_settings, tenants, tokens, unavailable,
   workflows TO counterseal_engine;
 GRANT INSERT, UPDATE (note, at) ON log_checkpoints TO counterseal_engine;
 GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counterseal_engine;
@@ -26,8 +26,8 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- without one. It changes runs only through append_to_run, open_run and order_message (functions/). It cannot read the
 -- folded state of a run (runs.state): only read_run and read_question do.
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
-  group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, people, policies, queue, records, refusals,
-  remains, run_lines, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
+  group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, operations, people, policies, queue, records,
+  refusals, remains, run_lines, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
 GRANT SELECT, INSERT ON inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
@@ -50,8 +50,8 @@ GRANT UPDATE (retired_at, waits_for) ON workflows TO counterseal_faces;
 -- The owner of the functions that faces call. It never logs in; row-level security binds it to the tenant that each
 -- function sets. A row lock needs UPDATE.
 GRANT SELECT ON caps, remains, tenants, workflows TO counterseal_appender;
-GRANT SELECT, INSERT ON audit_events, commands, directories, journal, ledger, policies, tenant_settings, workspaces
-  TO counterseal_appender;
+GRANT SELECT, INSERT ON audit_events, commands, directories, journal, ledger, operations, policies, tenant_settings,
+  workspaces TO counterseal_appender;
 GRANT SELECT, UPDATE ON approvals, effects, families, waits TO counterseal_appender;
 GRANT SELECT, INSERT, DELETE ON group_members, people, queue, refusals TO counterseal_appender;
 GRANT SELECT, INSERT, UPDATE ON runs, votes TO counterseal_appender;

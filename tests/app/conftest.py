@@ -26,7 +26,7 @@ import pytest
 import structlog
 import typer.main
 
-from app import access, storage
+from app import access, adapters, storage
 from app.access import Role
 from app.cli import main
 from app.http.application import create_app
@@ -37,7 +37,7 @@ from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
 from runtime.queue.postgres import PostgresQueue
-from runtime.requests import policies, publishing
+from runtime.requests import declaring, policies, publishing
 from sandbox.server import LoopbackServer
 from sandbox.slack import Slack, SlackConfig
 from sandbox.slack_state import TEAM_ID, User
@@ -217,6 +217,8 @@ class Installation:
         faces = self.app.faces
         async with faces.database.transaction(tenant) as connection:
             await publishing.ensure_tenant(connection, tenant)
+            sources = adapters.declarations_in(self.settings)
+            await declaring.publish_operations(connection, faces.definitions, tenant, sources, TESTER)
             for text in WORKFLOWS.split("---"):
                 await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", TESTER)
             await policies.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)

@@ -286,9 +286,7 @@ async def engine(settings: Settings, serve: Any) -> AsyncIterator[tuple[Any, Bpm
             "bpmn_callback_url": installation.url,
         }
         app = installation.app
-        connectors: Connectors = adapters.connectors_of(
-            app.settings.model_copy(update=changes), app.definitions.catalog
-        )
+        connectors: Connectors = adapters.connectors_of(app.settings.model_copy(update=changes))
         app.outsides.given.connectors["bpmn"] = connectors["bpmn"]
         yield installation, bpmn
         await connectors.aclose()

@@ -146,7 +146,7 @@ async def test_what_is_set_of_servicenow_is_what_its_connector_works_with(given:
     named = {f"servicenow_{name}": value for name, value in given.items()}
     url, limit = "https://a.service-now.com", {"servicenow_transaction_limit_seconds": 7.5}
     settings = load_settings(servicenow_url=url, **named, **limit)
-    connectors = adapters.connectors_of(settings, adapters.catalog_of(settings))
+    connectors = adapters.connectors_of(settings)
     try:
         found = vars(connectors["servicenow"])["_settings"]
     finally:

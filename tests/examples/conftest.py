@@ -19,7 +19,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app import access, storage
+from app import access, definitions, storage
 from app.access import Role
 from app.faces import build_faces
 from app.http.application import create_app
@@ -132,6 +132,7 @@ class Office:
             text = _text(people).replace("people:\n", "people:\n  - {id: tess, name: Tess}\n")
             text = text.replace("service_accounts:\n", STAFF)
             await publishing.publish_directory(connection, tenant, text, "people", TESTER)
+            await definitions.declare(connection, faces)
             # An example's policy judges beside the others.
             beside = sorted((EXAMPLES / "policies").glob("*.yaml")) if isinstance(policy, Path) else []
             for each in (policy, *beside):

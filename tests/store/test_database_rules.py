@@ -39,7 +39,7 @@ APPENDS = {
     **FROZEN.APPENDS,
     "families": "SELECT, UPDATE",
     "refusals": "SELECT, INSERT, DELETE",
-    **dict.fromkeys(("audit_events", "directories", "policies", "tenant_settings"), "SELECT, INSERT"),
+    **dict.fromkeys(("audit_events", "directories", "operations", "policies", "tenant_settings"), "SELECT, INSERT"),
 }
 APPEND_ONLY = ("audit_events", "journal", "ledger", "remains", "log_leaves", "log_counters")
 # What runs are made of, and what follows from them.

@@ -45,6 +45,7 @@ WITHOUT_THEIR_LINE = [
         f"tell_tenant({line(kind)}, 'acme')"
         for kind in ("policy.activated", "policy.published", "policy.retired", "directory.published", "pause.set")
     ),
+    f"tell_tenant({line('operation.published')}, 'acme')",
     f"tell_tenant({line('pause.lifted')}, 'acme')",
     f"tell_tenant({line('run.opened')}, 'acme')",
     f"tell_tenant({line('token.created', at='(now() - interval $$1 day$$)')}, 'acme')",
@@ -53,6 +54,8 @@ WITHOUT_THEIR_LINE = [
     "change_policies(NULL, 'acme')",
     f"publish_policy({line('policy.published', NAMED)}, '', NULL, 'acme')",
     f"replace_directory({line('directory.published', ANOTHERS)}, '', '[]', '[]', 'acme')",
+    f"publish_operation({line('operation.published', NAMED)}, '', 'acme')",
+    f"publish_operation({line('operation.published', OF_NOTHING)}, '', 'acme')",
     f"apply_settings({line('tenant.applied', NAMED)}, '', 'acme')",
     f"apply_settings({line('tenant.applied', OF_NOTHING)}, '', 'acme')",
     f"link_line({line('token.created')}, '', 'acme')",
@@ -99,6 +102,9 @@ OF_BOTH = [
     "INSERT INTO policies (tenant_id, digest, name, version, source, published_by) SELECT 'acme', '', '', 1, '', ''",
     "INSERT INTO directories (tenant_id, digest, name, version, source, published_by) SELECT 'acme', '', '', 1, '', ''",
     "INSERT INTO tenant_settings (tenant_id, version, digest, source, applied_by) SELECT 'acme', 9, '', '', 'm'",
+    "INSERT INTO operations (tenant_id, name, version, digest, source, published_by) SELECT 'acme', '', 9, '', '', 'm'",
+    "UPDATE operations SET source = ''",
+    "DELETE FROM operations",
     "UPDATE tenant_settings SET source = ''",
     "UPDATE directories SET source = ''",
     "DELETE FROM directories",

@@ -53,6 +53,7 @@ UNIQUE = {
     "pk_inbox": "tenant_id, source, notification_id",
     "pk_journal": "run_id, n",
     "pk_ledger": "run_id, superstep, step_key, channel",
+    "pk_operations": "tenant_id, name, version",
     "pk_people": "tenant_id, person_id",
     "pk_policies": "tenant_id, digest",
     "pk_queue": "run_id, step_key",

@@ -102,7 +102,7 @@ def told(url: str) -> Callable[[], Any]:
 
 @pytest.fixture
 async def sql(outside: str, postgres_url: str, declared: Catalog) -> AsyncIterator[SqlConnector]:
-    connector = SqlConnector(SqlSettings(outside, told(postgres_url)), declared)
+    connector = SqlConnector(SqlSettings(outside, told(postgres_url)))
     yield connector
     await connector.aclose()
 

@@ -13,6 +13,8 @@ ROWS = {
     " VALUES ($1, $2::uuid::text, 'n', 1, 's', 'p')",
     "directories": "INSERT INTO directories (tenant_id, digest, name, version, source, published_by)"
     " VALUES ($1, $2::uuid::text, 'n', 1, 's', 'p')",
+    "operations": "INSERT INTO operations (tenant_id, name, version, digest, source, published_by)"
+    " SELECT $1, 'n', 1, $2::uuid::text, 's', 'p'",
     "tenant_settings": "INSERT INTO tenant_settings (tenant_id, version, digest, source, applied_by)"
     " SELECT $1, 1, $2::uuid::text, 's', 'p'",
     "people": "INSERT INTO people (tenant_id, person_id, name) VALUES ($1, $2::uuid::text, 'n')",

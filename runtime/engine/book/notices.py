@@ -94,6 +94,7 @@ OF_TENANTS: Mapping[E, Kind] = {
     E.POLICY_ACTIVATED: Kind(WARNING, "policy in force", ("name", "version", "author", "approver")),
     E.POLICY_RETIREMENT_PROPOSED: Kind(INFO, "retirement of a policy proposed", ("name", "version", "by")),
     E.POLICY_RETIRED: Kind(WARNING, "policy retired", ("name", "version", "approver")),
+    E.OPERATION_PUBLISHED: Kind(INFO, "operation published", ("name", "version")),
     E.WORKFLOW_PUBLISHED: Kind(INFO, "workflow published", ("name", "version")),
     E.WORKFLOW_ACTIVATED: Kind(INFO, "workflow may start runs", ("name", "version", "author")),
     E.WORKFLOW_RETIRED: Kind(INFO, "workflow retired", ("name", "version")),

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import cached_property
+
+from jsonschema_rs import Draft202012Validator
 
 from connectors.operation import Operation
+from connectors.schema import misfit, validator_of
 from core.canonical import Json, JsonObject, digest
+from core.errors import MisfitError
 from core.templates import Template
 from runtime.engine.model.graph import Graph
 
@@ -52,7 +57,8 @@ class Workflow:
     both. ``retention`` is how long the payloads of a run are kept once it is over; None is for ever.
     ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
     of these start; None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
-    sorted. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12).
+    sorted. ``trigger`` is the JSON Schema of what starts a run. ``subject`` gives the people whom its runs are about:
+    they decide on none of it (promise 12).
     """
 
     name: str
@@ -71,6 +77,18 @@ class Workflow:
     max_runs_per_min: int | None = None
     functions: tuple[str, ...] = ()
     subject: Template | None = None
+    trigger: JsonObject | None = None
+
+    def check_trigger(self, given: JsonObject) -> None:
+        """Refuse a trigger that does not fit its schema: ``MisfitError`` names the field."""
+        if self.trigger is not None and not (validator := self._trigger_validator).is_valid(given):
+            found = misfit(validator, given, where="trigger")
+            remedy = f"`counterseal workflow show {self.name}@{self.version} --source` shows what it takes."
+            raise MisfitError(found.message, where=found.where, remedy=remedy)
+
+    @cached_property
+    def _trigger_validator(self) -> Draft202012Validator:
+        return validator_of(self.trigger or {})
 
     @property
     def connectors(self) -> tuple[str, ...]:

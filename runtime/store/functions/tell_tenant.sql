@@ -1,7 +1,8 @@
 -- Appends one line to a tenant's audit stream that goes with no change of the tenant's state.
 --
 -- Executed by counterseal_engine and counterseal_faces. Facts that change what is in force have functions of their own,
--- which refuse to write the one without the other: publish_policy, change_policies, change_pause, replace_directory.
+-- which refuse to write the one without the other: publish_policy, publish_operation, change_policies, change_pause,
+-- replace_directory.
 CREATE OR REPLACE FUNCTION tell_tenant(_line bytea, _tenant text)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$

@@ -1,0 +1,156 @@
+"""Commands for declarations of operations: publish them, list them, show one, and see what a change changes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import structs
+
+from app.cli import context
+from app.cli.outcome import Commands, Json, print_fields, print_json, print_rows, printable
+from core.errors import InputError
+
+if TYPE_CHECKING:
+    from connectors.catalog import Source
+    from runtime.requests.declaring import Change
+
+operation = Commands(name="operation", help="Declarations of operations: publish, list, show, compare.")
+
+_NAMED = re.compile(r"(?P<name>[a-z][a-z0-9_.]{0,199})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
+
+Files = Annotated[list[Path], typer.Argument(help="YAML documents with `operations`.")]
+PACKAGED = "counterseal"
+
+
+@operation.command("publish")
+async def operation_publish(files: Files, as_json: Json = False) -> None:
+    """Publish declarations, all or none. Each one that differs from the one in use is the next version of its name.
+
+    Workflows and policies are compiled against it from then on. Runs that have begun keep theirs, and so does each
+    published version of a workflow: publish a new one to use it.
+    """
+    from runtime.requests import declaring
+
+    sources = _sources(files)
+    async with context.faces() as faces:
+        who = context.actor(faces.settings)
+        published = await faces.ask(
+            faces.settings.tenant,
+            lambda connection, tenant: declaring.publish_operations(
+                connection, faces.definitions, tenant, sources, who
+            ),
+        )
+    if as_json:
+        print_json([structs.asdict(one) for one in published])
+        return
+    for one in published:
+        words = "published" if one.changed else "was published already"
+        typer.echo(f"operation {one.name} version {one.version} {words} ({one.digest[:12]})")
+
+
+@operation.command("list")
+async def operation_list(as_json: Json = False) -> None:
+    """List the operations that workflows may name: published ones in use, and those that are part of Counterseal."""
+    from runtime.store import operations
+
+    async with context.faces() as faces:
+        now = await faces.ask(faces.settings.tenant, faces.definitions.published)
+        used = {one.name: one for one in await faces.ask(faces.settings.tenant, operations.newest)}
+    rows = []
+    for name in sorted({*now.operations, *now.broken}):
+        declared, stored = now.operations.get(name), used.get(name)
+        mine = stored is not None and name not in now.packaged
+        rows.append({
+            "name": name,
+            "version": stored.version if stored is not None and mine else None,
+            "connector": "" if declared is None else declared.connector,
+            "risk": "" if declared is None else str(declared.risk),
+            "digest": stored.digest if stored is not None and mine else "" if declared is None else declared.digest,
+            "published_by": stored.published_by if stored is not None and mine else PACKAGED,
+            "published_at": stored.published_at if stored is not None and mine else None,
+            "problem": now.broken.get(name, ""),
+        })  # fmt: skip
+    columns = ("name", "version", "connector", "risk", "published_by", "published_at", "problem")
+    print_rows(rows, (*columns, "digest") if as_json else columns, as_json=as_json, empty="There are no operations.")
+
+
+@operation.command("show")
+async def operation_show(
+    wanted: Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="The version in use without a number.")],
+    as_json: Json = False,
+) -> None:
+    """Show one declaration as it was published, and its versions."""
+    from runtime.requests import declaring
+    from runtime.store import operations
+    from runtime.store.operations import StoredOperation
+
+    name, version = _named(wanted)
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant = faces.settings.tenant
+        found = await declaring.find(connection, faces.definitions, tenant, name, version)
+        every = await operations.listed(connection, tenant, name)
+    declared = declaring.declaration_of(found)
+    facts = {"name": name, "version": None, "digest": "", "published_by": PACKAGED, "published_at": None}
+    if isinstance(found, StoredOperation):
+        facts = {key: value for key, value in structs.asdict(found).items() if key != "source"}
+    else:
+        facts["digest"] = found.digest
+    if as_json:
+        print_json({**facts, "versions": [one.version for one in every], "declaration": declared})
+        return
+    print_fields({**facts, "versions": ", ".join(str(one.version) for one in every)})
+    typer.echo(declaring.document([declared]), nl=False)
+
+
+@operation.command("diff")
+async def operation_diff(
+    wanted: Annotated[
+        list[str], typer.Argument(metavar="FILE ... | NAME@VERSION NAME@VERSION", help="What is compared.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Show what publishing these files would change, or what has changed from one published version to another."""
+    from runtime.requests import declaring
+    from runtime.store.operations import StoredOperation
+
+    named = [_named(one) for one in wanted] if all("@" in one and _NAMED.match(one) for one in wanted) else []
+    sources = [] if named else _sources([Path(one) for one in wanted])
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        place = (connection, faces.definitions, faces.settings.tenant)
+        if sources:
+            changes = await declaring.changes(*place, sources)
+        else:
+            found = [await declaring.find(*place, name, version) for name, version in named]
+            stored = [one for one in found if isinstance(one, StoredOperation)]
+            if len(stored) != 2:
+                raise InputError("compares two published versions.", where="diff", remedy="Such as a.b@1 a.b@2.")
+            changes = [declaring.compared(*stored)]
+    if as_json:
+        print_json([structs.asdict(one) for one in changes])
+        return
+    for one in changes:
+        for line in _lines(one):
+            typer.echo(printable(line))
+
+
+def _lines(change: Change) -> list[str]:
+    was = "not published yet" if change.before is None else f"version {change.before}"
+    became = "these files" if change.after is None else f"version {change.after}"
+    same = [] if change.lines else ["  the same"]
+    return [f"operation {change.name}: {was} → {became}", *same, *(f"  {line}" for line in change.lines)]
+
+
+def _sources(files: list[Path]) -> list[Source]:
+    from connectors.catalog import Source
+
+    return [Source(str(path), context.read_text(path)) for path in files]
+
+
+def _named(text: str) -> tuple[str, int | None]:
+    match = _NAMED.match(text)
+    if match is None:
+        raise InputError(f"{text!r} names no operation.", where="OPERATION", remedy="Write its name, or a.b@2.")
+    return match["name"], None if match["version"] is None else int(match["version"])
