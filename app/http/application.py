@@ -25,6 +25,7 @@ from app.http import (
     problems,
     receipts,
     runs,
+    schedules,
     signals,
     signed,
     tasks,
@@ -42,7 +43,7 @@ ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     grants.router,
     *(receipts.router, auditing.router, people.router),
-    *(definitions.router, pauses.router, signed.router, router),
+    *(definitions.router, pauses.router, schedules.router, signed.router, router),
 )
 
 _DESCRIPTION = """

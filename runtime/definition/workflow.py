@@ -32,6 +32,7 @@ from runtime.definition.model import (
     WorkflowDocument,
 )
 from runtime.definition.reserved import remembering
+from runtime.definition.starts import scheduled
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
 from runtime.engine.model.graph import Channel, Graph, Reducer
@@ -71,17 +72,16 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
     content = validate(document, WorkflowDocument)
     compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
     root = compiler.compile(content)
-    if text_digest != published:
-        text_digest = sha256_hex(evident(text, document.value, compiler.operations).encode())
+    text_digest = text_digest if text_digest == published else sha256_hex(_evident(text, document, compiler))
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
     start = _servicenow(compiler, content.triggers.servicenow, reference)
+    schedule = scheduled(compiler, content.triggers.schedule, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
     channels = remembering(compiler, content, declared)
-    if compiler.problems:
-        raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
+    _refuse(compiler)
     graph = Graph(
         name=content.workflow,
         version=content.version,
@@ -111,7 +111,17 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
         max_runs_per_min=content.caps.max_runs_per_min,
         functions=tuple(sorted(compiler.functions)),
         subject=subject,
+        schedule=schedule,
     )
+
+
+def _refuse(compiler: GraphCompiler) -> None:
+    if compiler.problems:
+        raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
+
+
+def _evident(text: str, document: Document, compiler: GraphCompiler) -> bytes:
+    return evident(text, document.value, compiler.operations).encode()
 
 
 def thaw_operations(frozen: Mapping[str, Any], file: str) -> Catalog:

@@ -80,7 +80,7 @@ async def begin(
     connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, reference: str
 ) -> Heeded:
     """Start a run for the reference, as what is running allows. A cancel and the start are one transaction."""
-    overrun = Overrun.ALL if workflow.servicenow is None else workflow.servicenow.overrun
+    overrun = workflow.overrun(request.trigger_type)
     going = list[UUID]()
     if overrun is not Overrun.ALL:
         going = await triggered.open_runs(connection, request.tenant_id, workflow.name, reference)

@@ -94,6 +94,8 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/policies/in-force", None, {Role.ADMIN, Role.AUDITOR}),
     ("GET", "/v1/evidence/runs", None, {Role.ADMIN, Role.AUDITOR}),
     ("GET", "/v1/pauses", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", "/v1/schedules", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", "/v1/schedules/{workflow}/moments", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/pauses", {"what": "tenant", "reason": "x"}, {Role.ADMIN, Role.OPERATOR}),
     ("POST", "/v1/pauses/resume", {"what": "tenant"}, {Role.ADMIN, Role.OPERATOR}),
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject, digest
+from core.cron import Cron
 from core.templates import Template
 from runtime.engine.model.graph import Graph
 
@@ -19,6 +20,39 @@ class Overrun(StrEnum):
     ALL = "all"
     NEWEST = "newest"
     SKIP = "skip"
+
+
+class Missed(StrEnum):
+    """The effect of moments that no keeper was there for: the newest one starts a run late, or none does."""
+
+    RUN_ONCE = "run_once"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class ScheduleStart:
+    """The moments that start this workflow, and the values that its runs get besides the moment."""
+
+    cron: Cron
+    missed: Missed
+    overrun: Overrun
+    workspace: str
+    values: JsonObject
+
+    @property
+    def spec(self) -> JsonObject:
+        """The part by which the moments are known: equal parts have equal moments."""
+        return {"cron": self.cron.text, "timezone": self.cron.zone.key}
+
+    def trigger(self, moment: datetime) -> JsonObject:
+        """The trigger of the run of this moment: the same whenever it is made."""
+        local = moment.astimezone(self.cron.zone)
+        return {**self.values, "scheduled_at": utc_text(moment), "scheduled_local": local.isoformat()}
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment as text, in UTC: the name of a moment of a schedule."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
@@ -71,6 +105,17 @@ class Workflow:
     max_runs_per_min: int | None = None
     functions: tuple[str, ...] = ()
     subject: Template | None = None
+    schedule: ScheduleStart | None = None
+
+    @property
+    def triggered(self) -> bool:
+        """True if something else than a person or another run starts it."""
+        return self.servicenow is not None or self.schedule is not None
+
+    def overrun(self, trigger_type: str) -> Overrun:
+        """The effect of an event of this kind of trigger while a run for its reference goes on."""
+        listens = {"servicenow": self.servicenow, "schedule": self.schedule}.get(trigger_type)
+        return Overrun.ALL if listens is None else listens.overrun
 
     @property
     def connectors(self) -> tuple[str, ...]:
