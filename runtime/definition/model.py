@@ -86,11 +86,27 @@ class ScheduleTrigger(DocumentPart):
     with_: Annotated[dict[Identifier, Any], Field(alias="with", max_length=50, default_factory=dict)]
 
 
+class WebhookTrigger(DocumentPart):
+    """The signed deliveries to an endpoint of the tenant's settings that start this workflow.
+
+    Expressions see `event.id`, `event.type` and `event.body`. ``map`` makes the trigger of them; without it, the body
+    is the trigger. ``dedupe`` names what happened: the same text starts one run only; the delivery's id if left out.
+    """
+
+    endpoint: Name
+    when: Expression | None = None
+    map_: Annotated[dict[Identifier, Any] | None, Field(alias="map", min_length=1, max_length=100)] = None
+    dedupe: Expression | None = None
+    requested_by: Expression | None = None
+    overrun: Overrun = Overrun.ALL
+
+
 class Triggers(DocumentPart):
     """The events that start this workflow, besides people."""
 
     servicenow: ServiceNowTrigger | None = None
     schedule: ScheduleTrigger | None = None
+    webhook: WebhookTrigger | None = None
 
 
 class ApproverDocument(DocumentPart):

@@ -32,7 +32,7 @@ from runtime.definition.model import (
     WorkflowDocument,
 )
 from runtime.definition.reserved import remembering
-from runtime.definition.starts import scheduled
+from runtime.definition.starts import started_by
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
 from runtime.engine.model.graph import Channel, Graph, Reducer
@@ -68,8 +68,7 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
 
     ``published`` is the digest under which it was published: an earlier release took that of the text with its secrets.
     """
-    document = load_document(text, file)
-    content = validate(document, WorkflowDocument)
+    content = validate(document := load_document(text, file), WorkflowDocument)
     compiler, text_digest = GraphCompiler(document, catalog), sha256_hex(text.encode())
     root = compiler.compile(content)
     text_digest = text_digest if text_digest == published else sha256_hex(_evident(text, document, compiler))
@@ -78,7 +77,7 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
     start = _servicenow(compiler, content.triggers.servicenow, reference)
-    schedule = scheduled(compiler, content.triggers.schedule, reference)
+    others = started_by(compiler, content.triggers, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
     channels = remembering(compiler, content, declared)
     _refuse(compiler)
@@ -111,7 +110,8 @@ def load_workflow(text: str, file: str, catalog: Catalog, published: str | None 
         max_runs_per_min=content.caps.max_runs_per_min,
         functions=tuple(sorted(compiler.functions)),
         subject=subject,
-        schedule=schedule,
+        schedule=others[0],
+        webhook=others[1],
     )
 
 

@@ -50,6 +50,18 @@ class ScheduleStart:
         return {**self.values, "scheduled_at": utc_text(moment), "scheduled_local": local.isoformat()}
 
 
+@dataclass(frozen=True)
+class WebhookStart:
+    """The signed deliveries that start this workflow, and how its trigger is made of one."""
+
+    endpoint: str
+    when: Template | None
+    map: Template | None
+    dedupe: Template | None
+    requested_by: Template | None
+    overrun: Overrun
+
+
 def utc_text(moment: datetime) -> str:
     """A moment as text, in UTC: the name of a moment of a schedule."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -106,15 +118,17 @@ class Workflow:
     functions: tuple[str, ...] = ()
     subject: Template | None = None
     schedule: ScheduleStart | None = None
+    webhook: WebhookStart | None = None
 
     @property
     def triggered(self) -> bool:
         """True if something else than a person or another run starts it."""
-        return self.servicenow is not None or self.schedule is not None
+        return any(start is not None for start in (self.servicenow, self.schedule, self.webhook))
 
     def overrun(self, trigger_type: str) -> Overrun:
         """The effect of an event of this kind of trigger while a run for its reference goes on."""
-        listens = {"servicenow": self.servicenow, "schedule": self.schedule}.get(trigger_type)
+        starts = {"servicenow": self.servicenow, "schedule": self.schedule, "webhook": self.webhook}
+        listens = starts.get(trigger_type)
         return Overrun.ALL if listens is None else listens.overrun
 
     @property
