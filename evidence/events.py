@@ -128,6 +128,11 @@ STOPPING: frozenset[EventType] = frozenset({
 })  # fmt: skip
 
 
+# Policies of these names deny the operation that follows, until a time. They apply to every workflow, so each decision
+# about that operation names them as long as they are in force.
+DENIALS = "counterseal-deny."
+
+
 def _every(area: str, *names: str) -> dict[EventType, frozenset[str]]:
     return dict.fromkeys((kind for kind in EventType if kind.startswith(area)), frozenset(names))
 

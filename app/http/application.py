@@ -19,6 +19,7 @@ from app.http import (
     approvals,
     auditing,
     definitions,
+    denials,
     events,
     grants,
     pauses,
@@ -44,7 +45,7 @@ ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     grants.router,
     *(receipts.router, auditing.router, people.router),
-    *(definitions.router, pauses.router, schedules.router, signed.router, events.router, router),
+    *(definitions.router, pauses.router, denials.router, schedules.router, signed.router, events.router, router),
 )
 
 _DESCRIPTION = """

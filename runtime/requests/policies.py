@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from approvals.model import Choice, VoteChannel
 from core.canonical import JsonObject
 from core.db import Connection
+from core.documents import load_document
 from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
 from core.terms import POLICY_APPROVERS
 from evidence.chain import Actor
+from evidence.events import DENIALS
 from policy.load import Policy
 from runtime.definition import agents, people
 from runtime.definition.catalog import Definitions
@@ -73,6 +75,10 @@ async def publish_policy(
     without a directory, that is a warning. ``dry_run`` tells what would happen, and does nothing.
     """
     policy = definitions.compile_policy(text, file)
+    if policy.name.startswith(DENIALS):
+        message = f"{policy.name!r} is a name of a denial: names that begin with {DENIALS!r} are reserved."
+        problem = load_document(text, file).problem(("policy",), message, "Choose another name, or `counterseal deny`.")
+        raise DefinitionError((problem,))
     await tenants.lock(connection, tenant)
     if not dry_run:
         stored = await documents.store_policy(connection, tenant, policy, text, actor, definitions.own_operations)
