@@ -19,10 +19,10 @@ from app.cli import (
     people,
     queues,
     receipts,
-    runs,
     schedules,
     service,
     signals,
+    steering,
     tenancy,
     why,
 )
@@ -71,7 +71,7 @@ root.command("schema")(documents.schema)
 for name, added in monitoring.COMMANDS.items():
     evidence.evidence.command(name)(added)
 for group in (
-    runs.run,
+    steering.RUN,
     receipts.receipt,
     queues.queue,
     signals.signal,

@@ -28,6 +28,7 @@ from app.http import (
     receipts,
     runs,
     schedules,
+    several,
     signals,
     signed,
     tasks,
@@ -45,7 +46,16 @@ ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     grants.router,
     *(receipts.router, auditing.router, people.router),
-    *(definitions.router, pauses.router, denials.router, schedules.router, signed.router, events.router, router),
+    *(
+        definitions.router,
+        pauses.router,
+        denials.router,
+        several.router,
+        schedules.router,
+        signed.router,
+        events.router,
+        router,
+    ),
 )
 
 _DESCRIPTION = """

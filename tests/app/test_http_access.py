@@ -102,6 +102,12 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
         {Role.ADMIN, Role.OPERATOR},
     ),
     ("POST", "/v1/denials/lift", {"operation": "x"}, {Role.ADMIN, Role.OPERATOR}),
+    (
+        "POST",
+        "/v1/bulk/runs",
+        {"verb": "retry", "where": ["status=failed"], "reason": "x"},
+        {Role.ADMIN, Role.OPERATOR},
+    ),
     ("GET", "/v1/schedules", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", "/v1/schedules/{workflow}/moments", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/pauses", {"what": "tenant", "reason": "x"}, {Role.ADMIN, Role.OPERATOR}),
