@@ -56,12 +56,22 @@ def _due(kept: Kept, standing: Standing, now: datetime) -> list[datetime]:
     """The moments that have come: of the schedule that is kept, as long as it stood, then of the one that stands."""
     if kept.schedule == standing.schedule and kept.next_at is not None and standing.ended is None:
         return _between(kept.schedule, kept.upto, now)
-    ends = [moment for moment in (standing.since, standing.ended, now) if moment is not None]
-    old = [] if kept.next_at is None else _between(kept.schedule, kept.upto, min(ends))
-    if standing.schedule is None or standing.since is None or len(old) == MOMENTS_MAX:
+    switch = _switch(kept, standing, now)
+    old = [] if kept.next_at is None else _between(kept.schedule, kept.upto, min(switch, standing.ended or now, now))
+    if standing.schedule is None or len(old) == MOMENTS_MAX:
         return old
-    new = _between(standing.schedule, max(kept.upto, standing.since), now)
+    new = _between(standing.schedule, max(kept.upto, switch), now)
     return sorted({*old, *new})[:MOMENTS_MAX]
+
+
+def _switch(kept: Kept, standing: Standing, now: datetime) -> datetime:
+    """The time from which on the version that stands counts: since it could start runs, or since the other was retired.
+
+    Retiring the newest version goes back to the one before, which could start runs long ago.
+    """
+    if standing.since is None:
+        return now
+    return standing.since if standing.since > kept.upto else standing.ended or kept.upto
 
 
 def _between(schedule: JsonObject, after: datetime, until: datetime) -> list[datetime]:

@@ -56,7 +56,8 @@ async def keep(runtime: Any, begin: str, end: str, every: timedelta = timedelta(
     now = at(begin)
     while now <= at(end):
         both = (fire(runtime.database, runtime.definitions, "acme", "w", now) for _ in range(2))
-        await asyncio.gather(*both)
+        found = await asyncio.gather(*both, return_exceptions=True)
+        assert [one for one in found if isinstance(one, BaseException)] == []
         now += every
 
 
@@ -121,6 +122,15 @@ async def test_a_new_version_takes_the_old_ones_place_and_a_retired_one_starts_n
     assert len(await told(runtime)) == 2
     async with runtime.faces.transaction("acme") as connection:
         assert await schedules.listed(connection, "acme") == []
+
+
+async def test_retiring_the_newest_version_goes_back_to_the_schedule_of_the_one_before(runtime: Any) -> None:
+    await scheduled(runtime, workflow("0 6 * * *"), "2027-01-01T12:00")
+    await publish(runtime, workflow("0 18 * * *", version=2))
+    await keep(runtime, "2027-01-01T13:00", "2027-01-01T13:00")
+    await runtime.execute("UPDATE workflows SET retired_at = $1 WHERE version = 2", at("2027-01-02T12:00"))
+    await keep(runtime, "2027-01-03T12:00", "2027-01-03T12:00")
+    assert await told(runtime) == [("01-01T17:00", "missed"), ("01-03T05:00", "started")]
 
 
 async def test_a_moment_that_cannot_start_is_named_and_the_sweep_finds_what_is_due(runtime: Any) -> None:
