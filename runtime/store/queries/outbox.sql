@@ -61,7 +61,7 @@ GROUP BY 1, 2 ORDER BY 1, 2;
 
 -- name: dead
 SELECT command_id AS message, tenant_id AS tenant, kind, run_id, attempts, created_at, last_error FROM commands
-WHERE status = 'failed' AND ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR kind = $2)
+WHERE status = 'failed' AND coalesce(tenant_id = $1::text, true) AND coalesce(kind = $2::text, true)
 ORDER BY created_at, command_id LIMIT $3;
 
 -- name: order
