@@ -42,13 +42,12 @@ def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject
     declaration of the operation or the workflow that it calls, and ``inside``: the lists of nodes in its branches,
     loops and handlers, by the name of each.
     """
-    start = workflow.servicenow
     result: JsonObject = {
         "name": workflow.name,
         "version": workflow.version,
         "title": workflow.title,
         "digest": workflow.digest,
-        "started_by": [] if start is None else [f"servicenow: {start.table} {', '.join(sorted(start.events))}"],
+        "started_by": _started_by(workflow),
         "channels": [
             {"name": channel.name, "reduce": str(channel.reducer), "keep": channel.keep}
             for channel in workflow.graph.channels.values()
@@ -64,6 +63,17 @@ def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject
         result["policies"] = [str(policy.named) for policy in policies.policies]
         result["foreseen"] = {one.step: one.to_json() for one in foresee_steps(workflow, policies)}
     return result
+
+
+def _started_by(workflow: Workflow) -> list[Json]:
+    found = list[Json]()
+    if (start := workflow.servicenow) is not None:
+        found.append(f"servicenow: {start.table} {', '.join(sorted(start.events))}")
+    if (schedule := workflow.schedule) is not None:
+        found.append(f"schedule: {schedule.cron.text} in {schedule.cron.zone.key}")
+    if (heard := workflow.webhook) is not None:
+        found.append(f"webhook: {heard.endpoint}")
+    return found
 
 
 def _scope(scope: Scope, operations: Mapping[str, Operation]) -> list[Json]:

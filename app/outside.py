@@ -37,7 +37,7 @@ from core.terms import GroupQuorum
 from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner, PublicKey, Signer
-from runtime.definition.tenant import TenantDocument, load_tenant, placed, target_of
+from runtime.definition.tenant import Signed, TenantDocument, load_tenant, placed, target_of
 from runtime.store import tenant_settings
 
 if TYPE_CHECKING:
@@ -184,10 +184,10 @@ class Outside:
         slack = self.content.slack
         return None if slack is None or not slack.signing_secret else Incoming(self.lender, slack.signing_secret)
 
-    def webhook(self, name: str) -> tuple[Incoming, str | None] | None:
-        """The secret of an endpoint of the tenant's own settings, and its workspace."""
+    def webhook(self, name: str) -> tuple[Incoming, str | None, Signed] | None:
+        """The secret of an endpoint of the tenant's own settings, its workspace, and how it signs."""
         found = self.content.webhooks.get(name) if self.content is not None else None
-        return None if found is None else (Incoming(self.lender, found.secret), found.workspace)
+        return None if found is None else (Incoming(self.lender, found.secret), found.workspace, found.signed)
 
 
 @dataclass(frozen=True)

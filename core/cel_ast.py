@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from core.cel_functions import ZONED
+from core.cel_functions import OF_ZONES, ZONED
 from core.errors import ExpressionError
 
 # The field numbers of Expr, one for each kind of node.
@@ -254,7 +254,7 @@ def _call(body: bytes, syntax: Syntax, *, in_loop: bool) -> int:
     if function == "matches" and arguments:
         constants = messages_of(arguments[-1], CONSTANT)
         syntax.patterns.extend(text for constant in constants for text in texts_of(constant, 6))
-    if function in ZONED and arguments:
+    if function in ZONED | OF_ZONES and arguments:
         syntax.zones.extend(text for constant in messages_of(arguments[-1], CONSTANT) for text in texts_of(constant, 6))
     parts = [*messages_of(body, 1), *arguments]
     return max((_walk(part, syntax, in_loop=in_loop) for part in parts), default=0)

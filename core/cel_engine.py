@@ -11,11 +11,11 @@ from cel_expr_python.ext.ext_math import ExtMath
 from cel_expr_python.ext.ext_optional import ExtOptional
 from cel_expr_python.ext.ext_strings import ExtStrings
 
-from core import cel_network
+from core import cel_dates, cel_network
 from core.cel_values import runtime_text
 from core.errors import ExpressionError, nearest
 
-_EXTENSIONS = (ExtStrings(), ExtMath(), ExtBindings(), ExtOptional(), cel_network.extension())
+_EXTENSIONS = (ExtStrings(), ExtMath(), ExtBindings(), ExtOptional(), cel_network.extension(), cel_dates.extension())
 _OPTIONAL = "optional"
 NO_VALUE = (cel.Type.ERROR, cel.Type.UNKNOWN)
 """The types of results that are none: an error's value is its text."""
@@ -30,7 +30,7 @@ _UNFIT = {
 
 
 def extensions() -> list[Any]:
-    """The extensions that every expression may use: texts, numbers, names, optionals, addresses."""
+    """The extensions that every expression may use: texts, numbers, names, optionals, addresses, dates."""
     return [*_EXTENSIONS]
 
 

@@ -33,8 +33,19 @@ NETWORK = frozenset({
     "ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "containsIP", "containsCIDR", "masked", "prefixLength", "family",
     "isUnspecified", "isLoopback", "isGlobalUnicast", "isLinkLocalUnicast", "isLinkLocalMulticast",
 })  # fmt: skip
+OF_ZONES = frozenset({"at", "day"})
+"""Functions of dates whose last operand is a time zone."""
+DATES = OF_ZONES | {"addDays", "addMonths", "lastOfMonth"}
 TESTS = frozenset({"size", "contains", "startsWith", "endsWith", "matches", "hasValue"})
-SMALL = OPERATORS | MATH | TIMES | NETWORK | TESTS | {"int", "uint", "double", "bool", "indexOf", "lastIndexOf", "type"}
+SMALL = (
+    OPERATORS
+    | MATH
+    | TIMES
+    | NETWORK
+    | DATES
+    | TESTS
+    | {"int", "uint", "double", "bool", "indexOf", "lastIndexOf", "type"}
+)
 """Functions whose result is small, whatever they are given."""
 
 OPTIONALS = frozenset({

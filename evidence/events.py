@@ -100,6 +100,7 @@ class EventType(StrEnum):
     WORKFLOW_ACTIVATED = "workflow.activated"
     WORKFLOW_RETIRED = "workflow.retired"
     WORKFLOW_UNSTARTED = "workflow.unstarted"
+    SCHEDULE_MISSED = "schedule.missed"
     DIRECTORY_PUBLISHED = "directory.published"
     DIRECTORY_PROPOSED = "directory.proposed"
     GLASS_BROKEN = "glass.broken"
@@ -112,7 +113,7 @@ class EventType(StrEnum):
 # The prefixes of events that belong to no run.
 _TENANTS = (
     *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
-    *("pause.", "glass.", "tenant.", "operation."),
+    *("pause.", "glass.", "schedule.", "tenant.", "operation."),
 )
 _OF_TENANTS = (kind for kind in EventType if kind.startswith(_TENANTS))
 _TENANT_ONLY = {EventType.RUN_PURGED, EventType.HOLD_REFUSED, *_OF_TENANTS}
@@ -128,6 +129,11 @@ STOPPING: frozenset[EventType] = frozenset({
     EventType.PAUSE_SET, EventType.PAUSE_LIFTED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED,
     EventType.DIRECTORY_PUBLISHED,
 })  # fmt: skip
+
+
+# Policies of these names deny the operation that follows, until a time. They apply to every workflow, so each decision
+# about that operation names them as long as they are in force.
+DENIALS = "counterseal-deny."
 
 
 def _every(area: str, *names: str) -> dict[EventType, frozenset[str]]:
@@ -226,6 +232,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
     # an event failed to start this workflow; event: the SHA-256 of the event's content, which is its id in the inbox
     EventType.WORKFLOW_UNSTARTED: frozenset({"name", "version", "event"}),
+    # a moment of this workflow's schedule, in UTC, at which no run started; code: down|newer
+    EventType.SCHEDULE_MISSED: frozenset({"name", "version", "moment", "code"}),
     # checks: the verifier's checks that the run's bundle failed; the bundle was not signed
     EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),
     # the size and root of the tenant's log, and how many differences were found between log, database and store

@@ -21,9 +21,10 @@ from app.cli import (
     people,
     queues,
     receipts,
-    runs,
+    schedules,
     service,
     signals,
+    steering,
     tenancy,
     why,
 )
@@ -76,10 +77,11 @@ for name, added in monitoring.COMMANDS.items():
 for name, added in glass.COMMANDS.items():
     people.approval.command(name)(added)
 for group in (
-    runs.run,
+    steering.RUN,
     receipts.receipt,
     queues.queue,
     signals.signal,
+    schedules.schedule,
     people.approval,
     people.task,
     grants.grant,

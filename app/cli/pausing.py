@@ -1,4 +1,4 @@
-"""Commands to pause a tenant, a workflow, a connector or a run, and to resume it (promise 11)."""
+"""Commands to pause a tenant, a workflow, a connector or a run, to resume it, and to deny an operation (promise 11)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,24 @@ async def pause(
 
     After this command returns, no new action is intended and no new call begins. Calls under way end first.
     """
-    from runtime.requests import pausing
+    from runtime.requests import denying, pausing
 
     async with context.faces() as faces:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
         if what is None:
             rows = [asdict(one) for one in await faces.ask(tenant, pausing.listed)]
+            denied = await faces.ask(tenant, denying.listed)
+            rows += [
+                {
+                    "what": "denied",
+                    "name": one.operation,
+                    "by": one.by,
+                    "at": f"until {one.until}",
+                    "reason": one.reason,
+                }
+                for one in denied
+                if not one.over
+            ]
             print_rows(rows, ("what", "name", "by", "at", "reason"), as_json=as_json, empty="Nothing is paused.")
             return
         if what is not Stopped.TENANT and not name:
@@ -59,4 +71,38 @@ async def resume(
     print_one(asdict(done), f"{f'{what} {done.name}'.strip()} {words}.", as_json=as_json)
 
 
-TOP = (pause, resume)
+async def deny(
+    operation: Annotated[str, typer.Argument(metavar="[OPERATION]", help="Such as servicenow.incident.update.")] = "",
+    until: Annotated[str, typer.Option(help="A moment with its time zone: 2030-01-31T18:00:00Z.")] = "",
+    reason: Annotated[str, typer.Option(help="Why; cards and evidence show it.")] = "",
+    lift: Annotated[bool, typer.Option("--lift", help="End the denial now.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Deny an operation until a time: a policy of one rule, in force at once. Without arguments: list the denials.
+
+    After this command returns, the operation is not done any more. Open questions about it become void.
+    """
+    from msgspec import to_builtins
+
+    from runtime.requests import denying
+
+    async with context.faces() as faces:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        if not operation:
+            rows = [to_builtins(one) for one in await faces.ask(tenant, denying.listed)]
+            empty = "Nothing is denied by `deny`."
+            print_rows(rows, ("operation", "until", "over", "by", "reason"), as_json=as_json, empty=empty)
+            return
+        async with faces.database.transaction(tenant) as connection:
+            place = (connection, faces.definitions, tenant, operation)
+            if lift:
+                done = await denying.lift(*place, actor)
+            else:
+                moment = context.moment("--until", until)
+                assert moment is not None, "it is typed, or refused"
+                done = await denying.deny(*place, moment, reason, actor)
+    words = f"is denied until {done.until}" if not lift else "is denied no more" if done.changed else "was not denied"
+    print_one(to_builtins(done), f"{operation} {words}.", as_json=as_json)
+
+
+TOP = (pause, resume, deny)

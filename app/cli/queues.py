@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -51,17 +52,34 @@ async def status(
         raise typer.Exit(Exit.UNAVAILABLE)
 
 
+@queue.command("dead")
+async def dead(
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only messages of this kind, such as card; all without it.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List messages that failed for good, the oldest first, with the run and the last error of each."""
+    from runtime.store import outbox
+
+    async with context.overview(tenant) as (_, database), database.transaction() as connection:
+        rows = await outbox.dead(connection, tenant or None, kind, limit)
+    columns = ("message", "tenant", "kind", "run_id", "attempts", "created_at", "last_error")
+    print_rows(rows, columns, as_json=as_json, empty="No message has failed.")
+
+
 @queue.command("again")
 async def again(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only this tenant; all of them without it.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only messages of this kind, such as card; all without it.")] = None,
+    message: Annotated[UUID | None, typer.Option(help="Only this one: an id of `counterseal queue dead`.")] = None,
     as_json: Json = False,
 ) -> None:
     """Send messages that failed for good again; `counterseal keep` delivers them. Repair the cause first."""
     from runtime.store import outbox
 
     async with context.overview(tenant) as (_, database), database.transaction() as connection:
-        rows = await outbox.send_again(connection, tenant or None, kind)
+        rows = await outbox.send_again(connection, tenant or None, kind, message)
     print_rows(rows, ("tenant", "kind", "count"), as_json=as_json, empty="No message has failed.")
 
 

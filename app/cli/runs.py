@@ -301,35 +301,12 @@ async def replay(run_id: RunId, as_json: Json = False) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
-async def _steer(verb: Callable[..., Awaitable[object]], run_id: UUID, reason: str, *, as_json: bool) -> None:
+async def steer(verb: Callable[..., Awaitable[object]], run_id: UUID, reason: str, *, as_json: bool) -> None:
     """Call ``verb`` on a run in the caller's name, and print the run's new status."""
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
         status = await verb(connection, faces.definitions, tenant, run_id, actor, reason)
     print_fields({"run_id": run_id, "status": str(status)}, as_json=as_json)
-
-
-@run.command("retry")
-async def retry(
-    run_id: RunId,
-    reason: Annotated[str, typer.Option(help="Why it may go on now; kept in the audit.")],
-    step: Annotated[
-        str | None, typer.Option(help="A step that is held, or that waits for its retry: try it now, and it alone.")
-    ] = None,
-    as_person: As = None,
-    as_json: Json = False,
-) -> None:
-    """Go on with a failed run, from the steps that failed or were canceled with it. Completed steps stay.
-
-    With --step, try one step again that is held, or whose retry waits for its time. Exit 4 if that is not possible.
-    """
-    from runtime.engine.life.holding import Answer
-    from runtime.requests.steering import retry_run
-
-    if step is not None:
-        await _answer(run_id, step, Answer.AGAIN, reason, as_person, as_json=as_json)
-        return
-    await _steer(retry_run, run_id, reason, as_json=as_json)
 
 
 @run.command("release")
@@ -343,10 +320,10 @@ async def release(
     """Go on without a step that has failed and is held. Nothing is undone. Exit 4 if you may not, or it is not held."""
     from runtime.engine.life.holding import Answer
 
-    await _answer(run_id, step, Answer.WITHOUT, reason, as_person, as_json=as_json)
+    await answer(run_id, step, Answer.WITHOUT, reason, as_person, as_json=as_json)
 
 
-async def _answer(run_id: UUID, step: str, said: Answer, reason: str, as_person: str | None, *, as_json: bool) -> None:
+async def answer(run_id: UUID, step: str, said: Answer, reason: str, as_person: str | None, *, as_json: bool) -> None:
     from approvals.model import VoteChannel
     from runtime.requests.holding import HoldRequest
 
@@ -366,26 +343,4 @@ async def close(
     """Close an open run: it waits for no more steps, and ends when its present steps are done."""
     from runtime.requests import steering
 
-    await _steer(steering.close_run, run_id, reason, as_json=as_json)
-
-
-@run.command("cancel")
-async def cancel(
-    run_id: RunId, reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "", as_json: Json = False
-) -> None:
-    """Cancel a run. An action under way ends first. What it has done stays done, and is listed."""
-    from app.shown import effects_of
-    from runtime.requests import steering
-
-    async with context.faces() as faces:
-        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        given = (faces.definitions, tenant, run_id, actor, reason)
-        async with faces.database.transaction(tenant) as connection:
-            status = await steering.cancel_run(connection, *given)
-        done = await effects_of(faces, tenant, run_id)
-    if as_json:
-        print_json({"run_id": run_id, "status": str(status), "done": done})
-        return
-    print_fields({"run_id": run_id, "status": str(status)})
-    columns = ("receipt_id", "step_key", "operation", "summary", "reversible")
-    print_part("done, and not undone: counterseal receipt reverse RECEIPT", done or [], *columns)
+    await steer(steering.close_run, run_id, reason, as_json=as_json)

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -33,7 +33,9 @@ from core.canonical import JsonObject
 from core.db import check_tenant
 from core.errors import InputError, NotFoundError, TransportError
 from core.secret_values import SecretError
-from runtime.requests.triggers import start_from_servicenow
+from runtime.definition.tenant import Signed
+from runtime.requests.starting import Started
+from runtime.requests.triggers import Unstarted, start_from_servicenow
 
 router = APIRouter()
 
@@ -66,7 +68,7 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     configured = faces.settings.webhooks.get(endpoint, _NOWHERE)
     tenant = configured.tenant or faces.settings.tenant
     shown = _UNKNOWN if configured is _NOWHERE else endpoint
-    hook = _Hook(tenant, configured.workspace, endpoint, shown, configured.secret.get_secret_value())
+    hook = Hook(tenant, configured.workspace, endpoint, shown, configured.secret.get_secret_value())
     return await _event(hook, request, faces)
 
 
@@ -81,45 +83,50 @@ async def servicenow_of_tenant(tenant: str, endpoint: str, request: Request, fac
     """An endpoint of the tenant's own settings: signed and answered like `/webhooks/servicenow/{endpoint}`, with the
     secret of that endpoint alone. It starts runs of that tenant only.
     """
+    return await _event(await hook_of(tenant, endpoint, faces, (Signed.COUNTERSEAL,)), request, faces)
+
+
+async def hook_of(tenant: str, endpoint: str, faces: Faces, signed: Collection[Signed]) -> Hook:
+    """An endpoint of a tenant's own settings that signs in one of these ways; else one that no signature fits."""
     found = None
     with suppress(InputError, NotFoundError):
         found = (await faces.outside(check_tenant(tenant))).webhook(endpoint)
-    if found is None:
-        nowhere = _Hook(faces.settings.tenant, None, endpoint, _UNKNOWN, _NOWHERE.secret.get_secret_value())
-        return await _event(nowhere, request, faces)
-    incoming, workspace = found
+    if found is None or found[2] not in signed:
+        return Hook(faces.settings.tenant, None, endpoint, _UNKNOWN, _NOWHERE.secret.get_secret_value())
+    incoming, workspace, scheme = found
     try:
         secret = await incoming.value()
     except SecretError as error:
         raise TransportError(error.message, remedy=error.remedy) from None
-    return await _event(_Hook(tenant, workspace, endpoint, f"{tenant}/{endpoint}", secret), request, faces)
+    return Hook(tenant, workspace, endpoint, f"{tenant}/{endpoint}", secret, scheme)
 
 
 @dataclass(frozen=True)
-class _Hook:
-    """An endpoint for events: whose it is, its name, its name in the audit, and its secret."""
+class Hook:
+    """An endpoint for events: whose it is, its name, its name in the audit, its secret, and how it signs."""
 
     tenant: str
     workspace: str | None
     endpoint: str
     shown: str
     secret: str
+    signed: Signed = Signed.COUNTERSEAL
 
 
-async def _event(hook: _Hook, request: Request, faces: Faces) -> Response:
+async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
     tenant, shown, endpoint = hook.tenant, hook.shown, hook.endpoint
     try:
         body = await read_body(request)
     except HTTPException as error:
-        return await _refused(Refusal(error.status_code, "too_large", error.detail), faces, tenant, shown)
+        return await refused(Refusal(error.status_code, "too_large", error.detail), faces, tenant, shown)
     refusal = verify(request.headers, body, hook.secret, faces.now())
     if refusal is not None:
-        return await _refused(refusal, faces, tenant, shown)
+        return await refused(refusal, faces, tenant, shown)
     request.state.proved = True
     try:
         event = bounded_json.parse_object(body)
     except InputError as error:
-        return await _refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
+        return await refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
     workspace = hook.workspace or faces.settings.workspace
     try:
         # Answer only after the runs are committed (promise 4).
@@ -129,14 +136,19 @@ async def _event(hook: _Hook, request: Request, faces: Faces) -> Response:
             own = outside.settings.servicenow_username or None
             started, unstarted = await start_from_servicenow(*place, event, own)
     except InputError as error:
-        await _refused(Refusal(400, "unusable", ""), faces, tenant, shown)
+        await refused(Refusal(400, "unusable", ""), faces, tenant, shown)
         return problems.of_error(error)
+    return answered(started, unstarted, faces, "servicenow")
+
+
+def answered(started: Sequence[Started], unstarted: Sequence[Unstarted], faces: Faces, kind: str) -> Response:
+    """The answer to an event: the runs that it started, and the workflows that it should start but could not."""
     runs = [{"run_id": str(run.run_id), "created": run.created, "reference": run.reference} for run in started]
     failed = [one.to_json() for one in unstarted if not one.ignored]
     waiting = [one.to_json() for one in unstarted if one.until is not None]
     ignored = [one.to_json() for one in unstarted if one.ignored and one.until is None]
     if failed and not runs and not waiting:
-        faces.metrics.refusal("servicenow", "unstarted")
+        faces.metrics.refusal(kind, "unstarted")
         return problems.problem(422, "unstarted", "No workflow could be started by this event.", unstarted=failed)
     words = f"{len(runs)} started, {len(failed)} could not be started." if failed else f"{len(runs)} started."
     nothing = "Nothing is started: no workflow that is published here takes this event."
@@ -172,10 +184,11 @@ def _signature(text: str) -> bytes | None:
         return None
 
 
-async def _refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str) -> Response:
-    faces.metrics.refusal("servicenow", refusal.code)
+async def refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str, kind: str = "servicenow") -> Response:
+    """The answer to a request that is not taken, with a line in the audit."""
+    faces.metrics.refusal(kind, refusal.code)
     if endpoint != _UNKNOWN:  # nobody writes audit lines who knows no endpoint
-        await faces.refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
+        await faces.refusals.note(tenant, f"{kind}:{endpoint}", refusal.code)
     headers = {"WWW-Authenticate": "Counterseal-Signature"} if refusal.status == 401 else None
     return problems.problem(refusal.status, refusal.code, refusal.detail, headers)
 

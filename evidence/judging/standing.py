@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.events import STOPPING
+from evidence.events import DENIALS, STOPPING
 from evidence.events import EventType as E
 from evidence.judging.case import Case, Judge, seconds_between
 
@@ -107,3 +107,6 @@ class Standing(Judge):
             if name in policies and policies[name] != digest:
                 words = "was retired" if not policies[name] else "was in force in another version"
                 self.fault(event, f"the policy {name} judged it, and {words}")
+        denial = f"{DENIALS}{event['data']['operation']}"
+        if policies.get(denial) and denial not in named:
+            self.fault(event, f"the policy {denial} was in force, and did not judge it")

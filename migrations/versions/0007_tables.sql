@@ -124,7 +124,7 @@ CREATE TABLE triggered (
   window_ref text, due_at timestamptz, run_id uuid, reason text, created_at timestamptz DEFAULT now() NOT NULL,
   CONSTRAINT pk_triggered PRIMARY KEY (tenant_id, workflow, trigger_ref),
   CONSTRAINT fk_triggered_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id),
-  CONSTRAINT ck_triggered_outcome CHECK (outcome IN ('waiting', 'merged', 'started', 'skipped', 'failed'))
+  CONSTRAINT ck_triggered_outcome CHECK (outcome IN ('waiting', 'merged', 'started', 'skipped', 'failed', 'missed'))
 );
 CREATE UNIQUE INDEX uq_triggered_waiting ON triggered (tenant_id, workflow, reference) WHERE outcome = 'waiting';
 CREATE INDEX ix_triggered_due ON triggered (tenant_id, due_at) WHERE outcome = 'waiting';
@@ -139,7 +139,7 @@ GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO count
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 -- The runs that triggers have started and that are not over. Runs that people start are not in it.
 CREATE INDEX ix_runs_triggered ON runs (tenant_id, workflow, reference)
-  WHERE finished_at IS NULL AND trigger_type = 'servicenow';
+  WHERE finished_at IS NULL AND trigger_type IN ('servicenow', 'schedule', 'webhook');
 -- The list that a question belongs to (`runtime.engine.book.lists`); null for one that stands alone, as all did before.
 ALTER TABLE approvals ADD COLUMN listed text;
 -- 0007_functions.sql brings every function anew. These have other parameters or results than in 0006. The roles that own
@@ -259,3 +259,21 @@ CREATE POLICY tenant ON operations TO counterseal_faces, counterseal_appender
   WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
 GRANT SELECT ON operations TO counterseal_engine, counterseal_faces;
 GRANT SELECT, INSERT ON operations TO counterseal_appender;
+-- Schedules: of each workflow that has one, up to which moment all is decided, and the next one. Its moments are in
+-- triggered. A keeper alone writes it. What an older release has published has none.
+ALTER TABLE workflows ADD COLUMN schedule jsonb, ADD COLUMN startable_at timestamptz;
+GRANT UPDATE (startable_at) ON workflows TO counterseal_faces;
+CREATE INDEX ix_workflows_schedule ON workflows (tenant_id, name, version) WHERE schedule IS NOT NULL AND retired_at IS NULL;
+CREATE TABLE schedules (
+  tenant_id text NOT NULL, workflow text NOT NULL, version int NOT NULL, schedule jsonb NOT NULL,
+  upto timestamptz NOT NULL, next_at timestamptz,
+  CONSTRAINT pk_schedules PRIMARY KEY (tenant_id, workflow),
+  CONSTRAINT fk_schedules_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+CREATE INDEX ix_schedules_due ON schedules (next_at) WHERE next_at IS NOT NULL;
+ALTER TABLE schedules ENABLE ROW LEVEL SECURITY;
+ALTER TABLE schedules FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON schedules TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON schedules TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true));
+GRANT SELECT, INSERT, UPDATE ON schedules TO counterseal_engine;
+GRANT SELECT ON schedules TO counterseal_faces;

@@ -13,7 +13,7 @@ from core.identity import Role
 from core.terms import Tier
 from policy.model import EXPIRES_DEFAULT, Approver, Channel, Escalate
 from runtime.engine.model.graph import Reducer
-from runtime.engine.model.workflow import Overrun
+from runtime.engine.model.workflow import Missed, Overrun
 
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z][a-z0-9-]*$")]
 Identifier = Annotated[str, Field(min_length=1, max_length=64)]
@@ -71,10 +71,42 @@ class ServiceNowTrigger(DocumentPart):
         return span
 
 
+class ScheduleTrigger(DocumentPart):
+    """The moments at which this workflow starts: `cron` in `timezone`, with the values of `with` as its trigger.
+
+    Each moment starts one run at most. After an outage `missed` says if the newest of the moments that were missed
+    starts a run late; each other one is named as missed. ``overrun`` is as for ServiceNow.
+    """
+
+    cron: Annotated[str, Field(min_length=1, max_length=200)]
+    timezone: Annotated[str, Field(min_length=1, max_length=64)]
+    missed: Missed = Missed.RUN_ONCE
+    overrun: Overrun = Overrun.ALL
+    workspace: Name = "main"
+    with_: Annotated[dict[Identifier, Any], Field(alias="with", max_length=50, default_factory=dict)]
+
+
+class WebhookTrigger(DocumentPart):
+    """The signed deliveries to an endpoint of the tenant's settings that start this workflow.
+
+    Expressions see `event.id`, `event.type` and `event.body`. ``map`` makes the trigger of them; without it, the body
+    is the trigger. ``dedupe`` names what happened: the same text starts one run only; the delivery's id if left out.
+    """
+
+    endpoint: Name
+    when: Expression | None = None
+    map_: Annotated[dict[Identifier, Any] | None, Field(alias="map", min_length=1, max_length=100)] = None
+    dedupe: Expression | None = None
+    requested_by: Expression | None = None
+    overrun: Overrun = Overrun.ALL
+
+
 class Triggers(DocumentPart):
     """The events that start this workflow, besides people."""
 
     servicenow: ServiceNowTrigger | None = None
+    schedule: ScheduleTrigger | None = None
+    webhook: WebhookTrigger | None = None
 
 
 class ApproverDocument(DocumentPart):

@@ -6,6 +6,7 @@ Secrets stand in it by reference alone. A key that is left out is not set: nothi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -106,10 +107,23 @@ class SqlDocument(DocumentPart):
     password: _Reference
 
 
+class Signed(StrEnum):
+    """The way in which a caller signs: as our business rule for ServiceNow does, or as its own product does."""
+
+    COUNTERSEAL = "counterseal"
+    STANDARD = "standard"
+    GITHUB = "github"
+    PAGERDUTY = "pagerduty"
+
+
 class WebhookDocument(DocumentPart):
-    """One address that the tenant's ServiceNow calls: `/webhooks/servicenow/TENANT/NAME`."""
+    """One address that another system calls, and how it signs.
+
+    The tenant's ServiceNow calls `/webhooks/servicenow/TENANT/NAME`, every other system `/webhooks/events/TENANT/NAME`.
+    """
 
     secret: _Reference
+    signed: Signed = Signed.COUNTERSEAL
     workspace: _Name | None = None
 
 

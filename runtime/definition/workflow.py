@@ -33,6 +33,7 @@ from runtime.definition.model import (
     WorkflowDocument,
 )
 from runtime.definition.reserved import remembering
+from runtime.definition.starts import started_by
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
 from runtime.engine.model.graph import Channel, Graph, Reducer, Scope
@@ -72,22 +73,20 @@ def load_workflow(
     published; what an earlier release has published goes on as it is. ``published`` is the digest under which it was
     published: an earlier release took that of the text with its secrets.
     """
-    document = load_document(text, file)
-    content = validate(document, WorkflowDocument)
+    content = validate(document := load_document(text, file), WorkflowDocument)
     compiler, text_digest = GraphCompiler(document, catalog, typed=typed), sha256_hex(text.encode())
     _typed_trigger(compiler, content.trigger)
     root = compiler.compile(content)
-    if text_digest != published:
-        text_digest = sha256_hex(evident(text, document.value, compiler.operations).encode())
+    text_digest = text_digest if text_digest == published else sha256_hex(_evident(text, document, compiler))
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
     start = _servicenow(compiler, content.triggers.servicenow, reference)
+    others = started_by(compiler, content.triggers, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
     channels = remembering(compiler, content, declared)
-    if compiler.problems:
-        raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
+    _refuse(compiler)
     graph = _graph(compiler, content, text_digest, channels, root, result)
     return Workflow(
         name=content.workflow,
@@ -107,6 +106,8 @@ def load_workflow(
         functions=tuple(sorted(compiler.functions)),
         subject=subject,
         trigger=content.trigger,
+        schedule=others[0],
+        webhook=others[1],
     )
 
 
@@ -147,6 +148,15 @@ def _typed_trigger(compiler: GraphCompiler, schema: dict[str, Any] | None) -> No
         compiler.problem(("trigger",), "A trigger is an object.", "Begin with `type: object`.")
     if compiler.typed:
         compiler.schemas["trigger"] = schema
+
+
+def _refuse(compiler: GraphCompiler) -> None:
+    if compiler.problems:
+        raise DefinitionError(tuple(sorted(compiler.problems, key=lambda problem: (problem.line, problem.column))))
+
+
+def _evident(text: str, document: Document, compiler: GraphCompiler) -> bytes:
+    return evident(text, document.value, compiler.operations).encode()
 
 
 def thaw_operations(frozen: Mapping[str, Any], file: str) -> Catalog:

@@ -46,6 +46,7 @@ from runtime.engine.model.rows import Claim, StepRow, WaitRow
 from runtime.engine.model.states import StepState, WaitKind
 from runtime.keep.dispatcher import Lanes
 from runtime.keep.reviewing import follow
+from runtime.requests.scheduling import fire
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
 from runtime.requests.views import folded
@@ -180,11 +181,16 @@ class Sweeper(Struct):
             yield Repair(None, partial(wake, definitions=self.definitions, tenant=tenant, key=key))
         for place in due.windows:
             yield Repair(None, partial(self._end_window, place))
+        for schedule in due.schedules:
+            yield Repair(None, partial(self._fire, schedule, due.now))
         for kept in due.kept:
             yield Repair(kept.run_id, partial(self._deliver, kept))
 
     async def _end_window(self, place: tuple[str, str, str], database: Database) -> bool:
         return await end_window(database, self.definitions, *place)
+
+    async def _fire(self, schedule: tuple[str, str], now: datetime, database: Database) -> bool:
+        return await fire(database, self.definitions, *schedule, now)
 
     async def _deliver(self, kept: Kept, database: Database) -> bool:
         return await Signaling(database, self.definitions).deliver(kept)

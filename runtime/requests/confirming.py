@@ -36,7 +36,7 @@ async def waits_for(
     connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow, actor: Actor
 ) -> str | None:
     """The reason for which a version of somebody who is only an author waits for an admin; None if there is none."""
-    if workflow.servicenow is not None:
+    if workflow.triggered:
         return "it has a trigger"
     policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
     if policies.broken:
@@ -99,7 +99,7 @@ async def _run_by(
         except CountersealError:
             return stored.name  # nobody knows what it runs
         runs.setdefault(stored.name, set()).update(_runs(published, workflow))
-        if by[stored.name, stored.version].published_by != actor.id or published.servicenow is not None:
+        if by[stored.name, stored.version].published_by != actor.id or published.triggered:
             trusted.append(stored.name)
     return next((name for name in trusted if name != workflow.name and _reaches(runs, name, workflow.name)), None)
 

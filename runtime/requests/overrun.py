@@ -7,7 +7,7 @@ starts a run by hand says what its reference is, and holds up or cancels nobody'
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
@@ -32,14 +32,19 @@ class Heeded(Struct, frozen=True):
 
 
 async def arrive(
-    connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, notification: str
+    connection: Connection,
+    definitions: Definitions,
+    workflow: Workflow,
+    request: StartRequest,
+    source: str,
+    notification: str,
+    debounce: timedelta | None = None,
 ) -> Heeded:
     """Decide what an event does, in the caller's transaction, in which the inbox keeps it already.
 
     A crash before the commit leaves neither, and the sender repeats; after it, what waits is a row that a keeper finds.
     """
-    listens, tenant = workflow.servicenow, request.tenant_id
-    assert listens is not None, "only an event that is listened to arrives"
+    tenant = request.tenant_id
     reference = reference_of(workflow, {"trigger": request.trigger})
     await triggered.lock(connection, tenant, workflow.name, reference)
     if (known := await triggered.find(connection, tenant, workflow.name, request.trigger_ref)) is not None:
@@ -47,11 +52,10 @@ async def arrive(
     ran = await runs.run_of_trigger(connection, tenant, workflow.name, request.trigger_type, request.trigger_ref)
     if ran is not None:  # it was started before the trigger looked at what is running
         return Heeded(Started(ran["run_id"], False, ran["reference"]))
-    source = f"servicenow:{request.actor.id}"
     named = (tenant, workflow.name, request.trigger_ref, reference)
     place = Place(*named, request.workspace_id, source, notification)
-    if listens.debounce is not None:
-        until = await triggered.hold(connection, place, listens.debounce)
+    if debounce is not None:
+        until = await triggered.hold(connection, place, debounce)
         return Heeded(None, _waits(reference, until), until)
     # An earlier version of the workflow may have let an event wait: this one takes its place.
     await triggered.merge(connection, place)
@@ -80,7 +84,7 @@ async def begin(
     connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, reference: str
 ) -> Heeded:
     """Start a run for the reference, as what is running allows. A cancel and the start are one transaction."""
-    overrun = Overrun.ALL if workflow.servicenow is None else workflow.servicenow.overrun
+    overrun = workflow.overrun(request.trigger_type)
     going = list[UUID]()
     if overrun is not Overrun.ALL:
         going = await triggered.open_runs(connection, request.tenant_id, workflow.name, reference)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from approvals.model import Choice, VoteChannel
 from core.canonical import JsonObject
 from core.db import Connection
+from core.documents import load_document
 from core.errors import AuthorizationError, DefinitionError, NotFoundError, nearest
 from core.terms import POLICY_APPROVERS
 from evidence.chain import Actor
+from evidence.events import DENIALS
 from policy.load import Policy
 from runtime.definition import agents, people
 from runtime.definition.catalog import Definitions
@@ -77,6 +79,10 @@ async def publish_policy(
     policy = definitions.compile_policy(text, file, now)
     if await documents.policy(connection, tenant, policy.digest) is None:
         policy = definitions.check_policy(text, file, now)
+    if policy.name.startswith(DENIALS):
+        message = f"{policy.name!r} is a name of a denial: names that begin with {DENIALS!r} are reserved."
+        problem = load_document(text, file).problem(("policy",), message, "Choose another name, or `counterseal deny`.")
+        raise DefinitionError((problem,))
     if not dry_run:
         own: JsonObject = {name: one.model_dump(mode="json") for name, one in now.own.items()}
         stored = await documents.store_policy(connection, tenant, policy, text, actor, own)

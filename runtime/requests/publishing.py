@@ -82,7 +82,9 @@ async def publish_workflow(
         await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
     waits = await waits_for(connection, definitions, tenant, workflow, actor) if owned else None
-    stored = StoredWorkflow(workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations)
+    schedule = None if workflow.schedule is None else workflow.schedule.spec
+    facts = (workflow.name, workflow.version, workflow.digest, text, workflow.frozen_operations, schedule)
+    stored = StoredWorkflow(*facts)
     changed = await documents.publish_workflow(connection, tenant, stored, actor.id, waits)
     if changed:
         data: JsonObject = {"name": workflow.name, "version": workflow.version, "digest": workflow.digest}

@@ -42,8 +42,8 @@ OPEN_DEFAULT, OPEN_MAX = timedelta(days=7), timedelta(days=366)
 
 # The trigger of runs that other runs start.
 OF_RUNS = "workflow"
-# The triggers whose references nobody chooses: those of records, of other runs, and of Counterseal's own workflows.
-_UNKEYED = ("servicenow", OF_RUNS, "counterseal")
+# The triggers whose references nobody chooses: records, moments, deliveries, other runs, Counterseal's own workflows.
+_UNKEYED = ("servicenow", "schedule", "webhook", OF_RUNS, "counterseal")
 
 
 class KeyTaken(ConsistencyError):

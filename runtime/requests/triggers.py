@@ -141,12 +141,13 @@ async def _start_each(
             workflow.check_trigger(request.trigger)
             if listens.when is None or _rendered(listens.when, "when", workflow.name, request.trigger) is True:
                 dedupe = clean(_rendered(listens.dedupe, "dedupe", workflow.name, request.trigger))
-                named = replace(request, trigger_ref=_bounded(f"{endpoint}:{kind}:{dedupe}"))
+                named = replace(request, trigger_ref=bounded(f"{endpoint}:{kind}:{dedupe}"))
                 if not listens.looks:
                     started.append(await start_run(connection, workflow, named, definitions))
                     continue
                 async with savepoint(connection):
-                    heeded = await arrive(connection, definitions, workflow, named, notification)
+                    heard = (f"servicenow:{endpoint}", notification, listens.debounce)
+                    heeded = await arrive(connection, definitions, workflow, named, *heard)
                 if heeded.started is not None:
                     started.append(heeded.started)
                 else:
@@ -199,7 +200,7 @@ def _rendered(template: Template, key: str, workflow: str, event: JsonObject) ->
         raise InputError(message, where=f"triggers.servicenow.{key}", remedy=remedy) from None
 
 
-def _bounded(reference: str) -> str:
+def bounded(reference: str) -> str:
     """Bound a text to what an index holds. A long one ends with its digest, so that two with one beginning differ."""
     if len(reference) <= REFERENCE_CHARACTERS_MAX:
         return reference

@@ -21,13 +21,17 @@ NAMED_MAX = 10  # how many numbers an error lists
 
 
 class StoredWorkflow(Struct, frozen=True):
-    """One published version: its exact text, and the declarations of its operations as frozen then."""
+    """One published version: its exact text, and the declarations of its operations as frozen then.
+
+    ``schedule`` is what a keeper looks for: the moments at which runs start with it.
+    """
 
     name: str
     version: int
     digest: str
     source: str
     operations: JsonObject
+    schedule: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,16 @@ async def publish_workflow(
 
     ``waits_for`` says why no run starts with it before an admin has activated it.
     """
-    values = (stored.name, stored.version, stored.digest, stored.source, stored.operations, by, waits_for)
+    values = (
+        stored.name,
+        stored.version,
+        stored.digest,
+        stored.source,
+        stored.operations,
+        by,
+        waits_for,
+        stored.schedule,
+    )
     row = await connection.fetchrow(_PUBLISH_WORKFLOW, tenant, *values)
     if row is not None:
         return True

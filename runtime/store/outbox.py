@@ -24,6 +24,7 @@ _LEASE_ONLY = _SQL["lease_only"]
 _END_SHOWN = _SQL["end_shown"]
 _END = _SQL["end"]
 _AGAIN = _SQL["again"]
+_DEAD = _SQL["dead"]
 _ORDER = _SQL["order"]
 _PAYLOAD = _SQL["payload"]
 _NOTICE = _SQL["notice"]
@@ -141,10 +142,17 @@ async def noticed(connection: Connection, tenant: str, person: str, topic: str, 
     await connection.execute(_NOTICED, tenant, person, topic, *place)
 
 
-async def send_again(connection: Connection, tenant: str | None, kind: str | None) -> list[dict[str, Any]]:
+async def dead(connection: Connection, tenant: str | None, kind: str | None, most: int) -> list[dict[str, Any]]:
+    """Messages that failed for good, the oldest first, each with its run and its last error. None stands for all."""
+    return [dict(row) for row in await connection.fetch(_DEAD, tenant, kind, most)]
+
+
+async def send_again(
+    connection: Connection, tenant: str | None, kind: str | None, message: UUID | None = None
+) -> list[dict[str, Any]]:
     """Let messages that failed for good be sent again; return how many, by tenant and kind. None stands for all.
 
     One statement, so after a crash all of them are sent again or none, and the caller asks once more.
     """
-    rows = await connection.fetch(_AGAIN, tenant, kind)
+    rows = await connection.fetch(_AGAIN, tenant, kind, message)
     return [{name: row[name] for name in ("tenant", "kind", "count")} for row in rows]

@@ -30,6 +30,7 @@ _VOTES = _SQL["votes"]
 _SIGNALS = _SQL["signals"]
 _CHILDREN = _SQL["children"]
 _EVENT = _SQL["event"]
+_DELIVERY = _SQL["delivery"]
 _RECORDS = _SQL["records"]
 _RUN = _SQL["run"]
 _KEEP = _SQL["keep"]
@@ -57,6 +58,9 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
         # Under this source and id the inbox keeps the event that started a run: see ``runtime.requests.triggers``.
         source, event = f"servicenow:{book.row['trigger_ref'].partition(':')[0]}", digest(book.opened.inputs or {})
         await connection.execute(_EVENT, run_id, book.row["tenant_id"], source, event)
+    if book.row["trigger_type"] == "webhook":
+        named = (book.row["tenant_id"], book.row["workflow"], book.row["trigger_ref"])
+        await connection.execute(_DELIVERY, run_id, *named)
     for statement in (_SIGNALS, _CHILDREN):
         await connection.execute(statement, run_id)
     for statement in (_WAITS, _APPROVALS, _REFUSALS, _VOTES):

@@ -13,7 +13,7 @@ GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counters
 GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
   starts_left_at) ON tenants TO counterseal_engine;
-GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, votes, waits, workspaces TO
+GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, schedules, votes, waits, workspaces TO
   counterseal_engine;
 GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals TO counterseal_engine;
 GRANT UPDATE (starts_left, starts_left_at) ON caps TO counterseal_engine;
@@ -27,7 +27,7 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- folded state of a run (runs.state): only read_run and read_question do.
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
   group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, operations, people, policies, queue, records,
-  refusals, remains, run_lines, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
+  refusals, remains, run_lines, schedules, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
 GRANT SELECT, INSERT ON inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
@@ -45,7 +45,7 @@ GRANT INSERT (tenant_id, stream_id) ON tenants TO counterseal_faces;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight) ON tenants TO counterseal_faces;
 GRANT UPDATE (revoked_at) ON tokens TO counterseal_faces;
 GRANT UPDATE (reason) ON unavailable TO counterseal_faces;
-GRANT UPDATE (retired_at, waits_for) ON workflows TO counterseal_faces;
+GRANT UPDATE (retired_at, startable_at, waits_for) ON workflows TO counterseal_faces;
 
 -- The owner of the functions that faces call. It never logs in; row-level security binds it to the tenant that each
 -- function sets. A row lock needs UPDATE.

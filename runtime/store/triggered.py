@@ -12,6 +12,7 @@ from core.db import Connection
 from runtime.store.statements import statements
 
 WAITING, MERGED, STARTED, SKIPPED, FAILED = "waiting", "merged", "started", "skipped", "failed"
+MISSED = "missed"
 
 _SQL = statements("triggered")
 _LOCK = _SQL["lock"]

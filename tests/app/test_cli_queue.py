@@ -106,7 +106,11 @@ def test_what_has_failed_is_sent_again(published: Any, outside_world: Any, work_
     assert published.json("queue", "again", "--kind", "bundle") == []
     published("tenant", "create", "other")
     assert published.json("queue", "again", "--tenant", "other", "--kind", "card") == []
-    assert published.json("queue", "again", "--tenant", "default", "--kind", "card") == [
+    (shown,) = published.json("queue", "dead", "--tenant", "default")
+    assert (shown["kind"], shown["tenant"], shown["run_id"] is not None) == ("card", "default", True)
+    assert published.json("queue", "dead", "--kind", "bundle") == []
+    assert published.json("queue", "again", "--message", shown["run_id"]) == [], "that is no message"
+    assert published.json("queue", "again", "--message", shown["message"], "--kind", "card") == [
         {"tenant": "default", "kind": "card", "count": 1}
     ]
     (default,) = published.json("queue", "status", "--tenant", "default")["tenants"]

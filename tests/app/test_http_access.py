@@ -96,6 +96,22 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/policies/in-force", None, {Role.ADMIN, Role.AUDITOR}),
     ("GET", "/v1/evidence/runs", None, {Role.ADMIN, Role.AUDITOR}),
     ("GET", "/v1/pauses", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", "/v1/denials", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    (
+        "POST",
+        "/v1/denials",
+        {"operation": "x", "until": "2030-01-01T00:00:00Z", "reason": "x"},
+        {Role.ADMIN, Role.OPERATOR},
+    ),
+    ("POST", "/v1/denials/lift", {"operation": "x"}, {Role.ADMIN, Role.OPERATOR}),
+    (
+        "POST",
+        "/v1/bulk/runs",
+        {"verb": "retry", "where": ["status=failed"], "reason": "x"},
+        {Role.ADMIN, Role.OPERATOR},
+    ),
+    ("GET", "/v1/schedules", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
+    ("GET", "/v1/schedules/{workflow}/moments", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/pauses", {"what": "tenant", "reason": "x"}, {Role.ADMIN, Role.OPERATOR}),
     ("POST", "/v1/pauses/resume", {"what": "tenant"}, {Role.ADMIN, Role.OPERATOR}),
 ]

@@ -6,7 +6,6 @@ from typing import Any
 
 import asyncpg
 
-from connectors.catalog import Catalog
 from connectors.port import Call, Probe
 from connectors.sql.connector import SqlConnector, SqlSettings
 from connectors.sql.statements import IDENTITY
@@ -92,7 +91,7 @@ class _Later(SqlConnector):
         return await super().probe(call, seconds_since_intent=seconds_since_intent + 3600)
 
 
-def connector(url: str, catalog: Catalog, killer: Any) -> Any:
+def connector(url: str, killer: Any) -> Any:
     """The connector, on a link whose statements the killer numbers."""
 
     async def own() -> str:
@@ -102,6 +101,6 @@ def connector(url: str, catalog: Catalog, killer: Any) -> Any:
         finally:
             await connection.close()
 
-    made = _Later(SqlSettings(beside(url), own), catalog)
+    made = _Later(SqlSettings(beside(url), own))
     wrap_connections_of(made, lambda one: killer.wrap("rows", one, "execute", "fetchrow", "fetchval", "fetch"))
     return killer.wrap("connector", made, "read_before", "perform", "probe")

@@ -296,7 +296,7 @@ class Stage:
         names = ("perform", "probe", "cancel")
         sources = {"probe.yaml": crash_workloads.OPERATIONS, "rows.yaml": crash_rows.OPERATIONS}
         catalog = load_catalog([Source(name, text) for name, text in sources.items()])
-        rows = {"sql": crash_rows.connector(plan.url, catalog, killer)} if self.work.rows else {}
+        rows = {"sql": crash_rows.connector(plan.url, killer)} if self.work.rows else {}
         model = {"model": killer.wrap("model", Model(self.ledger, self.books, self.work.calls), "perform")}
         self.connectors = Connectors(
             {

@@ -46,10 +46,11 @@ def test_a_timer_is_as_long_as_it_may_be_and_no_longer(more: int, status: str) -
 
 @pytest.mark.req("X-7")
 @pytest.mark.usefixtures("far_from_utc")
-def test_a_moment_without_a_zone_is_of_utc_and_not_of_the_machine() -> None:
+def test_a_moment_without_a_zone_is_refused_and_not_taken_for_one_of_the_machine() -> None:
     until = (NOW + timedelta(hours=1)).replace(tzinfo=None)
-    (wait,) = driven(UNTIL.replace("UNTIL", until.isoformat())).waits.values()
-    assert wait.due_in == timedelta(hours=1)
+    run = driven(UNTIL.replace("UNTIL", until.isoformat()))
+    assert (run.status, run.waits) == ("failed_terminal", {})
+    assert "has no time zone" in str(run.rows["a"].last_error)
 
 
 class Bounded(Governed):

@@ -302,6 +302,7 @@ def relisted(f: Forged) -> None:
 
 OPENED = "disclosures"
 GATED, LET, RULES = "authority of people", "actions", "order of steps"
+BY = {"author": "a", "approver": "a"}
 INNER, HELD, TEXTS = "agents and runs within", "pauses and policies in force", "what it is judged by"
 
 FORGERIES: dict[str, tuple[Any, str, str]] = {
@@ -448,6 +449,11 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "let out while the run was paused": (paused, HELD, "while the run was paused"),
     "let out while its connector was paused": (
         in_the_tenant("pause.set", -1, paused="connector:probe", reason="x"), HELD, "connector:probe was paused"
+    ),
+    "let out while its operation was denied": (
+        in_the_tenant("policy.activated", -1, name="counterseal-deny.probe.effect.apply", version=1, digest="d", **BY),
+        HELD,
+        "was in force, and did not judge it",
     ),
     "let out while its tenant was paused": (
         in_the_tenant("pause.set", -1, paused="tenant", reason="x"), HELD, "tenant was paused"

@@ -64,10 +64,13 @@ async def test_a_moment_that_has_passed_is_not_waited_for(runtime: Any) -> None:
     assert await runtime.status(run_id) == "succeeded"
 
 
-async def test_a_moment_that_is_none_fails_the_step(runtime: Any) -> None:
-    run_id = await runtime.go(HEAD + "  - wait: {until: '${{ trigger.at }}'}\n", {**TRIGGER, "at": "tomorrow"})
+@pytest.mark.parametrize(
+    ("at", "words"), [("tomorrow", "RFC 3339"), ("2030-01-01T10:00:00", "Write its offset, or at('2030-01-01'")]
+)
+async def test_a_moment_that_is_none_or_has_no_zone_fails_the_step(runtime: Any, at: str, words: str) -> None:
+    run_id = await runtime.go(HEAD + "  - wait: {until: '${{ trigger.at }}'}\n", {**TRIGGER, "at": at})
     assert await runtime.status(run_id) == "failed_terminal"
-    assert "RFC 3339" in (await runtime.error(run_id))["message"]
+    assert words in (await runtime.error(run_id))["message"]
 
 
 @pytest.mark.req("V-10")

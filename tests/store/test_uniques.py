@@ -61,6 +61,7 @@ UNIQUE = {
     "pk_refusals": "tenant_id, key, approval_id",
     "pk_remains": "run_id",
     "pk_runs": "run_id",
+    "pk_schedules": "tenant_id, workflow",
     "pk_tenant_settings": "tenant_id, version",
     "pk_tenants": "tenant_id",
     "pk_tokens": "token_hash",

@@ -39,6 +39,8 @@ ROWS = {
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
     "triggered": "INSERT INTO triggered (tenant_id, workflow, trigger_ref, reference, workspace_id, source,"
     " notification_id, outcome) VALUES ($1, 'w', $2::uuid::text, $2::uuid::text, 'w', 's', 'n', 'waiting')",
+    "schedules": "INSERT INTO schedules (tenant_id, workflow, version, schedule, upto)"
+    " VALUES ($1, $2::uuid::text, 1, '{}', now())",
     "families": "INSERT INTO families (root_run_id, tenant_id, writes, refused, asked) VALUES ($2, $1, 0, 0, 0)",
     "refusals": "INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)"
     " VALUES ($1, 'k', $2, $2, '{}', '{}', 'p', '', now())",

@@ -99,6 +99,7 @@ OF_TENANTS: Mapping[E, Kind] = {
     E.WORKFLOW_ACTIVATED: Kind(INFO, "workflow may start runs", ("name", "version", "author")),
     E.WORKFLOW_RETIRED: Kind(INFO, "workflow retired", ("name", "version")),
     E.WORKFLOW_UNSTARTED: Kind(WARNING, "an event started no run", ("name", "version", "code")),
+    E.SCHEDULE_MISSED: Kind(WARNING, "a moment of a schedule was missed", ("name", "version", "moment", "code")),
     E.DIRECTORY_PUBLISHED: Kind(INFO, "directory published", ("name", "version")),
     E.DIRECTORY_PROPOSED: Kind(INFO, "directory proposed", ("name", "version", "by")),
     E.GLASS_BROKEN: Kind(WARNING, "glass broken: an action goes out without its approvers", ("approval", "run")),

@@ -6,7 +6,7 @@ lease, by the same code for all kinds of waits.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from approvals.forms import fields_of
@@ -192,7 +192,10 @@ def _span(transition: Transition, step: StepRow, leaf: TimerNode) -> timedelta:
         moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise ExpressionError(f"{clean(value, 60)!r} is no moment in RFC 3339", where="wait.until") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        words = f"the moment {clean(value, 60)!r} has no time zone"
+        remedy = f"Write its offset, or at('{moment:%Y-%m-%d}', '18:00', 'Europe/Berlin')."
+        raise ExpressionError(words, where="wait.until", remedy=remedy)
     span = max(moment - transition.view.now, timedelta(0))
     if span > TIMER_MAX:
         raise ExpressionError("is more than ten years away", where="wait.until")

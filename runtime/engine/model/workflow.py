@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from jsonschema_rs import Draft202012Validator
 from connectors.operation import Operation
 from connectors.schema import misfit, validator_of
 from core.canonical import Json, JsonObject, digest
+from core.cron import Cron
 from core.errors import MisfitError
 from core.templates import Template
 from runtime.engine.model.graph import Graph
@@ -24,6 +25,51 @@ class Overrun(StrEnum):
     ALL = "all"
     NEWEST = "newest"
     SKIP = "skip"
+
+
+class Missed(StrEnum):
+    """The effect of moments that no keeper was there for: the newest one starts a run late, or none does."""
+
+    RUN_ONCE = "run_once"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True)
+class ScheduleStart:
+    """The moments that start this workflow, and the values that its runs get besides the moment."""
+
+    cron: Cron
+    missed: Missed
+    overrun: Overrun
+    workspace: str
+    values: JsonObject
+
+    @property
+    def spec(self) -> JsonObject:
+        """The part by which the moments are known: equal parts have equal moments."""
+        return {"cron": self.cron.text, "timezone": self.cron.zone.key}
+
+    def trigger(self, moment: datetime) -> JsonObject:
+        """The trigger of the run of this moment: the same whenever it is made."""
+        local = moment.astimezone(self.cron.zone)
+        return {**self.values, "scheduled_at": utc_text(moment), "scheduled_local": local.isoformat()}
+
+
+@dataclass(frozen=True)
+class WebhookStart:
+    """The signed deliveries that start this workflow, and how its trigger is made of one."""
+
+    endpoint: str
+    when: Template | None
+    map: Template | None
+    dedupe: Template | None
+    requested_by: Template | None
+    overrun: Overrun
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment as text, in UTC: the name of a moment of a schedule."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
@@ -77,6 +123,8 @@ class Workflow:
     max_runs_per_min: int | None = None
     functions: tuple[str, ...] = ()
     subject: Template | None = None
+    schedule: ScheduleStart | None = None
+    webhook: WebhookStart | None = None
     trigger: JsonObject | None = None
 
     def check_trigger(self, given: JsonObject) -> None:
@@ -89,6 +137,17 @@ class Workflow:
     @cached_property
     def _trigger_validator(self) -> Draft202012Validator:
         return validator_of(self.trigger or {})
+
+    @property
+    def triggered(self) -> bool:
+        """True if something else than a person or another run starts it."""
+        return any(start is not None for start in (self.servicenow, self.schedule, self.webhook))
+
+    def overrun(self, trigger_type: str) -> Overrun:
+        """The effect of an event of this kind of trigger while a run for its reference goes on."""
+        starts = {"servicenow": self.servicenow, "schedule": self.schedule, "webhook": self.webhook}
+        listens = starts.get(trigger_type)
+        return Overrun.ALL if listens is None else listens.overrun
 
     @property
     def connectors(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ UPDATE workflows SET retired_at = now() WHERE tenant_id = $1 AND name = $2 AND v
 RETURNING version;
 
 -- name: activate
-UPDATE workflows SET waits_for = NULL WHERE tenant_id = $1 AND name = $2 AND version = $3 AND waits_for IS NOT NULL
+UPDATE workflows SET waits_for = NULL, startable_at = now() WHERE tenant_id = $1 AND name = $2 AND version = $3 AND waits_for IS NOT NULL
 RETURNING version;
 
 -- name: newest
@@ -31,8 +31,8 @@ SELECT name, version, digest, source, operations FROM workflows
 WHERE tenant_id = $1 AND name = $2 AND version = $3;
 
 -- name: publish_workflow
-INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by, waits_for)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version;
+INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by, waits_for, schedule, startable_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now()) ON CONFLICT (tenant_id, name, version) DO NOTHING RETURNING version;
 
 -- name: publish_policy
 SELECT publish_policy($1, $2, $3, $4);

@@ -52,7 +52,7 @@ SELECT t.tenant_id FROM tenants t WHERE EXISTS (
 SELECT DISTINCT ON (u.workflow) u.workflow, u.version, u.reason, i.received_at FROM tenants t
 JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq >= t.audit_count - 1000 AND e.type = 'workflow.unstarted'
 CROSS JOIN LATERAL (SELECT convert_from(e.line, 'UTF8')::jsonb AS line) l
-JOIN inbox i ON i.tenant_id = t.tenant_id AND i.source = 'servicenow:' || (l.line #>> '{actor,id}')
+JOIN inbox i ON i.tenant_id = t.tenant_id AND i.source IN ('servicenow:' || (l.line #>> '{actor,id}'), 'webhook:' || (l.line #>> '{actor,id}'))
   AND i.notification_id = l.line #>> '{data,event}'
 CROSS JOIN LATERAL jsonb_to_recordset(i.result -> 'unstarted') AS u(workflow text, version int, reason text)
 WHERE t.tenant_id = $1 AND u.workflow = l.line #>> '{data,name}' ORDER BY u.workflow, e.seq DESC;

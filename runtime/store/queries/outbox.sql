@@ -54,9 +54,15 @@ WHERE command_id = $1 AND attempts = $2 AND status = 'leased' RETURNING command_
 WITH again AS (
   UPDATE commands SET status = 'pending', attempts = 0, next_attempt_at = NULL
   WHERE status = 'failed' AND ($1::text IS NULL OR tenant_id = $1) AND ($2::text IS NULL OR kind = $2)
+    AND ($3::uuid IS NULL OR command_id = $3)
   RETURNING tenant_id AS tenant, kind)
 SELECT tenant, kind, count(*) AS count, pg_notify('counterseal_messages', '') AS woken FROM again
 GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- name: dead
+SELECT command_id AS message, tenant_id AS tenant, kind, run_id, attempts, created_at, last_error FROM commands
+WHERE status = 'failed' AND coalesce(tenant_id = $1::text, true) AND coalesce(kind = $2::text, true)
+ORDER BY created_at, command_id LIMIT $3;
 
 -- name: order
 WITH ordered AS (

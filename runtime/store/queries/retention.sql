@@ -53,6 +53,14 @@ UPDATE inbox SET payload = '{}' WHERE tenant_id = $2 AND source = $3 AND notific
   AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(result->'runs') e JOIN runs r ON r.run_id = e::uuid
     WHERE r.run_id <> $1 AND r.purged_at IS NULL);
 
+-- name: delivery
+-- In the same way, the delivery that started a run: triggered knows where the inbox keeps it.
+UPDATE inbox i SET payload = '{}' FROM triggered t
+WHERE t.tenant_id = $2 AND t.workflow = $3 AND t.trigger_ref = $4
+  AND i.tenant_id = t.tenant_id AND i.source = t.source AND i.notification_id = t.notification_id
+  AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(i.result->'runs') e JOIN runs r ON r.run_id = e::uuid
+    WHERE r.run_id <> $1 AND r.purged_at IS NULL);
+
 -- name: records
 -- Removes the ledger, the values of the book and the run's key. Only this function may, and only when it is time.
 SELECT purge_records($1);

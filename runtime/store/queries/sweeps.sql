@@ -90,6 +90,19 @@ windows AS (
     WHERE r.tenant_id = t.tenant_id AND r.outcome = 'waiting' AND r.due_at <= now()
     ORDER BY r.due_at LIMIT (SELECT least(100, 1 + 1000 / count(*)) FROM windows_of)) r
   ORDER BY r.number, random() LIMIT 100),
+-- Schedules whose moment has come, or whose workflow has another version, every tenant's first before anybody's second.
+schedules_due AS (
+  SELECT tenant_id, workflow, next_at FROM schedules WHERE next_at IS NOT NULL AND next_at <= now()
+  UNION
+  SELECT w.tenant_id, w.name, NULL FROM workflows w
+  LEFT JOIN schedules s ON s.tenant_id = w.tenant_id AND s.workflow = w.name
+  WHERE w.schedule IS NOT NULL AND w.retired_at IS NULL AND w.waits_for IS NULL
+    AND (s.version IS DISTINCT FROM w.version OR s.next_at IS NULL)
+    AND NOT EXISTS (SELECT FROM workflows n WHERE n.tenant_id = w.tenant_id AND n.name = w.name AND n.version > w.version
+      AND n.retired_at IS NULL AND n.waits_for IS NULL)),
+moments AS (
+  SELECT tenant_id, workflow FROM schedules_due
+  ORDER BY row_number() OVER (PARTITION BY tenant_id ORDER BY next_at), random() LIMIT 100),
 -- Shared effects that are over, while a step still waits for their end: it was not told. Looked for now and then.
 untold AS (
   SELECT DISTINCT e.tenant_id, e.key FROM waits w
@@ -140,6 +153,7 @@ SELECT now() AS now, (SELECT count(*) FROM found) AS freed, (SELECT count(*) FRO
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
   (SELECT jsonb_agg(run_id) FROM long_open) AS long_open,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, workflow, reference)) FROM windows) AS windows,
+  (SELECT jsonb_agg(jsonb_build_array(tenant_id, workflow)) FROM moments) AS schedules,
   (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed,
   (SELECT array_agg(tenant_id) FROM tenants t WHERE EXISTS (
     SELECT FROM log_leaves l WHERE l.tenant_id = t.tenant_id AND l.place IS NULL)) AS unordered;

@@ -10,7 +10,7 @@ SELECT outcome, run_id, reason, due_at FROM triggered WHERE tenant_id = $1 AND w
 -- The runs that the workflow's trigger has started for the reference, and that go on: by their present reference, or by
 -- the one that they began with. One that is being canceled goes on no more.
 SELECT r.run_id FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.reference = $3 AND r.finished_at IS NULL
-  AND r.trigger_type = 'servicenow' AND r.canceling IS NULL
+  AND r.trigger_type IN ('servicenow', 'schedule', 'webhook') AND r.canceling IS NULL
 UNION
 SELECT r.run_id FROM triggered t JOIN runs r USING (run_id)
 WHERE t.tenant_id = $1 AND t.workflow = $2 AND t.reference = $3 AND t.run_id IS NOT NULL

@@ -1,0 +1,232 @@
+"""One verb for many runs that a filter finds: a plan first, then a result for each (retry, cancel, pause).
+
+The plan does to each run what the verb does, in a transaction that is undone: so it knows exactly which runs cannot,
+and why. Each run has a transaction of its own, also when it is done: one that cannot stops no other. A crash leaves the
+runs that come later as they were, and the same request again finds those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct
+from msgspec.structs import replace
+
+from core.canonical import check_text
+from core.db import Connection, Database
+from core.errors import AuthorizationError, ConsistencyError, InputError, NotFoundError
+from core.terms import Stopped
+from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
+from runtime.engine.model.states import RUN, RunState
+from runtime.requests import pausing
+from runtime.requests.finding import of_person
+from runtime.requests.steering import cancel_run, retry_run
+from runtime.store import read_models
+
+RUNS_MAX = 10_000
+PAGE = 500
+PARALLEL = 4
+# People say this of a run that has failed for good.
+FAILED = "failed"
+
+
+class Verb(StrEnum):
+    """A thing to do with each run."""
+
+    RETRY = "retry"
+    CANCEL = "cancel"
+    PAUSE = "pause"
+
+
+KEYS = ("status", "workflow", "version", "reference", "requested-by", "error", "after", "before")
+
+
+class Where(Struct, frozen=True):
+    """A filter of runs. ``error`` is the code with which they failed; ``after`` and ``before`` bound their start."""
+
+    status: str | None = None
+    workflow: str | None = None
+    version: int | None = None
+    reference: str | None = None
+    requested_by: str | None = None
+    error: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+
+    def fits(self, row: Mapping[str, Any]) -> bool:
+        """True if a run is one of them, as far as the database has not looked."""
+        return (
+            (self.version is None or row["workflow_version"] == self.version)
+            and (self.error is None or (row["error"] or {}).get("code") == self.error)
+            and (self.after is None or row["created_at"] >= self.after)
+            and (self.before is None or row["created_at"] < self.before)
+        )
+
+
+class Told(Struct, frozen=True):
+    """The plan or the result for one run: ``ok``, and the status that it has then, or the reason why not."""
+
+    run_id: UUID
+    reference: str
+    workflow: str
+    was: str
+    ok: bool
+    says: str
+
+
+def where_of(texts: Sequence[str]) -> Where:
+    """The filter of texts such as ``status=failed``. ``InputError`` names what is wrong; none at all is refused."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or key not in KEYS or not value or key in found:
+            remedy = f"Write KEY=VALUE, each once: {', '.join(KEYS)}."
+            raise InputError(f"{text!r} is no filter.", where="where", remedy=remedy)
+        found[key] = _value(key, value)
+    if not found:
+        raise InputError("is empty.", where="where", remedy="Say which runs: --where status=failed, or workflow=NAME.")
+    return Where(**{key.replace("-", "_"): value for key, value in found.items()})
+
+
+def _value(key: str, text: str) -> Any:
+    check_text(text, key)
+    try:
+        if key in ("after", "before"):
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                raise ValueError
+            return moment
+        if key == "version":
+            return int(text)
+    except ValueError:
+        remedy = "Such as 2026-11-01T00:00:00Z." if key != "version" else "Such as 2."
+        raise InputError(f"{text!r} is none.", where=key, remedy=remedy) from None
+    if key == "status":
+        text = RunState.FAILED_TERMINAL if text == FAILED else text
+        if text not in list(RunState):
+            raise InputError(f"{text!r} is no status.", where=key, remedy=f"One of {', '.join(RunState)}, {FAILED}.")
+    return text
+
+
+async def plan(
+    database: Database,
+    definitions: Definitions,
+    tenant: str,
+    verb: Verb,
+    where: Where,
+    actor: Actor,
+    reason: str,
+    most: int = RUNS_MAX,
+) -> list[Told]:
+    """Tell for each run what would become of it, the oldest first, and change nothing.
+
+    ``InputError`` if the filter finds more than ``most``, or without a reason.
+    """
+    check_text(reason, "reason")
+    if not reason.strip():
+        raise InputError("is empty.", where="reason", remedy="Say why; each run's book keeps it.")
+    rows = await _rows(database, tenant, where, most)
+    told = list[Told]()
+    for some in _chunks(rows):
+        trying = (_try(database, definitions, tenant, verb, row, actor, reason, undo=True) for row in some)
+        told += await asyncio.gather(*trying)
+    return told
+
+
+async def carry_out(
+    database: Database,
+    definitions: Definitions,
+    tenant: str,
+    verb: Verb,
+    planned: Sequence[Told],
+    actor: Actor,
+    reason: str,
+) -> AsyncIterator[Told]:
+    """Do it to each run of the plan that can, and yield the result of each; the others stay as they were planned."""
+
+    async def act(one: Told) -> Told:
+        if not one.ok:
+            return one
+        row = {"run_id": one.run_id, "reference": one.reference, "workflow": one.workflow, "status": one.was}
+        return await _try(database, definitions, tenant, verb, row, actor, reason, undo=False)
+
+    for some in _chunks(planned):
+        for told in await asyncio.gather(*map(act, some)):
+            yield told
+
+
+def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield the rows by as many as are worked on at a time."""
+    for begin in range(0, len(rows), PARALLEL):
+        yield rows[begin : begin + PARALLEL]
+
+
+async def _rows(database: Database, tenant: str, where: Where, most: int) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    async with database.transaction(tenant) as connection:
+        wanted = read_models.RunFilter(where.status, where.workflow, where.reference)
+        wanted = await of_person(connection, tenant, wanted, where.requested_by)
+        after: tuple[Any, ...] = ()
+        while rows := await read_models.runs_page(connection, tenant, wanted, PAGE, *after):
+            found += [row for row in rows if where.fits(row)]
+            after = (rows[-1]["created_at"], rows[-1]["run_id"])
+            if len(found) > most:
+                raise InputError(f"finds more than {most} runs.", where="where", remedy="Narrow it, as by before.")
+    return found[::-1]
+
+
+class _Undone(Exception):
+    """Undoes the transaction of a plan."""
+
+
+async def _try(
+    database: Database,
+    definitions: Definitions,
+    tenant: str,
+    verb: Verb,
+    row: Mapping[str, Any],
+    actor: Actor,
+    reason: str,
+    *,
+    undo: bool,
+) -> Told:
+    told = Told(row["run_id"], row["reference"], row["workflow"], row["status"], True, "")
+    try:
+        if verb is Verb.PAUSE:
+            return replace(told, says=await _pause(database, definitions, tenant, told, actor, reason, undo=undo))
+        status = ""
+        try:
+            async with database.transaction(tenant) as connection:
+                status = str(await _STEERS[verb](connection, definitions, tenant, told.run_id, actor, reason))
+                if undo:
+                    raise _Undone
+        except _Undone:
+            pass
+        return replace(told, says=status)
+    except (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError):
+        return replace(told, ok=False, says="Somebody else is working on it at this moment. Try it again.")
+    except (ConsistencyError, NotFoundError, AuthorizationError, InputError) as error:
+        return replace(told, ok=False, says=" ".join(str(error).split()))
+
+
+async def _pause(
+    database: Database, definitions: Definitions, tenant: str, told: Told, actor: Actor, reason: str, *, undo: bool
+) -> str:
+    if RunState(told.was) in RUN.terminal:
+        raise ConsistencyError(f"The run is {told.was}; there is nothing left to pause.")
+    if not undo:
+        what = (tenant, Stopped.RUN, str(told.run_id), reason, actor)
+        changed = (await pausing.pause(database, definitions, *what)).changed
+        return "paused" if changed else "was paused already"
+    return "paused"
+
+
+Steer = Callable[[Connection, Definitions, str, UUID, Actor, str], Awaitable[RunState]]
+_STEERS: Mapping[Verb, Steer] = {Verb.RETRY: retry_run, Verb.CANCEL: cancel_run}
