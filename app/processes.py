@@ -117,7 +117,7 @@ async def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str
 
     settings = app.settings
     seconds = (settings.http_header_seconds, settings.http_body_seconds, settings.http_idle_seconds)
-    limits = Limits(*seconds, connections=settings.http_connections_max)
+    limits = Limits(*seconds, connections=settings.http_connections_max, client_header=settings.http_client_header)
     application = create_app(app.faces)
     server = HttpServer(application, settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
@@ -127,6 +127,7 @@ async def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str
         # Ask Slack now, so that the first click need not wait. If this fails, the click asks again.
         group.create_task(chat.workspace.home(), name="slack workspace")
     group.create_task(app.faces.refusals.run(stop), name="refusals")
+    group.create_task(app.faces.budgets.run(stop), name="budgets")
     return server.url
 
 

@@ -75,7 +75,8 @@ class App:
 
     def dispatcher(self) -> Dispatcher:
         """A dispatcher that delivers the outbox: cards, tasks, answers, bundles, and orders to other systems."""
-        delivering = Delivering(self.database, self.definitions, self.outsides, f"counterseal {version()}")
+        parts = (self.database, self.definitions, self.outsides, f"counterseal {version()}", self.faces.budgets)
+        delivering = Delivering(*parts)
         return Dispatcher(self.database, delivering.handlers(), self.owner)
 
     def completions(self) -> TenantCompletions:

@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from app.budgeting import Counted, charge
 from app.console.application import Console
 from app.faces import Faces, version
 from app.http import (
@@ -72,7 +73,7 @@ def _parameters(part: Dependant) -> set[str]:
 @cache
 def _routes() -> list[BaseRoute]:
     """All routes. They belong to no application, so FastAPI reads their signatures once in a process, which is slow."""
-    every = APIRouter(dependencies=[Depends(_known_parameters)])
+    every = APIRouter(dependencies=[Depends(charge), Depends(_known_parameters)])
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
     for part in ROUTERS:
         every.include_router(part, dependencies=[] if part in (router, signed.router) else token)
@@ -97,6 +98,7 @@ def create_app(faces: Faces) -> FastAPI:
     # The middleware that is added last is the outermost.
     application.add_middleware(Told, faces=faces, door=HTTP)
     application.add_middleware(Bounded)
+    application.add_middleware(Counted, budgets=faces.budgets)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Console, faces=faces)
     application.add_middleware(Observe, metrics=faces.metrics)

@@ -7,6 +7,7 @@ authenticate by signature instead of a token.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -23,6 +24,7 @@ from core.errors import AuthenticationError, CountersealError
 CLOSING = frozenset({408, 413, 431})
 OPEN = frozenset({"/healthz"})
 SIGNED = ("/slack/events", "/webhooks/")
+_LARGEST = "request_bytes"
 
 
 class Observe:
@@ -101,8 +103,11 @@ class Bounded:
             if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise HTTPException(415, "Only application/json is accepted.")
         except HTTPException as error:
-            code = "too_large" if error.status_code == 413 else "media_type"
-            await problems.problem(error.status_code, code, error.detail)(scope, receive, send)
+            too_large = error.status_code == 413
+            more: dict[str, Any] = {"limit": _LARGEST} if too_large else {}
+            scope.setdefault("state", {}).update(more)  # for the line of the audit
+            code = "too_large" if too_large else "media_type"
+            await problems.problem(error.status_code, code, error.detail, **more)(scope, receive, send)
             return
         if body:
             bounded_json.parse(body)

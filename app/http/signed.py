@@ -20,6 +20,7 @@ from slack_bolt.response import BoltResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from app.budgeting import OF_EVENTS
 from app.faces import Faces
 from app.http import problems
 from app.http.dependencies import FacesDep
@@ -29,6 +30,7 @@ from app.slack_apps import SlackApps
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.sockets import Sockets
 from core import bounded_json
+from core.budgets import OverLimit
 from core.canonical import JsonObject
 from core.db import check_tenant
 from core.errors import InputError, NotFoundError, TransportError
@@ -121,6 +123,11 @@ async def _event(hook: _Hook, request: Request, faces: Faces) -> Response:
     except InputError as error:
         return await _refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
     workspace = hook.workspace or faces.settings.workspace
+    try:
+        faces.budgets.take(tenant, OF_EVENTS)
+    except OverLimit as error:
+        await _refused(Refusal(429, error.limit, ""), faces, tenant, shown)
+        return problems.of_error(error)
     try:
         # Answer only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:

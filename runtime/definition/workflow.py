@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
+from core.budgets import most
 from core.canonical import Json, canonical_bytes, sha256_hex
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
@@ -39,7 +40,7 @@ from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import State
 from runtime.engine.model.workflow import ServiceNowStart, Workflow
 
-STEPS_MAX = 500
+STEPS_MAX = most("document_steps")
 
 
 _MARK = b"${{"

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from core.budgets import most
 from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
 from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
 from evidence.chain import Actor
@@ -263,7 +264,7 @@ def _plan_error(problem: PlanError) -> JsonObject:
 
 # -- the end of a step that has its result ---------------------------------------------------------------
 
-REFERENCE_CHARACTERS_MAX = 200
+REFERENCE_CHARACTERS_MAX = most("reference_characters")
 
 
 def finish(
