@@ -28,7 +28,7 @@ CHARGES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/v1/runs"): ("starts", "open_runs", "open_questions"),
     ("POST", "/v1/signals/{correlation_key:path}"): ("signals_kept",),
     **{
-        ("POST", path): ("documents_compiled",)
+        ("POST", path): ("compile_units",)
         for path in (
             "/v1/workflows", "/v1/workflows/check", "/v1/workflows/outline", "/v1/policies", "/v1/directory",
         )
@@ -65,7 +65,7 @@ class Budgets:
             if self.meter.limit(name).kind is Kind.STOCK:
                 stock[name] = stock.get(name, 0) + (name != "open_questions")
             else:
-                self.meter.used(name, tenant, amount=amount if name == "documents_compiled" else 1)
+                self.meter.used(name, tenant, amount=amount if name == "compile_units" else 1)
 
     async def look(self) -> None:
         """Count what the tenants have standing that were seen since the last look; forget all others."""

@@ -17,6 +17,7 @@ from core.limits import Limits
 
 if TYPE_CHECKING:
     from app.budgeting import Budgets
+    from app.helpers import Helpers
     from app.metrics import Metrics
     from app.outside import Outside, Outsides
     from app.refusals import RefusalLog
@@ -127,6 +128,13 @@ class Faces:
         from app.budgeting import Budgets
 
         return Budgets(self.database, self.refusals, self.settings.budgets)
+
+    @cached_property
+    def helpers(self) -> Helpers:
+        """Starts the processes that read aside. One for the whole process, because it bounds their number."""
+        from app.helpers import Helpers
+
+        return Helpers()
 
     @property
     def voting(self) -> Voting:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from core.errors import CountersealError
+from core.errors import CountersealError, InputError
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -62,14 +62,17 @@ LIMITS: Mapping[str, Limit] = {
         _size("person_characters", 200, "characters", "the name of a requester from outside"),
         # Work.
         _size("evaluation_units", 4_000_000, "units", "one evaluation of an expression"),
-        _size("compile_units", 1_000_000, "units", "compiling one document: its expressions, by their length"),
-        _size("helper_bytes", 1024 * MIB, "bytes", "the memory of a helper that reads a text"),
-        _size("helper_seconds", 10, "seconds", "the time of a helper that reads a text"),
-        _size("helper_ends", 2, "times", "a step whose reading was ended by its deadline; then it fails"),
+        _size("helper_bytes", 2048 * MIB, "bytes", "the memory of a process that reads a text aside"),
+        _size(
+            "helper_seconds", 10, "seconds", "its processor time, and that of a process between two looks at its loop"
+        ),
+        _size("helper_ends", 2, "times", "how often a step is ended at that; then it fails"),
         # What a tenant may do in a time.
         Limit("requests", Kind.RATE, 30_000, "requests", "requests of its tokens", 60.0),
         Limit("starts", Kind.RATE, 12_000, "runs", "runs started by requests and events", 60.0),
-        Limit("documents_compiled", Kind.RATE, 8 * MIB, "bytes", "documents checked and published", 60.0),
+        Limit(
+            "compile_units", Kind.RATE, 8 * MIB, "bytes", "compiling: documents that are checked and published", 60.0
+        ),
         Limit("answer_bytes", Kind.RATE, 512 * MIB, "bytes", "answers to its requests", 60.0),
         Limit("cards", Kind.RATE, 2_000, "cards", "questions shown in its Slack", 3600.0),
         Limit("channel_messages", Kind.RATE, 120, "messages", "what is shown in one channel", 60.0),
@@ -100,6 +103,12 @@ class OverLimit(CountersealError):
             remedy="Try again after the time in Retry-After.",
         )
         self.limit, self.seconds = limit.name, max(1, math.ceil(seconds))
+
+
+class TooCostly(InputError):
+    """Reading this was ended at its deadline or its memory: it takes more work than anybody may ask for."""
+
+    code = "too_costly"
 
 
 KEYS_MAX = 10_000

@@ -33,6 +33,7 @@ STATUS: Mapping[str, int] = {
     "transport": 503,
     "timeout": 504,
     "limit": 429,
+    "too_costly": 422,
     "configuration": 503,
 }
 _CODES = {status: code for code, status in STATUS.items()} | {

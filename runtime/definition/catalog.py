@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from runtime.engine.model.run import Definition
 from runtime.engine.model.workflow import Workflow
 from runtime.store import books, documents, tenants
 from runtime.store.books import Book
+from runtime.store.claims import aside, weight_of
 from runtime.store.documents import StoredWorkflow
 
 Key = TypeVar("Key")
@@ -101,7 +103,8 @@ class Definitions:
             stored = await documents.workflow(connection, tenant, name, version)
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
-        return self.compiled(stored)
+        thaw = partial(self._thawed, stored)
+        return self._workflows.put((name, version, digest), await aside(weight_of(stored.source), thaw, connection))
 
     async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
         """The graph of a run as it was published, and after each of its extensions."""
@@ -140,9 +143,12 @@ class Definitions:
         key = (stored.name, stored.version, stored.digest)
         if (known := self._workflows.known(key)) is not None:
             return known
+        return self._workflows.put(key, self._thawed(stored))
+
+    @staticmethod
+    def _thawed(stored: StoredWorkflow) -> Workflow:
         file = f"{stored.name}@{stored.version}"
-        thawed = thaw_operations(stored.operations, file)
-        return self._workflows.put(key, load_workflow(stored.source, file, thawed, stored.digest))
+        return load_workflow(stored.source, file, thaw_operations(stored.operations, file), stored.digest)
 
     def evident(self, stored: StoredWorkflow) -> str:
         """The text of a stored version for people and for evidence: with a mark for each secret literal.
@@ -208,7 +214,8 @@ class Definitions:
         facts = self._facts_of.known(digests) or self._facts_of.put(
             digests, operation_facts(Catalog(operations, self.catalog.packaged))
         )
-        return self._policies.put((digest, digests), _readable(stored.source, file, facts)), True
+        read = partial(_readable, stored.source, file, facts)
+        return self._policies.put((digest, digests), await aside(weight_of(stored.source), read, connection)), True
 
     def _known_to(self, stored: documents.StoredPolicy, workflow: Workflow | None, file: str) -> dict[str, Operation]:
         """The declarations by which a policy judges: packaged ones, those frozen with it, those of the run's workflow.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from msgspec import Struct
@@ -29,6 +30,7 @@ from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
 from runtime.store import approvals, audit, documents, replication, tenant_settings, tenants
+from runtime.store.claims import aside, weight_of
 from runtime.store.documents import StoredWorkflow
 
 
@@ -75,7 +77,8 @@ async def publish_workflow(
     With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
     first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
-    workflow = check_workflow(definitions, text, file)
+    check = partial(check_workflow, definitions, text, file)
+    workflow = await aside(weight_of(text), check, connection)
     await tenants.lock(connection, tenant)
     if owned:
         await _check_owner(connection, tenant, workflow.name, actor)

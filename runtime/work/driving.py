@@ -50,7 +50,7 @@ from runtime.work.holding import Tools, claim_of, read_claimed
 from runtime.work.lease import Build, HeldStep, Holder, Lease, LostLease
 from runtime.work.other_runs import look, start_other
 from runtime.work.pump import CONFLICTS_MAX
-from runtime.work.setbacks import set_back
+from runtime.work.setbacks import is_suspect, set_back
 
 log = structlog.get_logger(__name__)
 
@@ -128,6 +128,8 @@ class Drive:
         met, step, known = await read_claimed(*claimed)
         if step.status is not StepState.READY:
             raise LostLease
+        if tools.rehearse is not None and is_suspect(step):
+            await tools.rehearse(met.view.tenant_id, met.view.run_id, claim, tools.owner)
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
 
         def begun(leased: Leased) -> Next:

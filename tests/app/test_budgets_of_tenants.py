@@ -25,7 +25,7 @@ DOCUMENT = ("POST", "/v1/workflows/check", {"source": "workflow: x"})
 REACHED: Mapping[str, tuple[int, tuple[str, str, Any]]] = {
     "requests": (1, ("GET", "/v1/runs", None)),
     "starts": (1, START),
-    "documents_compiled": (1, DOCUMENT),
+    "compile_units": (1, DOCUMENT),
     "answer_bytes": (1, ("GET", "/v1/runs", None)),
     "open_runs": (1, START),
     "signals_kept": (1, ("POST", "/v1/signals/nobody", {"output": 1})),

@@ -240,7 +240,7 @@ class Transition(Closing):
 
 
 # The error codes with which a step is given up, each with the name of its counter. A connector's error has no counter.
-GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases"}
+GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases", "too_costly": "ended"}
 
 
 def _failed(error: JsonObject, usage: JsonObject | None, shaped: list[str] | None) -> e.StepFailed:
