@@ -134,7 +134,9 @@ class Faces:
         """Starts the processes that read aside. One for the whole process, because it bounds their number."""
         from app.helpers import Helpers
 
-        return Helpers()
+        made = Helpers()
+        self.stack.push_async_callback(made.close)
+        return made
 
     @property
     def voting(self) -> Voting:

@@ -1,28 +1,46 @@
-"""One helper: does one job from standard input, within limits of its own, and ends. See ``app.helpers``."""
+"""One helper: does jobs from standard input, each within limits of its own. See ``app.helpers``."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import sys
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import orjson
 
-from app.helpers import NO_MEMORY
+from app.helpers import IDLE_SECONDS, NO_MEMORY
 from core.budgets import most
 from core.canonical import JsonObject
 from core.errors import CountersealError
 
+if TYPE_CHECKING:
+    from runtime.definition.catalog import Definitions
 
-def main() -> int:
-    """Do the job. Problems of a text are no failure: whoever reads it next finds the same ones."""
-    job = orjson.loads(sys.stdin.buffer.read())
+
+def main() -> None:
+    """Do jobs until there are no more, or none has come for a while. What takes too much ends this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (most("helper_bytes"),) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (used() + job["seconds"],) * 2)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: whoever started us ends us
+    signal.alarm(IDLE_SECONDS)
+    while line := sys.stdin.buffer.readline():
+        signal.alarm(0)
+        job = orjson.loads(line)
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (used() + job["seconds"], hard))
+        sys.stdout.write(f"{_done(job)}\n")
+        sys.stdout.flush()
+        signal.alarm(IDLE_SECONDS)
+
+
+def _done(job: JsonObject) -> int:
+    """Do one job. Problems of a text are no failure: whoever reads it next finds the same ones."""
     try:
         with suppress(CountersealError):
             if job["job"] == "step":
@@ -41,25 +59,29 @@ def used() -> int:
 
 
 def _read(job: JsonObject) -> None:
-    from app.adapters import catalog_of
-    from app.settings import load_settings
-    from runtime.definition.catalog import Definitions
     from runtime.requests.publishing import check_workflow
 
-    definitions = Definitions(catalog_of(load_settings()))
+    definitions = _definitions()
     if job["job"] == "workflow":
         check_workflow(definitions, str(job["text"]), str(job["file"]))
     else:
         definitions.compile_policy(str(job["text"]), str(job["file"]))
 
 
-async def _rehearse(job: JsonObject) -> None:
+@cache
+def _definitions() -> Definitions:
     from app.adapters import catalog_of
+    from app.settings import load_settings
+    from runtime.definition.catalog import Definitions
+
+    return Definitions(catalog_of(load_settings()))
+
+
+async def _rehearse(job: JsonObject) -> None:
     from app.outside import Outsides
     from app.settings import load_settings
     from app.wiring import OwnConnectors
     from core.db import ENGINE_ROLE, Database
-    from runtime.definition.catalog import Definitions
     from runtime.engine.model.rows import Claim
     from runtime.work.rehearsal import rehearse
 
@@ -68,7 +90,7 @@ async def _rehearse(job: JsonObject) -> None:
     claim = Claim(str(lease["key"]), UUID(str(lease["id"])), int(str(lease["epoch"])))
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(Database(str(job["url"]), ENGINE_ROLE, connections=1))
-        definitions = Definitions(catalog_of(settings))
+        definitions = _definitions()
         connectors = OwnConnectors(Outsides(settings, definitions.catalog, stack))
         span = timedelta(seconds=settings.lease_seconds)
         named = (UUID(str(job["run"])), claim, str(lease["owner"]))
@@ -76,4 +98,4 @@ async def _rehearse(job: JsonObject) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

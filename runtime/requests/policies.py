@@ -6,6 +6,7 @@ Policies live side by side: of each name at most one version is in force, until 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from approvals.model import Choice, VoteChannel
 from core.canonical import JsonObject
@@ -24,6 +25,7 @@ from runtime.requests.policy_changes import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, vote_within
 from runtime.store import documents, pauses, runs, tenants
+from runtime.store.claims import aside, weight_of
 
 WORKSPACE = "main"
 
@@ -72,7 +74,8 @@ async def publish_policy(
     ``DefinitionError`` lists what is wrong with it, such as approvers who could not decide by the tenant's directory;
     without a directory, that is a warning. ``dry_run`` tells what would happen, and does nothing.
     """
-    policy = definitions.compile_policy(text, file)
+    compiled = partial(definitions.compile_policy, text, file)
+    policy = await aside(weight_of(text), compiled, connection)
     await tenants.lock(connection, tenant)
     if not dry_run:
         stored = await documents.store_policy(connection, tenant, policy, text, actor, definitions.own_operations)
@@ -101,7 +104,8 @@ async def activate_policy(
     await tenants.lock(connection, tenant)
     _, text, _ = await documents.policy_of(connection, tenant, name, version)
     file = f"{name}@{version}"
-    policy = definitions.compile_policy(text, file)
+    compiled = partial(definitions.compile_policy, text, file)
+    policy = await aside(weight_of(text), compiled, connection)
     return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
 

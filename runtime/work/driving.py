@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -128,9 +129,10 @@ class Drive:
         met, step, known = await read_claimed(*claimed)
         if step.status is not StepState.READY:
             raise LostLease
-        if tools.rehearse is not None and is_suspect(step):
-            await tools.rehearse(met.view.tenant_id, met.view.run_id, claim, tools.owner)
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
+        if tools.rehearse is not None and is_suspect(step):
+            rehearse = partial(tools.rehearse, met.view.tenant_id, met.view.run_id, claim, tools.owner)
+            await self._holding.lease.call(rehearse)
 
         def begun(leased: Leased) -> Next:
             return begin(leased.knowing(known))

@@ -57,7 +57,7 @@ def test_a_size_is_read_from_its_limit_and_from_nowhere_else() -> None:
         for file in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "most":
-                    taken |= {one.value for one in node.args if isinstance(one, ast.Constant)}
+                    taken |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
     assert taken == {name for name, one in LIMITS.items() if one.kind is Kind.SIZE}
 
 

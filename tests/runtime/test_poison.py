@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,6 @@ import pytest
 from app.helpers import Helpers
 from connectors.port import Connectors
 from core.budgets import TooCostly, most
-from core.errors import CountersealError
 from runtime.engine.model.rows import Claim
 from runtime.store import claims
 from runtime.work.driving import Drive
@@ -121,8 +121,16 @@ async def test_a_rehearsal_does_what_beginning_does_and_tells_nobody(runtime: An
 
 async def test_a_helper_is_ended_at_its_processor_time_and_a_problem_is_none_of_its() -> None:
     long = "workflow: x\n" + "# y\n" * 5_000
-    await Helpers().read("acme", "workflow", "workflow: x", "small.yaml")
-    await Helpers().read("acme", "workflow", long, "refused.yaml")
-    with pytest.raises(TooCostly, match=r"reading long\.yaml was ended") as ended:
-        await Helpers(seconds=0).read("acme", "workflow", long, "long.yaml")
-    assert isinstance(ended.value, CountersealError)
+    async with aclosing(Closing(seconds=most("helper_seconds"))) as patient, aclosing(Closing(seconds=0)) as strict:
+        await patient.read("acme", "workflow", long, "refused.yaml")
+        await patient.read("acme", "policy", long, "refused too.yaml")
+        await strict.read("acme", "workflow", "workflow: x", "small.yaml")
+        with pytest.raises(TooCostly, match=r"reading long\.yaml was ended"):
+            await strict.read("acme", "workflow", long, "long.yaml")
+
+
+class Closing(Helpers):
+    """Helpers that end with their test."""
+
+    async def aclose(self) -> None:
+        await self.close()
