@@ -63,9 +63,7 @@ class Helpers:
         async with self._own[tenant], self._free:
             code = await self._code({**job, "seconds": self._seconds})
         if code < 0 or code == NO_MEMORY:
-            words = (
-                f"{what} was ended: it takes more than {self._seconds} s of processor time, or too much memory"
-            )
+            words = f"{what} was ended: it takes more than {self._seconds} s of processor time, or too much memory"
             raise TooCostly(words, remedy="Make it smaller: fewer rules, steps or references, shorter lists.")
         if code:
             raise TransportError("A helper that reads texts aside could not do its work; its error is in the log.")
@@ -76,9 +74,9 @@ class Helpers:
             code = await self._asked(self._idle.pop(), job)
             if code != -signal.SIGALRM:  # it had waited for work for too long
                 return code
-        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-        command = (sys.executable, "-P", "-m", "app.helper")
-        return await self._asked(await asyncio.create_subprocess_exec(*command, **pipes, env=os.environ), job)
+        command, pipe = (sys.executable, "-P", "-m", "app.helper"), asyncio.subprocess.PIPE
+        made = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=dict(os.environ))
+        return await self._asked(made, job)
 
     async def _asked(self, helper: Process, job: JsonObject) -> int:
         assert helper.stdin is not None, "it is a pipe"

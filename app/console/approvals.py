@@ -177,7 +177,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     session: JsonObject = {"session": viewer.named}
     vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, digest=digest, grant=grant, identity=session)
     answer = await faces.voting.vote(vote)
-    faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
+    faces.metrics.of(viewer.who.tenant).vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     return await _refused(faces, shown, found, answer, typed, digest)

@@ -139,11 +139,11 @@ COUNTED_MAX = 10_000
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def metrics(request: Request, faces: FacesDep) -> Response:
-    """Counters of this process, and counts of the token's tenant: up to 10,000 rows of each kind, and the statuses and
-    waits of its newest 10,000 runs. Needs any valid token.
+    """Counters of this process about the token's tenant, and counts of it: up to 10,000 rows of each kind, and the
+    statuses and waits of its newest 10,000 runs. Needs any valid token.
     """
     tenant = principal(request).tenant
     async with faces.database.transaction(tenant) as connection:
         queues = await queue_reads.queues(connection, tenant, COUNTED_MAX)
         counted = await read_models.run_counts(connection, tenant, COUNTED_MAX)
-    return Response(faces.metrics.text(counted, queues), media_type=CONTENT_TYPE_LATEST)
+    return Response(faces.metrics.of(tenant).text(counted, queues), media_type=CONTENT_TYPE_LATEST)

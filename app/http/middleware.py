@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import principal_of
 from app.http import problems
-from app.metrics import Metrics
+from app.metrics import NOBODY, Metrics
 from core import bounded_json
 from core.db import Database
 from core.errors import AuthenticationError, CountersealError
@@ -46,7 +47,9 @@ class Observe:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 route = getattr(scope.get("route"), "path", "none")
-                self._metrics.request(scope["method"], route, status, time.perf_counter() - started)
+                principal = scope.get("state", {}).get("principal")
+                counters = self._metrics.of(NOBODY if principal is None else principal.tenant)
+                counters.request(scope["method"], route, status, time.perf_counter() - started)
                 if status in CLOSING:
                     message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             await send(message)
@@ -82,6 +85,7 @@ class Bearer:
             state = scope.setdefault("state", {})
             state["principal"] = await principal_of(self._database, token.strip())
             state["proved"] = True
+            structlog.contextvars.bind_contextvars(tenant=state["principal"].tenant)
         await self._app(scope, receive, send)
 
 

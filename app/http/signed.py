@@ -25,6 +25,7 @@ from app.faces import Faces
 from app.http import problems
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
+from app.metrics import NOBODY
 from app.settings import WebhookEndpoint
 from app.slack_apps import SlackApps
 from approvals.slack.guard import Refusal, SlackEndpoint
@@ -143,7 +144,7 @@ async def _event(hook: _Hook, request: Request, faces: Faces) -> Response:
     waiting = [one.to_json() for one in unstarted if one.until is not None]
     ignored = [one.to_json() for one in unstarted if one.ignored and one.until is None]
     if failed and not runs and not waiting:
-        faces.metrics.refusal("servicenow", "unstarted")
+        faces.metrics.of(tenant).refusal("servicenow", "unstarted")
         return problems.problem(422, "unstarted", "No workflow could be started by this event.", unstarted=failed)
     words = f"{len(runs)} started, {len(failed)} could not be started." if failed else f"{len(runs)} started."
     nothing = "Nothing is started: no workflow that is published here takes this event."
@@ -180,7 +181,7 @@ def _signature(text: str) -> bytes | None:
 
 
 async def _refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str) -> Response:
-    faces.metrics.refusal("servicenow", refusal.code)
+    faces.metrics.of(tenant).refusal("servicenow", refusal.code)
     if endpoint != _UNKNOWN:  # nobody writes audit lines who knows no endpoint
         await faces.refusals.note(tenant, f"servicenow:{endpoint}", refusal.code)
     headers = {"WWW-Authenticate": "Counterseal-Signature"} if refusal.status == 401 else None
@@ -202,7 +203,7 @@ async def sockets_of(faces: Faces, apps: SlackApps) -> Sockets | None:
         answer = BoltResponse(status=404, body="") if endpoint is None else await endpoint.answer(payload)
         if 400 <= answer.status < 500:
             code = "unhandled" if answer.status == 404 else "malformed"
-            faces.metrics.refusal("slack", code)
+            faces.metrics.of(tenant).refusal("slack", code)
             await faces.refusals.note(tenant, "slack", code)
         return answer
 
@@ -246,8 +247,9 @@ async def _answered(endpoint: SlackEndpoint, request: Request, faces: Faces, ten
         code = "unhandled" if answer.status_code == 404 else "malformed"
         if answer.media_type == problems.MEDIA_TYPE:
             code = str(orjson.loads(answer.body).get("code", "malformed"))
-        faces.metrics.refusal("slack", code)
-        if not cast("SlackApps", request.app.state.slack).is_nobody(endpoint):  # nobody writes lines of no tenant
+        nobody = cast("SlackApps", request.app.state.slack).is_nobody(endpoint)
+        faces.metrics.of(NOBODY if nobody else tenant).refusal("slack", code)
+        if not nobody:  # nobody writes lines of no tenant
             await faces.refusals.note(tenant, name, code)
     else:
         request.state.proved = True

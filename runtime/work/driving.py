@@ -96,6 +96,7 @@ class Drive:
         The claim was sent at ``began``. Its answer arrived at ``answered``, or just now.
         """
         run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
+        structlog.contextvars.bind_contextvars(tenant=record["run"]["tenant_id"])  # for all lines about it
         pump = self._tools.pump(run_id)
         pump.drives += 1
         try:
