@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,6 +20,9 @@ from core.budgets import Kind, Meter, OverLimit
 from core.clock import repeat
 from core.db import Database
 from runtime.store import budgets
+
+if TYPE_CHECKING:
+    from app.faces import Faces
 
 LOOK_SECONDS = 60.0
 SEEN_MAX = 1_000
@@ -96,8 +100,8 @@ async def charge(request: Request) -> None:
 class Counted:
     """Middleware within the authentication: counts the bytes of answers, and records what a limit has refused."""
 
-    def __init__(self, app: ASGIApp, budgets: Budgets) -> None:
-        self._app, self._budgets = app, budgets
+    def __init__(self, app: ASGIApp, faces: Faces) -> None:
+        self._app, self._faces = app, faces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer first: a line of the audit keeps nobody waiting."""
@@ -112,6 +116,7 @@ class Counted:
         state = scope.get("state", {})
         principal = state.get("principal")
         if principal is not None:
-            self._budgets.meter.used("answer_bytes", principal.tenant, amount=size)
+            own = self._faces.budgets
+            own.meter.used("answer_bytes", principal.tenant, amount=size)
             if (limit := state.get("limit")) is not None:
-                await self._budgets.refusals.note(principal.tenant, "http", limit)
+                await own.refusals.note(principal.tenant, "http", limit)

@@ -115,7 +115,7 @@ KEYS_MAX = 10_000
 
 
 class Meter:
-    """What each tenant has left of its rates, in this process. A bucket fills up again evenly with the time.
+    """The rest that each tenant has of its rates, in this process. A bucket fills up again evenly with the time.
 
     What is known only afterwards (the bytes of an answer) may bring a bucket below zero: the next one waits for it.
     ``given`` replaces limits; ``now`` gives monotonic seconds.

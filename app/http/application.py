@@ -31,6 +31,7 @@ from app.http import (
     tasks,
 )
 from app.http.dependencies import FacesDep, principal
+from app.http.describing import Api
 from app.http.middleware import Bearer, Bounded, Observe
 from app.http.told import HTTP, Told
 from app.slack_apps import SlackApps
@@ -82,7 +83,7 @@ def _routes() -> list[BaseRoute]:
 
 def create_app(faces: Faces) -> FastAPI:
     """Build the application. It opens nothing and has no lifespan. Use one application per ``Faces``."""
-    application = FastAPI(
+    application = Api(
         title="Counterseal",
         summary="A human-in-the-loop governance runtime",
         description=_DESCRIPTION,
@@ -98,7 +99,7 @@ def create_app(faces: Faces) -> FastAPI:
     # The middleware that is added last is the outermost.
     application.add_middleware(Told, faces=faces, door=HTTP)
     application.add_middleware(Bounded)
-    application.add_middleware(Counted, budgets=faces.budgets)
+    application.add_middleware(Counted, faces=faces)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Console, faces=faces)
     application.add_middleware(Observe, metrics=faces.metrics)

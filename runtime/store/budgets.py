@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from core.db import Connection
 from runtime.store.statements import statements
 
-_STOCK = statements("budgets")["stock"]
+_SQL = statements("budgets")
+_STOCK = _SQL["stock"]
 
 
 async def stock(connection: Connection, tenant: str, limits: Mapping[str, int]) -> dict[str, int]:

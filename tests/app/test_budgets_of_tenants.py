@@ -141,7 +141,7 @@ async def test_cards_beyond_the_share_of_an_hour_are_held_back_and_not_lost(
     await installation.publish()
     for number in ("INC1", "INC2"):
         await installation.parked("asking", number)
-    rows = await installation.all("SELECT status, attempts FROM commands WHERE kind = 'card' ORDER BY created_at")
-    assert sorted(row["status"] for row in rows) == ["dispatched", "pending"]
+    cards = await installation.books.commands(kind="card")
+    assert sorted(card.status for card in cards) == ["dispatched", "pending"]
     (line,) = await installation.tenant_events("request.refused")
     assert (line["data"]["endpoint"], line["data"]["code"]) == ("slack", name)

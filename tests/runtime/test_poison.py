@@ -1,4 +1,4 @@
-"""What has stopped one process stops no second: a step whose lease ran out is rehearsed aside before it is begun."""
+"""A step that has stopped one process stops no second: when its lease ran out it is rehearsed aside, and then begun."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_rehearsal_does_what_beginning_does_and_tells_nobody(runtime: An
     run_id = await begun(runtime)
     async with runtime.database.connection() as connection:
         (record,) = await claims.claim_next(connection, "w", LEASE)
-        before = await connection.fetchval("SELECT version FROM runs WHERE run_id = $1", run_id)
+    before = await runtime.books.run(run_id)
     claim, owner = claim_of(record)
     asked: list[str] = []
 
@@ -115,8 +115,7 @@ async def test_a_rehearsal_does_what_beginning_does_and_tells_nobody(runtime: An
 
     await rehearse(runtime.database, runtime.definitions, Spy(), run_id, claim, owner, LEASE)
     assert (asked, runtime.outside.effects) == (["acme"], [])
-    async with runtime.database.connection() as connection:
-        assert await connection.fetchval("SELECT version FROM runs WHERE run_id = $1", run_id) == before
+    assert await runtime.books.run(run_id) == before
 
 
 async def test_a_helper_is_ended_at_its_processor_time_and_a_problem_is_none_of_its() -> None:
