@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.budgeting import CHARGES
 from app.logs import OfTenants
 from app.settings import Settings
 from core.budgets import LIMITS, Kind, Meter, OverLimit
+from runtime.store import claims
 
 ROOT = Path(__file__).parents[2]
 EVENT = {"table": "incident", "event": "insert", "number": "INC1", "sys_id": "s1", "sys_mod_count": "0"}
@@ -145,3 +147,16 @@ async def test_cards_beyond_the_share_of_an_hour_are_held_back_and_not_lost(
     assert sorted(card.status for card in cards) == ["dispatched", "pending"]
     (line,) = await installation.tenant_events("request.refused")
     assert (line["data"]["endpoint"], line["data"]["code"]) == ("slack", name)
+
+
+async def test_a_step_whose_worker_is_gone_is_rehearsed_by_a_helper_and_goes_on(installation: Any) -> None:
+    run_id = await installation.start("simple")
+    async with installation.engine.connection() as connection:
+        await claims.claim_next(connection, "gone", timedelta(seconds=30))
+    await installation.trouble.expire_leases()
+    await installation.app.sweeper().sweep()
+    assert (await installation.books.step()).error["code"] == "lease_lost"
+    with structlog.testing.capture_logs() as lines:
+        await installation.work()
+    assert [line for line in lines if "abandoned" in line["event"]] == [], "the helper came to its end"
+    assert await installation.status(run_id) == "succeeded"
