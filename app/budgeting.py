@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.http import problems
 from app.refusals import RefusalLog
 from core.budgets import Kind, Meter, OverLimit
 from core.clock import repeat
@@ -31,13 +32,11 @@ SEEN_MAX = 1_000
 CHARGES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/v1/runs"): ("starts", "open_runs", "open_questions"),
     ("POST", "/v1/signals/{correlation_key:path}"): ("signals_kept",),
-    **{
-        ("POST", path): ("compile_units",)
-        for path in (
-            "/v1/workflows", "/v1/workflows/check", "/v1/workflows/outline", "/v1/policies", "/v1/directory",
-        )
-    },
-}  # fmt: skip
+    ("POST", "/v1/runs/{run_id}/steps"): ("compile_units",),
+    ("POST", "/v1/workflows"): ("compile_units",),
+    ("POST", "/v1/workflows/check"): ("compile_units",),
+    ("POST", "/v1/policies"): ("compile_units",),
+}
 # What an event from outside uses up.
 OF_EVENTS = ("requests", "starts", "open_runs", "open_questions")
 
@@ -93,8 +92,8 @@ async def charge(request: Request) -> None:
     if principal is None:
         return
     more = CHARGES.get((request.method, request.scope["route"].path), ())
-    size = request.headers.get("content-length", "1")
-    request.app.state.faces.budgets.take(principal.tenant, ("requests", *more), int(size) if size.isdigit() else 1)
+    size = len(await request.body()) if "compile_units" in more else 1
+    request.app.state.faces.budgets.take(principal.tenant, ("requests", *more), size)
 
 
 class Counted:
@@ -105,6 +104,14 @@ class Counted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer first: a line of the audit keeps nobody waiting."""
+        state = scope.setdefault("state", {})
+        principal, own = state.get("principal"), self._faces.budgets if "principal" in state else None
+        if own is not None and (seconds := own.meter.wait("requests", principal.tenant)) > 0:
+            # Before anything of the body is read, which costs more than the refusal.
+            error = OverLimit(own.meter.limit("requests"), seconds)
+            await problems.of_error(error)(scope, receive, send)
+            await own.refusals.note(principal.tenant, "http", error.limit)
+            return
         size = 0
 
         async def sending(message: Message) -> None:
@@ -113,10 +120,7 @@ class Counted:
             await send(message)
 
         await self._app(scope, receive, sending)
-        state = scope.get("state", {})
-        principal = state.get("principal")
-        if principal is not None:
-            own = self._faces.budgets
+        if own is not None:
             own.meter.used("answer_bytes", principal.tenant, amount=size)
             if (limit := state.get("limit")) is not None:
                 await own.refusals.note(principal.tenant, "http", limit)

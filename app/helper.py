@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """Do jobs until there are no more, or none has come for a while. What takes too much ends this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (most("helper_bytes"),) * 2)
+    with suppress(ValueError, OSError):  # not every system bounds it
+        resource.setrlimit(resource.RLIMIT_AS, (most("helper_bytes"),) * 2)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: whoever started us ends us
     signal.alarm(IDLE_SECONDS)
     while line := sys.stdin.buffer.readline():

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 RECONNECT_SECONDS = 1.0
 # The loop is looked at so often, and takes at most so much processor time in between; an idle process takes little.
-LOOK_SECONDS, STUCK_SECONDS = 1.0, most("helper_seconds")
+LOOK_SECONDS, STUCK_SECONDS = 1.0, most("loop_seconds")
 
 
 class Duty(StrEnum):

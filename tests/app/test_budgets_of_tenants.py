@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import structlog
 
 from app.access import Role
 from app.budgeting import CHARGES
+from app.faces import Faces
+from app.http.application import create_app
 from app.logs import OfTenants
 from app.settings import Settings
 from core.budgets import LIMITS, Kind, Meter, OverLimit
+from core.db import FACES_ROLE, Database
 from runtime.store import claims
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +54,21 @@ def settings(settings: Settings, low: dict[str, int]) -> Settings:
 def test_every_limit_has_a_row_and_every_charge_a_limit() -> None:
     assert {*REACHED} | ELSEWHERE == {name for name, one in LIMITS.items() if one.kind is not Kind.SIZE}
     assert {name for names in CHARGES.values() for name in names} <= {*REACHED}
+    paths = create_app(
+        Faces(Settings(), Database("postgresql://x@localhost/x", FACES_ROLE), AsyncExitStack())
+    ).openapi()
+    there = {(method.upper(), path) for path, methods in paths["paths"].items() for method in methods}
+    assert {(method, path.replace(":path", "")) for method, path in CHARGES} - there == set()
+    whole = {key for key, told in each_body(paths) if told.endswith("/Document")}
+    assert {key for key in whole if "compile_units" not in CHARGES.get(key, ())} == set(), "documents are charged"
+
+
+def each_body(described: dict[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
+    """The schema that each request takes."""
+    for path, methods in described["paths"].items():
+        for method, told in methods.items():
+            body = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+            yield (method.upper(), path), str(body.get("$ref", ""))
 
 
 def test_a_size_is_read_from_its_limit_and_from_nowhere_else() -> None:
