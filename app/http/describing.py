@@ -36,16 +36,17 @@ class Api(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         """The description; made once."""
-        if self.openapi_schema is None:
-            schemas = super().openapi().setdefault("components", {}).setdefault("schemas", {})
-            schemas["Problem"] = _PROBLEM
-            for unused in ("HTTPValidationError", "ValidationError"):  # our problems say 422 as well
-                schemas.pop(unused, None)
-            for path in self.openapi_schema["paths"].values() if self.openapi_schema else ():
-                for operation in path.values():
-                    operation["responses"] = _answers(operation["responses"])
-        assert self.openapi_schema is not None, "it was made above"
-        return self.openapi_schema
+        if self.openapi_schema is not None:
+            return self.openapi_schema
+        made = super().openapi()
+        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        schemas["Problem"] = _PROBLEM
+        for unused in ("HTTPValidationError", "ValidationError"):  # our problems say 422 as well
+            schemas.pop(unused, None)
+        for path in made["paths"].values():
+            for operation in path.values():
+                operation["responses"] = _answers(operation["responses"])
+        return made
 
 
 def _answers(told: dict[str, Any]) -> dict[str, Any]:
