@@ -62,7 +62,7 @@ dojo: $(DEV) ## Set AgentDojo's attacks on policies of agents (QUICK=1: without 
 	@$(BIN)/python -m benchmarks.dojo $(if $(call on,$(QUICK)),--quick) $(if $(ORDERS),--orders $(ORDERS)) $(if $(ONLY),--policies $(ONLY))
 
 chaos: $(DEV) ## Break everything for some minutes, and see that nothing is lost (SEED=1 MINUTES=3 QUEUE=postgres or sqs)
-	@$(BIN)/python -m chaos --seed $(or $(SEED),1) --minutes $(or $(MINUTES),3) --queue $(or $(QUEUE),postgres)
+	@$(BIN)/python -m chaos --scenario $(or $(SCENARIO),storm) --connections $(or $(CONNECTIONS),1500) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),3) --queue $(or $(QUEUE),postgres)
 
 docs: $(DEV) ## Write the generated parts of docs/ anew
 	@$(BIN)/python tools/generate_docs.py

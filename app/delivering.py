@@ -12,13 +12,14 @@ from uuid import UUID
 import structlog
 from msgspec import Struct
 
+from app.budgeting import Budgets
 from app.outside import LendingSigner, Outside, Outsides
 from core.db import Connection, Database
 from core.errors import ConfigurationError
 from runtime.definition.catalog import Definitions
 from runtime.engine.life.closing import ALARM, HOLD, TOLD
 from runtime.keep.bundling import Bundling
-from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
+from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Held, Later, Result, Undeliverable, saying
 from runtime.keep.errands import Errands
 from runtime.keep.messages import Messages
 from runtime.keep.telling import Telling
@@ -43,6 +44,7 @@ class Delivering(Struct, frozen=True):
     definitions: Definitions
     outsides: Outsides
     producer: str
+    budgets: Budgets
 
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by kind of message."""
@@ -50,7 +52,22 @@ class Delivering(Struct, frozen=True):
 
     async def _handle(self, connection: Connection, message: Message) -> Deliver:
         outside = await self.outsides.of(connection, message.tenant_id)
+        if (seconds := await self._held(outside, message.kind)) > 0:
+            return partial(saying, Held(seconds))
         return await self._of(outside)[message.kind](connection, message)
+
+    async def _held(self, outside: Outside, kind: str) -> float:
+        """The seconds for which a message waits because the tenant has shown too much; 0 if it may go out."""
+        if outside.chat is None or kind not in SHOWN:
+            return 0.0
+        used = [("channel_messages", (outside.tenant, outside.chat.channel or "")), ("cards", (outside.tenant,))]
+        for name, whose in used[: 1 + (kind == "card")]:
+            if (seconds := self.budgets.meter.wait(name, *whose)) > 0:
+                await self.budgets.refusals.note(outside.tenant, "slack", name)
+                return seconds
+        for name, whose in used[: 1 + (kind == "card")]:
+            self.budgets.meter.used(name, *whose, amount=1)
+        return 0.0
 
     def _of(self, outside: Outside) -> Mapping[str, Handler]:
         """The handlers of one tenant."""

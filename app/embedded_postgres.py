@@ -23,7 +23,7 @@ from core.errors import ConfigurationError
 
 if sys.platform != "win32":
     from app import file_locks
-    from app.postgres_cluster import REMEDY, Cluster
+    from app.postgres_cluster import REMEDY, Cluster, open_private
 
 
 class EmbeddedPostgres:
@@ -47,6 +47,7 @@ class EmbeddedPostgres:
         """
         with self._explained():
             self._root.mkdir(parents=True, exist_ok=True)
+            self._root.chmod(0o700)
             with file_locks.held(self._root / "server.lock"):
                 joins = self._use is None
                 if self._use is None:
@@ -96,7 +97,7 @@ class EmbeddedPostgres:
             return
         command = [sys.executable, "-P", "-m", "app.embedded_postgres", str(self._root), str(guardian_lock)]
         try:
-            with self._cluster.log.open("ab") as log:
+            with open_private(self._cluster.log) as log:
                 # The shell exits at once, so the guardian is not our child and outlives us.
                 subprocess.run(
                     ["/bin/sh", "-c", '"$@" &', "sh", *command],

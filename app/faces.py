@@ -16,6 +16,8 @@ from core.db import FACES_ROLE, Connection, Database
 from core.limits import Limits
 
 if TYPE_CHECKING:
+    from app.budgeting import Budgets
+    from app.helpers import Helpers
     from app.metrics import Metrics
     from app.outside import Outside, Outsides
     from app.refusals import RefusalLog
@@ -119,6 +121,22 @@ class Faces:
         from app.refusals import RefusalLog
 
         return RefusalLog(self.database)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """The budgets of the tenants. One for the whole process, because it counts."""
+        from app.budgeting import Budgets
+
+        return Budgets(self.database, self.refusals, self.settings.budgets)
+
+    @cached_property
+    def helpers(self) -> Helpers:
+        """Starts the processes that read aside. One for the whole process, because it bounds their number."""
+        from app.helpers import Helpers
+
+        made = Helpers()
+        self.stack.push_async_callback(made.close)
+        return made
 
     @property
     def voting(self) -> Voting:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 
 from app.settings import LogFormat, LogLevel
+from core.budgets import Meter
 
 # These libraries log bodies, headers or tokens below WARNING.
 _TALKATIVE = ("slack_bolt", "slack_sdk", "botocore", "boto3", "urllib3", "httpx", "httpcore", "aiohttp", "asyncio")
@@ -31,6 +33,7 @@ def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         hide_secrets,
+        OfTenants(),
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -54,6 +57,36 @@ def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts
     logging.getLogger(_FACTS).setLevel(logging.NOTSET if facts else logging.ERROR)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+class OfTenants:
+    """Drops lines about a tenant that has more than its share, and says so once a minute, with their number.
+
+    Lines of the audit are elsewhere: nothing is lost but words.
+    """
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        self._meter = meter or Meter()
+        self._dropped: Counter[str] = Counter()
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Let a line pass, or drop it."""
+        tenant = str(event.get("tenant", ""))
+        if not tenant:
+            return event
+        if self._meter.wait("log_lines", tenant) > 0:
+            self._dropped[tenant] += 1
+            if self._meter.wait("log_warnings", tenant) > 0:
+                raise structlog.DropEvent
+            self._meter.used("log_warnings", tenant, amount=1)
+            count, self._dropped[tenant] = self._dropped[tenant], 0
+            said = {"event": "lines about this tenant are left out", "limit": "log_lines", "count": count}
+            return {name: event[name] for name in _KEPT if name in event} | said
+        self._meter.used("log_lines", tenant, amount=1)
+        return event
+
+
+_KEPT = ("tenant", "level", "logger", "timestamp", "_record", "_from_structlog")
 
 
 def _not_about_authorize(record: logging.LogRecord) -> bool:

@@ -10,9 +10,23 @@ from prometheus_client.exposition import generate_latest
 
 from runtime.store.queue_reads import TenantQueue
 
+# Whose requests are counted that nobody has authenticated.
+NOBODY = ""
+
 
 class Metrics:
-    """Counters of this process, and one tenant's figures at the moment of the request."""
+    """Counters of this process, apart for each tenant: nobody sees what others do."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Counters] = {}
+
+    def of(self, tenant: str) -> Counters:
+        """The counters of a tenant that is known to exist, or of ``NOBODY``."""
+        return self._of.get(tenant) or self._of.setdefault(tenant, Counters())
+
+
+class Counters:
+    """Counters of one tenant in this process, and its figures at the moment of the request."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -25,6 +25,7 @@ import tempfile
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 from app import file_locks
 from app.postgres_programs import MAJOR_VERSION, Account, find_programs
@@ -151,7 +152,7 @@ class Cluster:
         return self._run_logged([*command, f"--timeout={_PATIENCE:.0f}", *options], cwd=self._data, keep=keep)
 
     def _run_logged(self, command: list[str], *, cwd: Path, keep: int | None = None) -> int:
-        with self.log.open("ab") as log:
+        with open_private(self.log) as log:
             return self._account.run(command, cwd=cwd, output=log.fileno(), keep=keep)
 
     @cached_property
@@ -186,6 +187,13 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def open_private(path: Path) -> BinaryIO:
+    """Open a file to append to it that only its owner can read, whoever could before."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.fchmod(handle, 0o600)
+    return os.fdopen(handle, "ab")
 
 
 def write_private(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ stops them gracefully: work under way is finished, and the process exits with 0.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import signal
 from collections import defaultdict
@@ -21,6 +22,7 @@ from app import definitions, file_locks, storage
 from app.faces import version
 from app.settings import Settings
 from app.wiring import App, build
+from core.budgets import most
 from core.clock import repeat, unless
 from core.db import Database
 from core.errors import ConfigurationError
@@ -30,6 +32,8 @@ from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 log = structlog.get_logger(__name__)
 
 RECONNECT_SECONDS = 1.0
+# The loop is looked at so often, and takes at most so much processor time in between; an idle process takes little.
+LOOK_SECONDS, STUCK_SECONDS = 1.0, most("loop_seconds")
 
 
 class Duty(StrEnum):
@@ -59,7 +63,11 @@ async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Ca
             keep_for_good()
             announce(url)
 
-        await run(app, duties, stop, started)
+        watching = asyncio.create_task(end_if_stuck(), name="watchdog")
+        try:
+            await run(app, duties, stop, started)
+        finally:
+            watching.cancel()
 
 
 def keep_for_good() -> None:
@@ -117,7 +125,7 @@ async def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str
 
     settings = app.settings
     seconds = (settings.http_header_seconds, settings.http_body_seconds, settings.http_idle_seconds)
-    limits = Limits(*seconds, connections=settings.http_connections_max)
+    limits = Limits(*seconds, connections=settings.http_connections_max, client_header=settings.http_client_header)
     application = create_app(app.faces)
     server = HttpServer(application, settings.host, settings.port, limits)
     group.create_task(server.run(stop), name="http")
@@ -127,6 +135,7 @@ async def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str
         # Ask Slack now, so that the first click need not wait. If this fails, the click asks again.
         group.create_task(chat.workspace.home(), name="slack workspace")
     group.create_task(app.faces.refusals.run(stop), name="refusals")
+    group.create_task(app.faces.budgets.run(stop), name="budgets")
     return server.url
 
 
@@ -144,6 +153,22 @@ async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]
             await unless(stop, asyncio.wait({lost}))
 
     await repeat(stop, turn, RECONNECT_SECONDS, "not listening to the database; polling goes on")
+
+
+async def end_if_stuck() -> None:
+    """Let the system end this process if its loop takes so much processor time at one thing; write where it was.
+
+    A step or a text that does this has stopped one process, and no second one: its lease runs out, and whoever leases
+    it next rehearses it in a helper. Only processor time counts: a process that was suspended goes on.
+    """
+    faulthandler.register(signal.SIGPROF, chain=True)
+    try:
+        while True:
+            signal.setitimer(signal.ITIMER_PROF, STUCK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.unregister(signal.SIGPROF)
 
 
 def _stop_at_signals(stop: asyncio.Event) -> None:

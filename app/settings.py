@@ -28,6 +28,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from connectors.hosts import AllowedHost
+from core.budgets import LIMITS, Kind
 from core.db import address, check_tenant
 from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
@@ -113,6 +114,13 @@ def _postgres(value: SecretStr) -> SecretStr:
     return value
 
 
+def _budgets(value: dict[str, int]) -> dict[str, int]:
+    changeable = sorted(name for name, one in LIMITS.items() if one.kind is not Kind.SIZE)
+    if unknown := sorted({*value} - {*changeable}):
+        raise ValueError(f"names {', '.join(unknown)}, which it cannot set; it can set {', '.join(changeable)}")
+    return value
+
+
 def _origin(value: str) -> str:
     try:
         check_name(value)
@@ -175,6 +183,8 @@ class Settings(BaseSettings):
     http_body_seconds: Seconds = 10.0
     http_idle_seconds: Seconds = 5.0
     http_connections_max: Annotated[int, Field(ge=1, le=65535)] = 512
+    http_client_header: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")] = None
+    budgets: Annotated[dict[str, Annotated[int, Field(ge=1)]], AfterValidator(_budgets)] = Field(default_factory=dict)
     console_url: Address | None = None
 
     sqs_queue_url: Address | None = None

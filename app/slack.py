@@ -131,7 +131,7 @@ class Interactions:
                 kind, data["task"] = EventType.TASK_REFUSED, str(asked.task_id)
             actor = Actor("slack_user", f"{asked.clicker.team}:{asked.clicker.user}")
             await self._strangers.note(self._tenant, kind, actor, data)
-        self._faces.metrics.vote(VoteChannel.SLACK, code)
+        self._faces.metrics.of(self._tenant).vote(VoteChannel.SLACK, code)
 
     async def note_stranger(self, code: str, asked: Asked) -> None:
         """Record an attempt that does not count. If Slack did not answer who that was, record nothing."""
@@ -259,7 +259,7 @@ class Interactions:
             identity=known_by(asked.clicker, place),
         )
         answer = await self._faces.voting.vote(request)
-        self._faces.metrics.vote(VoteChannel.SLACK, answer.code)
+        self._faces.metrics.of(self._tenant).vote(VoteChannel.SLACK, answer.code)
         return Answer(answer.counted, answer.sentence, answer.code in _ABOUT_REASON)
 
     async def _is_own(self, approval_id: UUID) -> bool:

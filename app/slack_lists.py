@@ -64,7 +64,7 @@ class ListDesk:
         )
         answer = await vote_list(self._faces.voting, request)
         for code in ["counted"] * (answer.approved + answer.rejected) + [one.code for one in answer.refused]:
-            self._faces.metrics.vote(VoteChannel.SLACK, code)
+            self._faces.metrics.of(self._tenant).vote(VoteChannel.SLACK, code)
         return answer.sentence
 
     async def look_list(self, asked: ListClick | ListSubmission) -> ListView | str:

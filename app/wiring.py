@@ -70,12 +70,15 @@ class App:
         """A worker that leases steps and drives them."""
         lease = timedelta(seconds=self.settings.lease_seconds)
         connectors = OwnConnectors(self.outsides)
-        tools = Tools(self.database, self.definitions, connectors, self.owner, lease, self.faces.slack_groups)
+        rehearse = partial(self.faces.helpers.rehearse, self.database.url)
+        parts = (self.database, self.definitions, connectors, self.owner, lease, self.faces.slack_groups, rehearse)
+        tools = Tools(*parts)
         return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
 
     def dispatcher(self) -> Dispatcher:
         """A dispatcher that delivers the outbox: cards, tasks, answers, bundles, and orders to other systems."""
-        delivering = Delivering(self.database, self.definitions, self.outsides, f"counterseal {version()}")
+        parts = (self.database, self.definitions, self.outsides, f"counterseal {version()}", self.faces.budgets)
+        delivering = Delivering(*parts)
         return Dispatcher(self.database, delivering.handlers(), self.owner)
 
     def completions(self) -> TenantCompletions:

@@ -20,6 +20,7 @@ from tenacity.wait import wait_random_exponential
 
 from connectors.port import Failure, InDoubt, NotSent, Refused
 from core.bounded_json import parse, parse_object
+from core.budgets import most
 from core.canonical import Json, JsonObject
 from core.errors import ConfigurationError, InputError
 from core.unkept import marker
@@ -27,7 +28,7 @@ from core.unkept import marker
 ATTEMPTS = 3
 RETRY_AFTER_SECONDS_MAX = 2.0
 CONNECT_SECONDS_MAX = 10.0
-BODY_BYTES_MAX = 4 * 1024 * 1024
+BODY_BYTES_MAX = most("outside_bytes")
 
 _BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _BACKOFF = wait_random_exponential(multiplier=0.1, max=1.0)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
+from core.budgets import most
 from core.canonical import Json
 from core.errors import InputError, path_text
 from core.escaping import Language
@@ -19,7 +20,7 @@ CONDITIONAL = frozenset(
 )
 
 # A schema may have so many parts once its references are followed: each may apply to the same value.
-PARTS_MAX = 20_000
+PARTS_MAX = most("schema_parts")
 REFERENCES_MAX = 100
 # Other ways to name a schema, or to refer to one. Nothing of ours follows them.
 _OTHER_NAMES = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})

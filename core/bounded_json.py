@@ -10,10 +10,11 @@ import json
 import re
 from typing import NoReturn
 
+from core.budgets import most
 from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import InputError
 
-BODY_BYTES_MAX = 256 * 1024
+BODY_BYTES_MAX = most("request_bytes")
 # What PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates.
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 

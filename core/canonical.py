@@ -16,6 +16,7 @@ import orjson
 import rfc8785
 from msgspec import convert
 
+from core.budgets import most
 from core.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _refuse_depth(value: object, depth: int) -> None:
 # check before the commit and fail the step with a reason instead.
 
 # The limit of one step's input, of its output, and of its writes to channels.
-VALUE_BYTES_MAX = 256 * 1024
+VALUE_BYTES_MAX = most("value_bytes")
 # The limit of a sentence that came from outside, such as an error's message.
 TEXT_CHARACTERS_MAX = 4000
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from core.budgets import most
 from core.cel_ast import (
     ACCUMULATORS,
     CALL,
@@ -25,7 +26,7 @@ from core.cel_ast import (
     texts_of,
 )
 
-WORK_MAX = 4_000_000
+WORK_MAX = most("evaluation_units")
 """The largest sum of products in one evaluation: about a second of processor time at worst."""
 _CHARACTERS = 16  # of a text count as much as one item of a list
 

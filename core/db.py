@@ -115,6 +115,7 @@ class Database:
     """Access to PostgreSQL under one role. Use as an async context manager."""
 
     def __init__(self, url: str, role: str, *, connections: int = 8, limits: Limits | None = None) -> None:
+        self.url = url  # it has a password: for helpers of this process alone
         self._dsn = address(url)
         self._role = role
         self.limits = limits or Limits()

@@ -26,11 +26,12 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
+from core.budgets import most
 from core.canonical import DEPTH_MAX, INTEGER_MAX, Json
 from core.errors import DefinitionError, Problem
 
-TEXT_BYTES_MAX = 256 * 1024
-VALUES_MAX = 20_000
+TEXT_BYTES_MAX = most("document_bytes")
+VALUES_MAX = most("document_values")
 # The last texts, and the size of the longest, whose nodes are kept: some 2 MB at most of each.
 REMEMBERED_MAX, REMEMBERED_BYTES_MAX = 16, 32 * 1024
 

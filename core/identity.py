@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
+from core.budgets import most
 from core.canonical import Json, JsonObject, clean
 from core.quiet import Quiet
 
@@ -211,7 +212,7 @@ class Role(StrEnum):
     ANSWERER = "answerer"
 
 
-PRINCIPAL_CHARACTERS_MAX = 200
+PRINCIPAL_CHARACTERS_MAX = most("person_characters")
 
 
 def named_in(value: Json) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from app.http.middleware import OPEN, SIGNED
 from app.settings import PREFIX, Settings
 from approvals.model import APPROVAL
 from connectors.catalog import load_catalog
+from core.budgets import LIMITS
 from core.db import FACES_ROLE, Database
 from core.durations import format_duration
 from core.machine import Machine
@@ -121,6 +122,15 @@ def _settings() -> str:
             yield f"`{PREFIX}{name.upper()}`", _default(field.get_default(call_default_factory=True)), words[name]
 
     return _table(("variable", "default", "meaning"), rows())
+
+
+def _limits() -> str:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for one in LIMITS.values():
+            per = f" in {one.seconds:,.0f} s" if one.seconds else ""
+            yield f"`{one.name}`", str(one.kind), f"{one.most:,} {one.unit}{per}", one.words
+
+    return _table(("limit", "kind", "at most", "of"), rows())
 
 
 def _default(value: object) -> str:
@@ -219,6 +229,7 @@ def _facts() -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
+    "limits": _limits,
     "run-states": _diagram(RUN),
     "step-states": _diagram(STEP),
     "wait-states": _diagram(WAIT),

@@ -196,7 +196,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     said_as: dict[str, Any] = {"digest": digest, "grant": grant, "identity": session, "step_up": key}
     vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, **said_as)
     answer = await faces.voting.vote(vote)
-    faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
+    faces.metrics.of(viewer.who.tenant).vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     return await _refused(faces, shown, found, answer, typed, digest)
@@ -232,7 +232,7 @@ async def break_glass(request: Request, approval: str, viewer: Decider, faces: F
     key, session = viewer.step_up(found.view.approval_id, digest), viewer.named
     vote = VoteRequest(*who, digest=digest, identity={"session": session}, step_up=key, glass=True)
     answer = await faces.voting.vote(vote)
-    faces.metrics.vote(VoteChannel.CONSOLE, answer.code)
+    faces.metrics.of(viewer.who.tenant).vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
         return go(f"{HOME}/approvals/{found.view.approval_id}?answered")
     status = REFUSED[RefusalCode(answer.code)]

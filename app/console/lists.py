@@ -147,7 +147,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     )
     told = await vote_list(faces.voting, request_)
     for code in ["counted"] * (told.approved + told.rejected) + [one.code for one in told.refused]:
-        faces.metrics.vote(VoteChannel.CONSOLE, code)
+        faces.metrics.of(viewer.who.tenant).vote(VoteChannel.CONSOLE, code)
     if told.refused:
         counted = told.approved + told.rejected
         return _drawn(shown, await read(faces, viewer, asked), 200 if counted else 409, told=told, reason=reason)

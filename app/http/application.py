@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from app.budgeting import Counted, charge
 from app.console.application import Console
 from app.faces import Faces, version
 from app.http import (
@@ -34,6 +35,7 @@ from app.http import (
     tasks,
 )
 from app.http.dependencies import FacesDep, principal
+from app.http.describing import Api
 from app.http.middleware import Bearer, Bounded, Observe
 from app.http.told import HTTP, Told
 from app.slack_apps import SlackApps
@@ -85,7 +87,7 @@ def _parameters(part: Dependant) -> set[str]:
 @cache
 def _routes() -> list[BaseRoute]:
     """All routes. They belong to no application, so FastAPI reads their signatures once in a process, which is slow."""
-    every = APIRouter(dependencies=[Depends(_known_parameters)])
+    every = APIRouter(dependencies=[Depends(charge), Depends(_known_parameters)])
     token = [Security(HTTPBearer(auto_error=False, description="`counterseal token create`"))]
     for part in ROUTERS:
         every.include_router(part, dependencies=[] if part in (router, signed.router) else token)
@@ -94,7 +96,7 @@ def _routes() -> list[BaseRoute]:
 
 def create_app(faces: Faces) -> FastAPI:
     """Build the application. It opens nothing and has no lifespan. Use one application per ``Faces``."""
-    application = FastAPI(
+    application = Api(
         title="Counterseal",
         summary="A human-in-the-loop governance runtime",
         description=_DESCRIPTION,
@@ -110,6 +112,7 @@ def create_app(faces: Faces) -> FastAPI:
     # The middleware that is added last is the outermost.
     application.add_middleware(Told, faces=faces, door=HTTP)
     application.add_middleware(Bounded)
+    application.add_middleware(Counted, faces=faces)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Console, faces=faces)
     application.add_middleware(Observe, metrics=faces.metrics)
@@ -150,11 +153,11 @@ COUNTED_MAX = 10_000
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
 async def metrics(request: Request, faces: FacesDep) -> Response:
-    """Counters of this process, and counts of the token's tenant: up to 10,000 rows of each kind, and the statuses and
-    waits of its newest 10,000 runs. Needs any valid token.
+    """Counters of this process about the token's tenant, and counts of it: up to 10,000 rows of each kind, and the
+    statuses and waits of its newest 10,000 runs. Needs any valid token.
     """
     tenant = principal(request).tenant
     async with faces.database.transaction(tenant) as connection:
         queues = await queue_reads.queues(connection, tenant, COUNTED_MAX)
         counted = await read_models.run_counts(connection, tenant, COUNTED_MAX)
-    return Response(faces.metrics.text(counted, queues), media_type=CONTENT_TYPE_LATEST)
+    return Response(faces.metrics.of(tenant).text(counted, queues), media_type=CONTENT_TYPE_LATEST)

@@ -218,7 +218,7 @@ async def vote(approval_id: UUID, body: VoteIn, who: Approver, faces: FacesDep) 
     grant = None if body.grant is None else body.grant.asked
     request = VoteRequest(*named, digest=body.digest, grant=grant, identity={"token": who.credential})
     answer = await faces.voting.vote(request)
-    faces.metrics.vote(VoteChannel.HTTP, answer.code)
+    faces.metrics.of(who.tenant).vote(VoteChannel.HTTP, answer.code)
     status = 200 if answer.counted else REFUSED[RefusalCode(answer.code)]
     if status != 200:
         return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)
@@ -239,7 +239,7 @@ async def break_glass(approval_id: UUID, body: GlassIn, who: Approver, faces: Fa
     named = (who.tenant, approval_id, who.person, Choice.APPROVE, body.reason, VoteChannel.HTTP)
     request = VoteRequest(*named, digest=body.digest, identity={"token": who.credential}, glass=True)
     answer = await faces.voting.vote(request)
-    faces.metrics.vote(VoteChannel.HTTP, answer.code)
+    faces.metrics.of(who.tenant).vote(VoteChannel.HTTP, answer.code)
     if not answer.counted:
         status = REFUSED[RefusalCode(answer.code)]
         return problems.problem(status, answer.code, answer.sentence, approval_status=answer.status)

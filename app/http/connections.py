@@ -33,14 +33,17 @@ _OF_BODIES = (b"content-length", b"transfer-encoding")
 # A client is known for so long after a request with a good token, login or signature, which sets `proved` in its state.
 KNOWN_SECONDS = 600.0
 _KNOWN_MAX = 4096
+# Behind a proxy: the address of a client whose header has not been read, and of one whom it does not name.
+UNREAD, _UNNAMED = "?", "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of every connection. A deadline is for the whole phase: a slow drip of bytes does not extend it.
 
-    ``strangers`` are the connections that clients may have who have not proved who they are, by default three quarters;
-    ``of_one_stranger`` those of one address, by default a quarter.
+    ``strangers`` are the connections of clients who have not proved who they are, by default three quarters;
+    ``of_one_stranger`` those of one address, by default a quarter. Behind a proxy, ``client_header`` names the header
+    with the client's address: until that is read, a connection counts only among all.
     """
 
     header_seconds: float = 10.0
@@ -50,6 +53,7 @@ class Limits:
     connections: int = 512
     strangers: int | None = None
     of_one_stranger: int | None = None
+    client_header: str | None = None
 
 
 class GuardedConfig(uvicorn.Config):
@@ -77,7 +81,7 @@ class GuardedConfig(uvicorn.Config):
         """True if this client may have one more connection, beside ``open_`` of all clients."""
         if open_ > self.limits.connections:
             return False
-        if self.is_known(address, now):
+        if self.is_known(address, now) or address == UNREAD:
             return True
         share = max(1, self.limits.connections // 4)
         most = share if self.limits.of_one_stranger is None else self.limits.of_one_stranger
@@ -128,16 +132,15 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or answer 503 and close it if the cap is reached."""
         super().connection_made(cast("asyncio.Transport", transport))
-        self._address, now = self.client[0] if self.client else "", self.loop.time()
+        direct = "" if self.client is None else self.client[0]
+        self._address, now = UNREAD if self._limits.client_header else direct, self.loop.time()
         if not self._config.has_room(self._address, len(self.connections), now):
             self.connections.discard(self)
             self._config.refused(now, len(self.connections), self._address)
             self._say(503, "busy", "Too many connections are open; try again.")
             self._close()
             return
-        if not self._config.is_known(self._address, now):
-            self._counts_as_stranger = True
-            self._config.strangers[self._address] += 1
+        self._join_strangers(now)
         self._within(self._limits.header_seconds, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -212,6 +215,8 @@ class GuardedProtocol(HttpToolsProtocol):
             # The parser would treat the body as data of the other protocol; the application would see an empty body.
             self._refuse(400, "malformed", "No other protocol is spoken here: send the request without Upgrade.")
             raise _OverError
+        if self._limits.client_header and not self._is_let_in(self._limits.client_header.lower().encode()):
+            raise _OverError
         self._phase = _Phase.BODY
         self._head_bytes = self._body_bytes = self._framed_bytes = 0
         self._within(self._limits.body_seconds, self._late)
@@ -247,6 +252,27 @@ class GuardedProtocol(HttpToolsProtocol):
             self._linger()
         else:
             self._close()
+
+    def _is_let_in(self, header: bytes) -> bool:
+        """Count this connection as that of the client whom the proxy names; refuse it if the client has too many."""
+        named = [value for name, value in self.headers if name.lower() == header]
+        address = named[-1].decode("latin-1").rpartition(",")[2].strip()[:64] if named else ""
+        address = address or _UNNAMED
+        now = self.loop.time()
+        if address != self._address:
+            self._leave_strangers()
+            self._address = address
+            if not self._config.has_room(address, len(self.connections), now):
+                self._config.refused(now, len(self.connections), address)
+                self._refuse(503, "busy", "Too many connections are open; try again.")
+                return False
+            self._join_strangers(now)
+        return True
+
+    def _join_strangers(self, now: float) -> None:
+        if self._address != UNREAD and not self._config.is_known(self._address, now):
+            self._counts_as_stranger = True
+            self._config.strangers[self._address] += 1
 
     def _leave_strangers(self) -> None:
         if self._counts_as_stranger:

@@ -26,6 +26,7 @@ from runtime.requests.policies import Published
 from runtime.requests.publishing import Retired
 from runtime.store import documents, read_models, tenants
 from runtime.store import replication as unavailable
+from runtime.store.claims import aside, weight_of
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 
@@ -227,7 +228,8 @@ class WorkflowChecked(BaseModel):
 async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[str, Any]:
     """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
     catalog = await faces.ask(who.tenant, faces.definitions.published)
-    found = publishing.check_workflow(catalog, body.source, body.file)
+    await faces.helpers.read(who.tenant, "workflow", body.source, body.file, catalog.own)
+    found = await aside(weight_of(body.source), partial(publishing.check_workflow, catalog, body.source, body.file))
     people = members(await faces.ask(who.tenant, tenants.directory))
     here = await stand(faces.settings, found, body.file, people)
     answer = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
@@ -241,7 +243,7 @@ async def publish_workflow(body: Document, who: Author, faces: FacesDep, respons
     author gets 403 for somebody else's name.
     """
     publish = partial(publishing.publish_workflow, owned=not who.has(Role.ADMIN))
-    published = await _publish(publish, body, who, faces, response)
+    published = await _publish("workflow", publish, body, who, faces, response)
     response.headers["Location"] = f"/v1/workflows/{published.name}/{published.version}"
     return published
 
@@ -280,7 +282,7 @@ async def publish_policy(
     action from now on, also those that had been approved.
     """
     publish = partial(policy_requests.publish_policy, stage=stage, dry_run=dry_run)
-    return await _publish(publish, body, who, faces, response)
+    return await _publish("policy", publish, body, who, faces, response)
 
 
 @router.post("/policies/{name}/retire", response_model=PolicyOut, summary="Take a policy out of force")
@@ -312,8 +314,15 @@ async def schema(name: SchemaName, who: Composer) -> Response:
 
 
 async def _publish(
-    publish: Callable[..., Awaitable[Published]], body: Document, who: Principal, faces: Faces, response: Response
+    kind: str,
+    publish: Callable[..., Awaitable[Published]],
+    body: Document,
+    who: Principal,
+    faces: Faces,
+    response: Response,
 ) -> Published:
+    declared = (await faces.ask(who.tenant, faces.definitions.published)).own
+    await faces.helpers.read(who.tenant, kind, body.source, body.file, declared)
     async with faces.database.transaction(who.tenant) as connection:
         published = await publish(connection, faces.definitions, who.tenant, body.source, body.file, who.actor)
     if not published.changed:

@@ -6,11 +6,13 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from app.budgeting import OF_EVENTS
 from app.http import problems, signatures
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
 from app.http.signed import answered, hook_of, refused
 from approvals.slack.guard import Refusal
+from core.budgets import OverLimit
 from core.errors import InputError
 from runtime.definition.tenant import Signed
 from runtime.requests.deliveries import WEBHOOK, start_from_delivery
@@ -44,6 +46,11 @@ async def delivered(tenant: str, endpoint: str, request: Request, faces: FacesDe
     if isinstance(found, Refusal):
         return await refused(found, *place)
     request.state.proved = True
+    try:
+        faces.budgets.take(hook.tenant, OF_EVENTS)
+    except OverLimit as error:
+        await refused(Refusal(429, error.limit, ""), *place)
+        return problems.of_error(error)
     workspace = hook.workspace or faces.settings.workspace
     try:
         # Answer only after the runs are committed (promise 4).
@@ -53,4 +60,4 @@ async def delivered(tenant: str, endpoint: str, request: Request, faces: FacesDe
     except InputError as error:
         await refused(Refusal(400, "unusable", ""), *place)
         return problems.of_error(error)
-    return answered(started, unstarted, faces, WEBHOOK)
+    return answered(started, unstarted, faces, tenant, WEBHOOK)

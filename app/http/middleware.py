@@ -7,14 +7,16 @@ authenticate by signature instead of a token.
 from __future__ import annotations
 
 import time
+from typing import Any
 
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import principal_of
 from app.http import problems
-from app.metrics import Metrics
+from app.metrics import NOBODY, Metrics
 from core import bounded_json
 from core.db import Database
 from core.errors import AuthenticationError, CountersealError
@@ -23,6 +25,7 @@ from core.errors import AuthenticationError, CountersealError
 CLOSING = frozenset({408, 413, 431})
 OPEN = frozenset({"/healthz"})
 SIGNED = ("/slack/events", "/webhooks/")
+_LARGEST = "request_bytes"
 
 
 class Observe:
@@ -44,7 +47,9 @@ class Observe:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 route = getattr(scope.get("route"), "path", "none")
-                self._metrics.request(scope["method"], route, status, time.perf_counter() - started)
+                principal = scope.get("state", {}).get("principal")
+                counters = self._metrics.of(NOBODY if principal is None else principal.tenant)
+                counters.request(scope["method"], route, status, time.perf_counter() - started)
                 if status in CLOSING:
                     message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
             await send(message)
@@ -80,6 +85,7 @@ class Bearer:
             state = scope.setdefault("state", {})
             state["principal"] = await principal_of(self._database, token.strip())
             state["proved"] = True
+            structlog.contextvars.bind_contextvars(tenant=state["principal"].tenant)
         await self._app(scope, receive, send)
 
 
@@ -101,8 +107,11 @@ class Bounded:
             if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                 raise HTTPException(415, "Only application/json is accepted.")
         except HTTPException as error:
-            code = "too_large" if error.status_code == 413 else "media_type"
-            await problems.problem(error.status_code, code, error.detail)(scope, receive, send)
+            too_large = error.status_code == 413
+            more: dict[str, Any] = {"limit": _LARGEST} if too_large else {}
+            scope.setdefault("state", {}).update(more)  # for the line of the audit
+            code = "too_large" if too_large else "media_type"
+            await problems.problem(error.status_code, code, error.detail, **more)(scope, receive, send)
             return
         if body:
             bounded_json.parse(body)

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from core.budgets import OverLimit
 from core.errors import CountersealError, DefinitionError, InputError
 from core.outage import is_away
 
@@ -32,6 +33,8 @@ STATUS: Mapping[str, int] = {
     "consistency": 409,
     "transport": 503,
     "timeout": 504,
+    "limit": 429,
+    "too_costly": 422,
     "configuration": 503,
 }
 _CODES = {status: code for code, status in STATUS.items()} | {
@@ -88,6 +91,9 @@ def of_error(error: CountersealError) -> Response:
     more: dict[str, Any] = {"remedy": error.remedy} if error.remedy else {}
     if isinstance(error, DefinitionError):
         more["problems"] = [asdict(problem) for problem in error.problems]
+    elif isinstance(error, OverLimit):
+        after = {"Retry-After": str(error.seconds)}
+        return problem(status, error.code, error.message, after, **more, limit=error.limit)
     elif isinstance(error, InputError) and error.where:
         more["where"] = error.where
     return problem(status, error.code, error.message, **more)
@@ -106,7 +112,9 @@ def install(application: FastAPI) -> None:
     """Make the application answer every exception inside routing with a problem."""
 
     @application.exception_handler(CountersealError)
-    async def ours(_: Request, error: CountersealError) -> Response:
+    async def ours(request: Request, error: CountersealError) -> Response:
+        if isinstance(error, OverLimit):
+            request.state.limit = error.limit  # for the line of the audit
         return of_error(error)
 
     @application.exception_handler(HTTPException)

@@ -19,7 +19,9 @@ from core.errors import ConfigurationError
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 10
-BACKLOG = 128
+# Connections that wait to be accepted. If there are more, the system drops them, and clients try again after seconds:
+# a flood of one client must leave room for others here, too, as far as there are file descriptors.
+BACKLOG_MIN, BACKLOG_MAX = 128, 2048
 # File descriptors reserved for the database, queues, files, and connections accepted before the cap is checked.
 OTHER_DESCRIPTORS = 384
 
@@ -56,7 +58,7 @@ class HttpServer:
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
             # asyncio accepts at most this many connections before we check the cap; each takes a file descriptor.
-            backlog=BACKLOG,
+            backlog=_backlog(),
         )
         self._server = _Server(config)
 
@@ -85,13 +87,18 @@ def _affordable(limits: Limits) -> Limits:
     return replace(limits, connections=room)
 
 
+def _backlog() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return BACKLOG_MAX if soft == resource.RLIM_INFINITY else max(BACKLOG_MIN, min(BACKLOG_MAX, soft // 2))
+
+
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     # Name the protocol: only then does asyncio turn Nagle's algorithm off, with which every answer waits 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(BACKLOG)
+        listening.listen(_backlog())
     except BaseException:
         listening.close()
         raise

@@ -20,15 +20,18 @@ from slack_bolt.response import BoltResponse
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from app.budgeting import OF_EVENTS
 from app.faces import Faces
 from app.http import problems
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
+from app.metrics import NOBODY
 from app.settings import WebhookEndpoint
 from app.slack_apps import SlackApps
 from approvals.slack.guard import Refusal, SlackEndpoint
 from approvals.slack.sockets import Sockets
 from core import bounded_json
+from core.budgets import OverLimit
 from core.canonical import JsonObject
 from core.db import check_tenant
 from core.errors import InputError, NotFoundError, TransportError
@@ -129,6 +132,11 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
         return await refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
     workspace = hook.workspace or faces.settings.workspace
     try:
+        faces.budgets.take(tenant, OF_EVENTS)
+    except OverLimit as error:
+        await refused(Refusal(429, error.limit, ""), faces, tenant, shown)
+        return problems.of_error(error)
+    try:
         # Answer only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
             place = (connection, faces.definitions, tenant, workspace, endpoint)
@@ -138,17 +146,19 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
     except InputError as error:
         await refused(Refusal(400, "unusable", ""), faces, tenant, shown)
         return problems.of_error(error)
-    return answered(started, unstarted, faces, "servicenow")
+    return answered(started, unstarted, faces, tenant, "servicenow")
 
 
-def answered(started: Sequence[Started], unstarted: Sequence[Unstarted], faces: Faces, kind: str) -> Response:
+def answered(
+    started: Sequence[Started], unstarted: Sequence[Unstarted], faces: Faces, tenant: str, kind: str
+) -> Response:
     """The answer to an event: the runs that it started, and the workflows that it should start but could not."""
     runs = [{"run_id": str(run.run_id), "created": run.created, "reference": run.reference} for run in started]
     failed = [one.to_json() for one in unstarted if not one.ignored]
     waiting = [one.to_json() for one in unstarted if one.until is not None]
     ignored = [one.to_json() for one in unstarted if one.ignored and one.until is None]
     if failed and not runs and not waiting:
-        faces.metrics.refusal(kind, "unstarted")
+        faces.metrics.of(tenant).refusal(kind, "unstarted")
         return problems.problem(422, "unstarted", "No workflow could be started by this event.", unstarted=failed)
     words = f"{len(runs)} started, {len(failed)} could not be started." if failed else f"{len(runs)} started."
     nothing = "Nothing is started: no workflow that is published here takes this event."
@@ -186,7 +196,7 @@ def _signature(text: str) -> bytes | None:
 
 async def refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str, kind: str = "servicenow") -> Response:
     """The answer to a request that is not taken, with a line in the audit."""
-    faces.metrics.refusal(kind, refusal.code)
+    faces.metrics.of(tenant).refusal(kind, refusal.code)
     if endpoint != _UNKNOWN:  # nobody writes audit lines who knows no endpoint
         await faces.refusals.note(tenant, f"{kind}:{endpoint}", refusal.code)
     headers = {"WWW-Authenticate": "Counterseal-Signature"} if refusal.status == 401 else None
@@ -208,7 +218,7 @@ async def sockets_of(faces: Faces, apps: SlackApps) -> Sockets | None:
         answer = BoltResponse(status=404, body="") if endpoint is None else await endpoint.answer(payload)
         if 400 <= answer.status < 500:
             code = "unhandled" if answer.status == 404 else "malformed"
-            faces.metrics.refusal("slack", code)
+            faces.metrics.of(tenant).refusal("slack", code)
             await faces.refusals.note(tenant, "slack", code)
         return answer
 
@@ -252,8 +262,9 @@ async def _answered(endpoint: SlackEndpoint, request: Request, faces: Faces, ten
         code = "unhandled" if answer.status_code == 404 else "malformed"
         if answer.media_type == problems.MEDIA_TYPE:
             code = str(orjson.loads(answer.body).get("code", "malformed"))
-        faces.metrics.refusal("slack", code)
-        if not cast("SlackApps", request.app.state.slack).is_nobody(endpoint):  # nobody writes lines of no tenant
+        nobody = cast("SlackApps", request.app.state.slack).is_nobody(endpoint)
+        faces.metrics.of(NOBODY if nobody else tenant).refusal("slack", code)
+        if not nobody:  # nobody writes lines of no tenant
             await faces.refusals.note(tenant, name, code)
     else:
         request.state.proved = True

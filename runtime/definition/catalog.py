@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
@@ -31,6 +32,7 @@ from runtime.engine.model.run import Definition
 from runtime.engine.model.workflow import Workflow
 from runtime.store import books, documents, operations, tenants
 from runtime.store.books import Book
+from runtime.store.claims import aside, weight_of
 from runtime.store.documents import StoredWorkflow
 from runtime.store.operations import StoredOperation
 
@@ -140,7 +142,8 @@ class Definitions:
             stored = await documents.workflow(connection, tenant, name, version)
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
-        return self.compiled(stored)
+        thaw = partial(self._thawed, stored)
+        return self._workflows.put((name, version, digest), await aside(weight_of(stored.source), thaw, connection))
 
     async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
         """The graph of a run as it was published, and after each of its extensions."""
@@ -179,9 +182,12 @@ class Definitions:
         key = (stored.name, stored.version, stored.digest)
         if (known := self._workflows.known(key)) is not None:
             return known
+        return self._workflows.put(key, self._thawed(stored))
+
+    @staticmethod
+    def _thawed(stored: StoredWorkflow) -> Workflow:
         file = f"{stored.name}@{stored.version}"
-        thawed = thaw_operations(stored.operations, file)
-        return self._workflows.put(key, load_workflow(stored.source, file, thawed, stored.digest))
+        return load_workflow(stored.source, file, thaw_operations(stored.operations, file), stored.digest)
 
     def evident(self, stored: StoredWorkflow) -> str:
         """The text of a stored version for people and for evidence: with a mark for each secret literal.
@@ -253,7 +259,9 @@ class Definitions:
         if (found := self._policies.known((digest, known.digests))) is not None:
             return found, True
         facts = self.facts(known)
-        return self._policies.put((digest, known.digests), readable(stored.source, file, facts)), True
+        read = partial(readable, stored.source, file, facts)
+        made = await aside(weight_of(stored.source), read, connection)
+        return self._policies.put((digest, known.digests), made), True
 
     def _known_to(
         self, stored: documents.StoredPolicy, workflow: Workflow | None, now: Catalog | None, file: str

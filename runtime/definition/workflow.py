@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from connectors.catalog import Catalog
 from connectors.operation import Operation
 from connectors.schema import check_keywords, check_references, validator_of
+from core.budgets import most
 from core.canonical import Json, canonical_bytes, sha256_hex
 from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, path_text
@@ -41,7 +42,7 @@ from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import State
 from runtime.engine.model.workflow import ServiceNowStart, Workflow
 
-STEPS_MAX = 500
+STEPS_MAX = most("document_steps")
 
 
 _MARK = b"${{"

@@ -176,6 +176,7 @@ class Dispatcher(Struct):
     async def _carry(self, job: _Job) -> None:
         """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
         message, deliver = job
+        structlog.contextvars.bind_contextvars(tenant=message.tenant_id)  # for all lines about it
         try:
             async with asyncio.timeout(LEASE.total_seconds() * 0.8):
                 result = await deliver()

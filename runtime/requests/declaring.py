@@ -6,15 +6,16 @@ workflows and policies are compiled against is the newest one; runs that have be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from io import StringIO
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from msgspec import Struct
 from ruamel.yaml import YAML
 
-from connectors.catalog import Source, load_catalog, names_in
+from connectors.catalog import Catalog, Source, load_catalog, names_in
 from connectors.operation import Operation
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.db import Connection
@@ -23,7 +24,10 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.difference import difference, lines_of
 from runtime.store import operations, tenants
+from runtime.store.claims import aside, weight_of
 from runtime.store.operations import StoredOperation
+
+Made = TypeVar("Made")
 
 NAMED_MAX = 10  # how many numbers an error lists
 
@@ -48,6 +52,22 @@ class Change(Struct, frozen=True):
     before: int | None
     after: int | None
     lines: list[str]
+
+
+async def settled(
+    connection: Connection, definitions: Definitions, tenant: str, text: str, compiled: Callable[[Catalog], Made]
+) -> tuple[Catalog, Made]:
+    """Lock the tenant. Returns the declarations that are published then, and what is compiled against them.
+
+    It is compiled before the lock, which others wait for, and once more if other declarations were published meanwhile.
+    """
+    before = await definitions.published(connection, tenant)
+    made = await aside(weight_of(text), partial(compiled, before), connection)
+    await tenants.lock(connection, tenant)
+    now = await definitions.published(connection, tenant)
+    if now.digests != before.digests:
+        made = await aside(weight_of(text), partial(compiled, now), connection)
+    return now, made
 
 
 async def publish_operations(

@@ -6,6 +6,7 @@ Policies live side by side: of each name at most one version is in force, until 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from approvals.model import Choice, VoteChannel
 from core.canonical import JsonObject
@@ -21,11 +22,13 @@ from runtime.definition.catalog import Definitions
 from runtime.definition.people import Findings
 from runtime.definition.reserved import POLICY_CHANGE, TRIGGER
 from runtime.requests import policy_changes
+from runtime.requests.declaring import settled
 from runtime.requests.directory import approvers, member
 from runtime.requests.policy_changes import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, vote_within
 from runtime.store import documents, pauses, runs, tenants
+from runtime.store.claims import aside, weight_of
 
 WORKSPACE = "main"
 
@@ -74,9 +77,8 @@ async def publish_policy(
     ``DefinitionError`` lists what is wrong with it, such as approvers who could not decide by the tenant's directory;
     without a directory, that is a warning. ``dry_run`` tells what would happen, and does nothing.
     """
-    await tenants.lock(connection, tenant)
-    now = await definitions.published(connection, tenant)
-    policy = definitions.compile_policy(text, file, now)
+    compiled = partial(definitions.compile_policy, text, file)
+    now, policy = await settled(connection, definitions, tenant, text, compiled)
     if await documents.policy(connection, tenant, policy.digest) is None:
         policy = definitions.check_policy(text, file, now)
     if policy.name.startswith(DENIALS):
@@ -111,7 +113,9 @@ async def activate_policy(
     await tenants.lock(connection, tenant)
     _, text, _ = await documents.policy_of(connection, tenant, name, version)
     file = f"{name}@{version}"
-    policy = definitions.compile_policy(text, file, await definitions.published(connection, tenant))
+    now = await definitions.published(connection, tenant)
+    compiled = partial(definitions.compile_policy, text, file, now)
+    policy = await aside(weight_of(text), compiled, connection)
     return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
 

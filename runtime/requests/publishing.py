@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ from runtime.engine.book.contributors import stated_contributors
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.child_runs import check_children
 from runtime.requests.confirming import set_caps, waits_for
+from runtime.requests.declaring import settled
 from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
 from runtime.store import approvals, audit, documents, replication, tenant_settings, tenants
@@ -76,8 +78,11 @@ async def publish_workflow(
     With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
     first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
-    await tenants.lock(connection, tenant)
-    workflow = await _checked(connection, await definitions.published(connection, tenant), tenant, text, file)
+    _, (workflow, wrong) = await settled(connection, definitions, tenant, text, partial(_compiled, text, file))
+    if wrong is not None:
+        before = await documents.workflow(connection, tenant, workflow.name, workflow.version)
+        if before is None or before.source != text:
+            raise wrong
     if owned:
         await _check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
@@ -106,16 +111,12 @@ async def publish_workflow(
     return Published(*answer, retired=retired, waits=waits is not None, waits_for=waits)
 
 
-async def _checked(connection: Connection, catalog: Catalog, tenant: str, text: str, file: str) -> Workflow:
-    """The workflow, as ``check_workflow``; one that is published already, as it was then, is not checked anew."""
+def _compiled(text: str, file: str, catalog: Catalog) -> tuple[Workflow, DefinitionError | None]:
+    """The workflow, and what is wrong with it if it is new: a published one goes on as it is."""
     try:
-        return check_workflow(catalog, text, file)
-    except DefinitionError:
-        found = check_workflow(catalog, text, file, typed=False)
-        known = await documents.workflow(connection, tenant, found.name, found.version)
-        if known is None or known.source != text:
-            raise
-        return found
+        return check_workflow(catalog, text, file), None
+    except DefinitionError as error:
+        return check_workflow(catalog, text, file, typed=False), error
 
 
 def check_workflow(catalog: Catalog, text: str, file: str, *, typed: bool = True) -> Workflow:

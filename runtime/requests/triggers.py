@@ -9,6 +9,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from core.budgets import most
 from core.canonical import Json, JsonObject, clean, digest, sha256_hex
 from core.db import Connection, savepoint
 from core.errors import ConsistencyError, ExpressionError, InputError
@@ -24,7 +25,7 @@ from runtime.store import audit, documents, inbox
 log = structlog.get_logger(__name__)
 
 REFERENCE_CHARACTERS_MAX = 500
-PRINCIPAL_CHARACTERS_MAX = 200
+PRINCIPAL_CHARACTERS_MAX = most("person_characters")
 _UNMADE = {
     "when": ("the condition of workflow {} cannot be evaluated on", "Send the fields that it reads."),
     "dedupe": (

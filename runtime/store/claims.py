@@ -131,6 +131,11 @@ LONG = 300
 SAID_SECONDS = 1.0
 
 
+def weight_of(text: str) -> int:
+    """The number of lines whose work is about that of reading and compiling this document."""
+    return len(text) // 64
+
+
 async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:
     """Work on this many lines, in a thread if they are many.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -50,7 +51,7 @@ from runtime.work.holding import Tools, claim_of, read_claimed
 from runtime.work.lease import Build, HeldStep, Holder, Lease, LostLease
 from runtime.work.other_runs import look, start_other
 from runtime.work.pump import CONFLICTS_MAX
-from runtime.work.setbacks import set_back
+from runtime.work.setbacks import is_suspect, set_back
 
 log = structlog.get_logger(__name__)
 
@@ -95,6 +96,7 @@ class Drive:
         The claim was sent at ``began``. Its answer arrived at ``answered``, or just now.
         """
         run_id, (claim, owner) = UUID(record["run"]["run_id"]), claim_of(record)
+        structlog.contextvars.bind_contextvars(tenant=record["run"]["tenant_id"])  # for all lines about it
         pump = self._tools.pump(run_id)
         pump.drives += 1
         try:
@@ -129,6 +131,9 @@ class Drive:
         if step.status is not StepState.READY:
             raise LostLease
         self._holding.begin(HeldStep(met, step, claim, began, tools.pump(met.view.run_id).append))
+        if tools.rehearse is not None and is_suspect(step):
+            rehearse = partial(tools.rehearse, met.view.tenant_id, met.view.run_id, claim, tools.owner)
+            await self._holding.lease.call(rehearse)
 
         def begun(leased: Leased) -> Next:
             return begin(leased.knowing(known))

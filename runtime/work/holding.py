@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -31,12 +32,16 @@ from runtime.work.deps import WorkerDeps
 from runtime.work.lease import CachedRun, Lease, Recent, meet
 from runtime.work.pump import Pump
 
+# The tenant, the run, the lease and its owner.
+Rehearse: TypeAlias = Callable[[str, UUID, Claim, str], Awaitable[None]]
+
 
 @dataclass(frozen=True)
 class Tools:
     """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases.
 
-    ``slack`` gives what says who is in a tenant's Slack groups; without it, each is empty.
+    ``slack`` gives what says who is in a tenant's Slack groups; without it, each is empty. ``rehearse`` begins a step
+    in another process, and tells nobody; it raises ``TooCostly`` if that was ended.
     """
 
     database: Database
@@ -45,6 +50,7 @@ class Tools:
     owner: str
     lease: timedelta
     slack: Callable[[str], SlackGroups | None] | None = None
+    rehearse: Rehearse | None = None
 
     @cached_property
     def recent(self) -> Recent:

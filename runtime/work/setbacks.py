@@ -6,7 +6,9 @@ the step fails, and its run with it. An error of the database or the network is 
 
 A lease that runs out without an outcome is counted as well. Otherwise a step that kills every worker that claims it
 would do so for ever, together with the other steps that these workers hold. ``LEASES_MAX`` in a row are allowed,
-because workers end for many reasons that are not the step's.
+because workers end for many reasons that are not the step's. From the second lease on, the step is rehearsed before it
+is begun: another process does the same work and tells nobody. If that is ended at its deadline ``ENDS_MAX`` times, the
+step fails with ``too_costly``: what has stopped one process stops no second one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from uuid import UUID
 import structlog
 from msgspec.structs import replace
 
+from core.budgets import TooCostly, most
 from core.canonical import JsonObject, clean
 from core.db import Connection
 from evidence.receipts import ReceiptStatus
@@ -36,11 +39,12 @@ from runtime.store.views import load_to_end
 log = structlog.get_logger(__name__)
 
 SETBACKS_MAX = 5
+ENDS_MAX = most("helper_ends")
 LEASES_MAX = 10
 # The pause before a due wait whose resume failed is tried again, times the number of its setbacks.
 PAUSE = timedelta(seconds=30)
 
-_SETBACKS, _LEASES = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"]
+_SETBACKS, _LEASES, _ENDS = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"], GIVEN_UP["too_costly"]
 # In a step's last error: the epoch of the lease under which it happened.
 _NOTED = "epoch"
 
@@ -58,14 +62,23 @@ async def set_back(
     step = leased(transition, claim, owner)
     if status != HELD or step is None:
         return
-    count = _count(step.last_error)
-    log.error("unexpected error at a step", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
+    costly = isinstance(error, TooCostly)
+    count, most_ = (_count(step.last_error, _ENDS), ENDS_MAX) if costly else (_count(step.last_error), SETBACKS_MAX)
+    if costly:
+        log.error("a step takes too much work", tenant=view.tenant_id, run=str(run_id), step=step.key, ended=count)
+    else:
+        log.error("unexpected error at a step", run=str(run_id), step=step.key, setbacks=count, exc_info=error)
     facts = {**_facts(error, count), _NOTED: step.lease_epoch}
-    if count < SETBACKS_MAX:
+    if count < most_:
         transition.tell(StepSetBack(count, facts), step=step.key)
     else:
         _give_up(transition, step, facts)
     await apply(connection, transition.commit())
+
+
+def is_suspect(step: StepRow) -> bool:
+    """True if a lease of this step ran out without an outcome, or its rehearsal was ended, since it last did well."""
+    return any(name in (step.last_error or {}) for name in (_LEASES, _ENDS))
 
 
 def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow | None:
@@ -131,5 +144,7 @@ def _count(noted: JsonObject | None, what: str = _SETBACKS) -> int:
 
 
 def _facts(error: Exception, count: int) -> JsonObject:
+    if isinstance(error, TooCostly):
+        return StepError(ErrorClass.CONSISTENCY, "too_costly", str(error), {_ENDS: count}).to_json()
     message = clean(f"{type(error).__name__}: {error}")
     return StepError(ErrorClass.CONSISTENCY, "unexpected", message, {_SETBACKS: count}).to_json()

@@ -59,6 +59,8 @@ def test_the_contract_over_http_is_the_published_one(clean_environment: pytest.M
                 for each in told.get("parameters", ())
             }
             answers = {status: _content(answer) for status, answer in told["responses"].items()}
+            # Every refusal of every request is a problem; the file need not say so each time.
+            assert {answers.pop("4XX"), answers.pop("5XX")} == {"application/problem+json Problem"}
             said = {"safe": told.get("security"), "asked": asked, "body": _content(told.get("requestBody", {}))}
             # Almost every route is safe by a token, and half of them take no body: the file tells of the others.
             said = {name: each for name, each in said.items() if (name, each) not in _USUAL}

@@ -353,6 +353,23 @@ def _eventually(found: Callable[[], bool]) -> None:
     raise AssertionError("no place became free")
 
 
+def test_behind_a_proxy_a_client_is_whom_its_header_names(serving: Any) -> None:
+    with serving(connections=8, strangers=6, of_one_stranger=2, client_header="X-Forwarded-For") as server:
+
+        def asked(client: Client, path: bytes, *named: bytes) -> bytes:
+            lines = b"".join(b"X-Forwarded-For: " + one + b"\r\n" for one in named)
+            client.send(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + lines + b"\r\n")
+            return client.answer()
+
+        assert asked(known := server.connect(), b"/proved", b"10.0.0.9, 10.0.0.1").startswith(b"HTTP/1.1 200")
+        held = [server.connect() for _ in range(3)]
+        assert [asked(client, b"/", b"10.0.0.2")[9:12] for client in held] == [b"200", b"200", b"503"]
+        assert asked(server.connect(), b"/", b"10.0.0.9", b"10.0.0.2").startswith(b"HTTP/1.1 503"), "the last counts"
+        assert asked(known, b"/", b"10.0.0.2").startswith(b"HTTP/1.1 503"), "one connection, another client"
+        more = [server.connect() for _ in range(3)]
+        assert {asked(client, b"/", b"10.0.0.1")[9:12] for client in more} == {b"200"}, "whoever is known gets in"
+
+
 def test_idle_connections_free_their_places(serving: Any) -> None:
     with serving(connections=8, header_seconds=SHORT) as server:
         silent = [server.connect() for _ in range(8)]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.metrics import Metrics
+from app.metrics import Counters, Metrics
 from runtime.store.queue_reads import CapQueue, LaneQueue, MessageQueue, TenantQueue
 
 pytestmark = pytest.mark.req("Q-12")
@@ -34,7 +34,7 @@ QUEUE = TenantQueue(
 
 def figures(queue: TenantQueue) -> dict[str, float]:
     """The gauges of the queue: by name and labels."""
-    text = Metrics().text([("succeeded", 3)], [queue]).decode()
+    text = Counters().text([("succeeded", 3)], [queue]).decode()
     found = re.findall(r"^counterseal_(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
     return {name.replace('"', ""): float(value) for name, value in found if not name.startswith(("http", "votes"))}
 
@@ -62,7 +62,7 @@ def test_each_figure_is_that_of_the_queue() -> None:
 
 
 def test_counters_tell_what_they_count_apart() -> None:
-    metrics = Metrics()
+    metrics = Counters()
     metrics.vote("slack", "counted")
     metrics.vote("http", "counted")
     metrics.vote("http", "expired")
@@ -80,3 +80,10 @@ def test_counters_tell_what_they_count_apart() -> None:
         'http_request_seconds_bucket{le="0.25",route="/v1/runs"} 2.0',
     ):
         assert f"counterseal_{line}\n" in text
+
+
+def test_a_tenant_sees_its_own_counters_and_no_other_s() -> None:
+    metrics = Metrics()
+    metrics.of("acme").vote("slack", "counted")
+    assert b'votes_total{channel="slack",code="counted"} 1.0' in metrics.of("acme").text((), ())
+    assert b"counted" not in metrics.of("globex").text((), ())

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -255,3 +256,23 @@ async def test_with_no_settings_a_database_is_found_in_home(clean_environment: A
             assert connection is not None
         assert (tmp_path / "home" / "postgres").is_dir()
         assert (tmp_path / "home" / "keys" / "evidence.pem").stat().st_mode & 0o077 == 0
+
+
+def test_a_process_whose_loop_is_held_is_ended_by_the_system_and_says_where_it_was() -> None:
+    code = """
+import asyncio
+from app import processes
+
+processes.STUCK_SECONDS = 0.1
+
+async def main():
+    watching = asyncio.create_task(processes.end_if_stuck())
+    await asyncio.sleep(0)
+    while True:
+        pass
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, timeout=120, check=False)
+    assert ended.returncode == -signal.SIGPROF
+    assert b"in main" in ended.stderr

@@ -87,6 +87,7 @@ async def test_every_kind_of_thing_that_leaves_has_a_row(walls: Walls) -> None:
         *("home", "database_url", "engine_database_url", "faces_database_url", "auto_migrate", "tenant", "workspace"),
         *("person", "host", "port", "console_url", "sqs_queue_url", "sqs_dlq_url", "aws_endpoint_url", "aws_region"),
         *("http_header_seconds", "http_body_seconds", "http_idle_seconds", "http_connections_max"),
+        *("http_client_header", "budgets"),
         *("oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_email", "oidc_roles"),
         *("log_key", "log_memory", "log_origin"),
         *("secrets", "secrets_dir", "vault_url", "vault_mount", "vault_namespace", "vault_token", "vault_token_file"),

@@ -349,3 +349,10 @@ def test_a_folder_that_root_made_is_refused_to_an_ordinary_user_in_words(start_u
         output, _ = user.communicate(timeout=60)
         assert "ConfigurationError" in output
         assert "Permission denied" in output
+
+
+def test_what_the_server_writes_is_its_owner_s(root: Path, server: EmbeddedPostgres) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "server.log").touch(mode=0o644)
+    server.start()
+    assert [path.stat().st_mode & 0o777 for path in (root, root / "server.log")] == [0o700, 0o600]

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from core.budgets import most
 from core.canonical import Json, JsonObject, canonical_bytes, derived_id
 from core.errors import ExpressionError, InputError
 from runtime.engine.book import contributors
@@ -28,7 +29,7 @@ from runtime.engine.model.states import STEP, StepState
 REFERENCE = "$reference"
 
 # Every checkpoint holds the whole state, so this bounds what a barrier has to digest.
-STATE_BYTES_MAX = 1024 * 1024
+STATE_BYTES_MAX = most("state_bytes")
 
 _ITERATION = re.compile(r"[\[/](\d+)")
 

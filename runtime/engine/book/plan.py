@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from core.budgets import most
 from core.canonical import Json, canonical_bytes
 from core.errors import ConsistencyError, ExpressionError, InputError
 from runtime.engine.book import contributors
@@ -32,8 +33,8 @@ from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import FAILED, SKIPPED, SUCCEEDED, Loop, State
 
 # A loop's items are recorded with its checkpoint; these bound what the commit that begins the loop has to write.
-LOOP_ITEMS_MAX = 10_000
-LOOP_BYTES_MAX = 4 * 1024 * 1024
+LOOP_ITEMS_MAX = most("loop_items")
+LOOP_BYTES_MAX = most("loop_bytes")
 # A run stored beside its book holds so many next items of a loop. When they are used up, the book is folded anew.
 WINDOW = 100
 # The variable that holds the number of the checkpoint that a step begins from, or that a condition is part of.

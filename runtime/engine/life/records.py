@@ -12,6 +12,7 @@ from typing import Any
 from connectors.marks import Writer, writer_at
 from connectors.operation import Operation
 from connectors.port import SOMEBODY, Done
+from core.budgets import most
 from core.canonical import Json, JsonObject, canonical_bytes, clean
 from runtime.engine.book import contributors
 from runtime.engine.book.draft import tell_of
@@ -60,7 +61,7 @@ def refused(transition: Transition, step: StepRow) -> None:
     transition.fail(step, StepError(ErrorClass.CONSISTENCY, "record_conflict", message).to_json())
 
 
-PRINCIPAL_CHARACTERS_MAX = 200
+PRINCIPAL_CHARACTERS_MAX = most("person_characters")
 EVERY = "*"
 
 

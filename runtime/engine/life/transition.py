@@ -15,6 +15,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from core.budgets import most
 from core.canonical import Json, JsonObject, canonical_bytes, clean, unfit
 from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
 from evidence.chain import Actor
@@ -239,7 +240,7 @@ class Transition(Closing):
 
 
 # The error codes with which a step is given up, each with the name of its counter. A connector's error has no counter.
-GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases"}
+GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases", "too_costly": "ended"}
 
 
 def _failed(error: JsonObject, usage: JsonObject | None, shaped: list[str] | None) -> e.StepFailed:
@@ -263,7 +264,7 @@ def _plan_error(problem: PlanError) -> JsonObject:
 
 # -- the end of a step that has its result ---------------------------------------------------------------
 
-REFERENCE_CHARACTERS_MAX = 200
+REFERENCE_CHARACTERS_MAX = most("reference_characters")
 
 
 def finish(

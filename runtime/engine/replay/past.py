@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import orjson
 from msgspec import Struct, field
 
+from core.budgets import most
 from core.errors import ConsistencyError, CountersealError
 from evidence.receipts import ReceiptStatus
 from runtime.engine.book.barrier import REFERENCE, step_order
@@ -37,7 +38,7 @@ REMOVED = "Removed by retention."
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
-PAGE_BYTES_MAX = 2**20
+PAGE_BYTES_MAX = most("page_bytes")
 """A page of rows ends after so many bytes, so that its cost does not depend on how large a state is."""
 
 

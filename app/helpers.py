@@ -1,0 +1,116 @@
+"""Reads texts of tenants, and rehearses steps, in processes that can be ended: by processor time and by memory.
+
+The result of a job is only that it came to its end: then the same work is known to be bounded, and the caller does it
+itself, in a thread. A helper that is ended says ``TooCostly``, and nothing else was stopped. Helpers wait for more work
+for a while, because starting one takes a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from uuid import UUID
+
+import orjson
+
+from connectors.operation import Operation
+from core.budgets import TooCostly, most
+from core.canonical import JsonObject
+from core.errors import TransportError
+from runtime.engine.model.rows import Claim
+
+SECONDS = most("helper_seconds")
+# A helper that waits for something gets so many times its processor time.
+PATIENCE = 12
+# Documents up to this size are bounded by it: reading one takes less time than to start a helper.
+ASIDE_BYTES = 16 * 1024
+TOGETHER_MAX = 2
+# A helper without work ends after this time; one that is to end gets so long for it.
+IDLE_SECONDS, ENDING_SECONDS = 60, 1.0
+# The exit code of a helper that has no memory left.
+NO_MEMORY = 3
+
+
+class Helpers:
+    """Starts helpers: two at once, and one for each tenant. ``seconds`` of processor time end one."""
+
+    def __init__(self, seconds: int = SECONDS) -> None:
+        self._seconds = seconds
+        self._idle: list[Process] = []
+        self._free = asyncio.Semaphore(TOGETHER_MAX)
+        self._own: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def read(self, tenant: str, kind: str, text: str, file: str, declared: Mapping[str, Operation]) -> None:
+        """Compile a document against these declarations of the tenant and the packaged ones.
+
+        ``TooCostly`` if that was ended. Its problems are found by whoever compiles it next.
+        """
+        if len(text) > ASIDE_BYTES:
+            known: JsonObject = {name: one.model_dump(mode="json") for name, one in declared.items()}
+            job: JsonObject = {"job": kind, "text": text, "file": file, "operations": known}
+            await self._done(tenant, job, f"reading {file}")
+
+    async def rehearse(self, url: str, tenant: str, run_id: UUID, claim: Claim, owner: str) -> None:
+        """Rehearse a step that this lease holds, on the database at ``url``. ``TooCostly`` if that was ended."""
+        lease: JsonObject = {"key": claim.key, "id": str(claim.id), "epoch": claim.epoch, "owner": owner}
+        await self._done(tenant, {"job": "step", "url": url, "run": str(run_id), "lease": lease}, "beginning this step")
+
+    async def close(self) -> None:
+        """End the helpers that wait for work."""
+        while self._idle:
+            await _ended(self._idle.pop())
+
+    async def _done(self, tenant: str, job: JsonObject, what: str) -> None:
+        async with self._own[tenant], self._free:
+            code = await self._code({**job, "seconds": self._seconds})
+        if code < 0 or code == NO_MEMORY:
+            words = f"{what} was ended: it takes more than {self._seconds} s of processor time, or too much memory"
+            raise TooCostly(words, remedy="Make it smaller: fewer rules, steps or references, shorter lists.")
+        if code:
+            raise TransportError("A helper that reads texts aside could not do its work; its error is in the log.")
+
+    async def _code(self, job: JsonObject) -> int:
+        """The result of a helper that did this job; negative if a signal ended it."""
+        while self._idle:
+            code = await self._asked(self._idle.pop(), job)
+            if code != -signal.SIGALRM:  # it had waited for work for too long
+                return code
+        command, pipe = (sys.executable, "-P", "-m", "app.helper"), asyncio.subprocess.PIPE
+        made = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=dict(os.environ))
+        return await self._asked(made, job)
+
+    async def _asked(self, helper: Process, job: JsonObject) -> int:
+        assert helper.stdin is not None, "it is a pipe"
+        assert helper.stdout is not None, "it is a pipe"
+        answer = b""
+        try:
+            async with asyncio.timeout(PATIENCE * SECONDS):
+                helper.stdin.write(orjson.dumps(job) + b"\n")  # what it reads stands in no argument
+                await helper.stdin.drain()
+                answer = await helper.stdout.readline()
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            if answer:
+                self._idle.append(helper)
+            else:
+                await _ended(helper)
+        return int(answer) if answer else helper.returncode or 1
+
+
+async def _ended(helper: Process) -> None:
+    """End a helper, unless it has ended: its own end tells why."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ENDING_SECONDS):
+            if helper.stdin is not None:
+                helper.stdin.close()
+            await helper.wait()
+    if helper.returncode is None:
+        helper.kill()
+        await helper.wait()
