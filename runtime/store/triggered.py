@@ -96,7 +96,7 @@ async def hold(connection: Connection, place: Place, span: timedelta) -> datetim
 
 
 async def due(connection: Connection, tenant: str, workflow: str, reference: str) -> Window | None:
-    """The window of this reference, locked, if its time is over and nobody has ended it."""
+    """The window of this reference, whose lock the caller holds, if its time is over and nobody has ended it."""
     row = await connection.fetchrow(_DUE, tenant, workflow, reference)
     return None if row is None else Window(**row)
 

@@ -43,6 +43,8 @@ async def test_a_pause_is_kept_and_ended_in_its_tenant_with_its_line(runtime: An
         # What is paused anew while its steps are still to be set going is paused; that of a run that is over goes.
         (pause, "tenant", "eve", True, {"tenant": ("eve", "why")}, []),
         (resume, "tenant", "eve", True, {}, ["tenant"]),
+        (pause, "workflow:w", "eve", True, {"workflow:w": ("eve", "why")}, ["tenant"]),
+        (resume, "workflow:w", "eve", True, {}, ["tenant", "workflow:w"]),
     ]
     for change, key, by, changes, after, resumed in steps:
         async with runtime.database.transaction() as connection:

@@ -34,8 +34,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, 'waiting', coalesce($8, $3), coalesce($9, no
 RETURNING due_at;
 
 -- name: due
+-- Its reader holds the lock of the reference, so nobody else ends it meanwhile.
 SELECT workflow, trigger_ref, workspace_id, source, notification_id, window_ref FROM triggered
-WHERE tenant_id = $1 AND workflow = $2 AND reference = $3 AND outcome = 'waiting' AND due_at <= now() FOR UPDATE;
+WHERE tenant_id = $1 AND workflow = $2 AND reference = $3 AND outcome = 'waiting' AND due_at <= now();
 
 -- name: events
 -- The events of a window in the order in which they came, the last one too.
