@@ -147,9 +147,7 @@ def build_facts(
     }
     facts |= {NOW: context.now} if context.now else {}
     facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
-    facts.update((f"action.before.{name}", value) for name, value in (before or {}).items())
-    facts.update(traced)
-    return facts
+    return {**facts, **{f"action.before.{name}": value for name, value in (before or {}).items()}, **traced}
 
 
 def _changed(action: Action) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -100,11 +101,15 @@ async def policy_publish(
     """
     from runtime.requests import policies
 
-    text = context.read_text(file)
-    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        await _declare(connection, faces)
-        publish = partial(policies.publish_policy, connection, faces.definitions, faces.settings.tenant)
-        done = await publish(text, str(file), context.actor(faces.settings), stage=stage, dry_run=dry_run)
+    text, notes = context.read_text(file), list[str]()
+    with suppress(_Undone):
+        async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+            notes = await _declare(connection, faces)
+            publish = partial(policies.publish_policy, connection, faces.definitions, faces.settings.tenant)
+            done = await publish(text, str(file), context.actor(faces.settings), stage=stage, dry_run=dry_run)
+            if dry_run:
+                raise _Undone
+    _tell_notes([] if dry_run else notes)
     _tell_policy(done, "published", "was published already", as_json=as_json, several=True)
 
 
@@ -211,16 +216,17 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
     """Publish all files or none, in one transaction."""
     from runtime.requests import publishing
 
-    texts = [(context.read_text(path), str(path)) for path in files]
+    texts, notes = [(context.read_text(path), str(path)) for path in files], list[str]()
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         tenant, who = faces.settings.tenant, context.actor(faces.settings)
         if kind == "workflow":
-            await _declare(connection, faces)
+            notes = await _declare(connection, faces)
         publish = {
             "workflow": partial(publishing.publish_workflow, connection, faces.definitions),
             "directory": partial(publishing.publish_directory, connection),
         }[kind]
         published = [await publish(tenant, text, file, who) for text, file in texts]
+    _tell_notes(notes)
     if as_json:
         print_json([asdict(one) for one in published])
         return
@@ -235,16 +241,30 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
             typer.echo(f"{kind} {one.name} version {one.version} {words}", err=True)
 
 
-async def _declare(connection: Connection, faces: Faces) -> None:
-    """Publish what is new of the folder's declarations, so that what is published next may name them."""
+class _Undone(Exception):
+    """Rolls back what was only tried."""
+
+
+async def _declare(connection: Connection, faces: Faces) -> list[str]:
+    """Publish what is new of the folder's declarations, so that what is published next may name them.
+
+    Returns what is to be said of that once it is committed: a crash, or an error of the document, publishes nothing.
+    """
     from app.definitions import declare
 
+    said = []
     for file, one in await declare(connection, faces, context.actor(faces.settings)):
         left = getattr(one, "why", "")
         if left:
-            _warn([f"operation {one.name} of {file} is not published: {left}"])
+            said.append(f"warning: operation {one.name} of {file} is not published: {left}")
         elif getattr(one, "changed", False):
-            typer.echo(f"operation {one.name} version {one.version} published", err=True)
+            said.append(f"operation {one.name} version {one.version} published")
+    return said
+
+
+def _tell_notes(notes: list[str]) -> None:
+    for note in notes:
+        typer.echo(printable(note), err=True)
 
 
 def _tell_policy(done: Published, changed: str, same: str, *, as_json: bool, several: bool = False) -> None:

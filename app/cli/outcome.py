@@ -47,10 +47,10 @@ Exit codes: 0 done · 1 failed, or a verification failed · 2 wrong usage or inp
 """
 
 CODES: Mapping[str, Exit] = {
-    **dict.fromkeys(("input", "definition", "expression", "misfit"), Exit.INPUT),
+    **dict.fromkeys(("input", "definition", "expression", "misfit", "too_costly"), Exit.INPUT),
     "configuration": Exit.CONFIGURATION,
     **dict.fromkeys(("authentication", "authorization", "not_found", "consistency"), Exit.CONFLICT),
-    **dict.fromkeys(("transport", "timeout"), Exit.UNAVAILABLE),
+    **dict.fromkeys(("transport", "timeout", "limit"), Exit.UNAVAILABLE),
 }
 
 

@@ -197,7 +197,7 @@ const LINES = {
   "approval.superseded": "approval! why directory",
   "approval.vote_refused": "approval! code! channel",
   "approval.voted": "approval! choice! channel reason_given:b separation_waived:b committed:l grant:o groups:l " +
-    "directory identity:o on_behalf",
+    "directory identity:o on_behalf glass:b",
   "checkpoint.committed": "number:i! digest! halted:b",
   "decision.made": "decision! action! operation! outcome! policies:l! rules:l errors:l",
   "grant.ended": "grant! why! directory",
@@ -240,13 +240,14 @@ const WITHIN = {
   workflow: ["name", "version", "digest"],
   policies: ["name", "version", "digest"],
   usage: ["provider", "model", "input_tokens", "output_tokens", "cost_usd"],
-  identity: ["named", "by", "token", "session", "slack"],
+  identity: ["named", "by", "token", "session", "slack", "step_up"],
+  step_up: ["at", "by"],
   slack: ["team", "user", "channel", "message"],
   grant: ["uses", "seconds", "agent"],
   error: ["class", "code", "step"],
 };
 const OF_TENANT = ["name", "version", "digest", "author", "approver", "by", "consequences", "stop", "paused", "reason"];
-const TENANT_AREAS = /^(?:signal|task|request|evidence|token|session|policy|workflow|directory|pause|tenant)\./;
+const TENANT_AREAS = /^(?:signal|task|request|evidence|token|session|policy|workflow|directory|pause|glass|schedule|operation|tenant)\./;
 const TENANT_OTHERS = new Set(["run.purged", "hold.refused", "approval.vote_refused", "action.late"]);
 const STOPPING = new Set(["pause.set", "pause.lifted", "policy.activated", "policy.retired", "directory.published"]);
 
@@ -827,7 +828,7 @@ const ROLES = new Set([
 const SOURCES = new Set(["group", "slack_group", "manager_of", "person"]);
 const TERMS = [
   "tier", "approvers", "two_person", "allow", "unresolved", "expires_seconds", "remind_seconds", "escalate",
-  "fresh_seconds", "rejection_seconds", "questions", "channel", "grants",
+  "fresh_seconds", "rejection_seconds", "questions", "channel", "grants", "step_up_seconds", "break_glass",
 ];
 const STEP = {
   operation: isText, needs: textList, within: isText, branch: isText, loops: KINDS.b, branches: textList, terms: isObject,
@@ -865,10 +866,15 @@ function termsOf(told) {
     throw new Fault("has no terms");
   }
   const { two_person = false, allow = [], expires_seconds = null, fresh_seconds = 24 * 3600, escalate = null } = told;
+  const { step_up_seconds = null, break_glass = null } = told;
   const whole = (value) => value === null || Number.isInteger(value);
   if (typeof two_person !== "boolean" || !textList(allow) || !allow.every((role) => ROLES.has(role)) ||
-    !whole(expires_seconds) || !Number.isInteger(fresh_seconds)) {
+    !whole(expires_seconds) || !Number.isInteger(fresh_seconds) || !whole(step_up_seconds)) {
     throw new Fault("has other terms than there are");
+  }
+  if (break_glass !== null && !(isObject(break_glass) && textList(break_glass.by) && textList(break_glass.review) &&
+    Number.isInteger(break_glass.seconds))) {
+    throw new Fault("has another way to break the glass than there is");
   }
   let later = null;
   if (escalate !== null) {
@@ -879,7 +885,8 @@ function termsOf(told) {
     later = { after_seconds: escalate.after_seconds, to: quorumOf(escalate.to), covers };
   }
   const { tier } = told, approvers = told.approvers.map(quorumOf);
-  return { tier, approvers, two_person, allow, expires_seconds, fresh_seconds, escalate: later };
+  const own = { tier, approvers, two_person, allow, expires_seconds, fresh_seconds, escalate: later };
+  return { ...own, step_up_seconds, break_glass };
 }
 
 function questionOf(asked, card) {
@@ -902,6 +909,33 @@ function mergedGroups(groups) {
     merged.set(keyOfGroup(one), !known || one.of > known.of ? one : known);
   }
   return [...merged.values()];
+}
+
+// The keys of the groups of which somebody has to be, all of them, to break the glass; null if nobody may.
+const glassKeys = (terms) => terms.break_glass === null ? null : terms.break_glass.by.map((name) => `group:${name}`);
+
+// Why the glass could not be broken so; null if it could.
+function noGlass(kind, terms, data, groups) {
+  const keys = glassKeys(terms);
+  if (kind !== "action" || keys === null) return "no rule lets anybody";
+  if (data.choice !== "approve" || data.on_behalf || data.grant) return "it is no approval of one's own, of this alone";
+  if (data.reason_given !== true) return "it gives no reason";
+  const fits = new Set(keys).size === groups.size && keys.every((key) => groups.has(key));
+  return fits ? null : "not as one of those who may";
+}
+
+// Why a vote lacks the login anew that the terms of its question ask for; null if it does not.
+function notAnew(event, askedAt, seconds) {
+  const { data, ts } = event, voter = event.actor.id;
+  if (seconds === null || data.choice !== "approve") return null;
+  const told = isObject(data.identity) && isObject(data.identity.step_up) ? data.identity.step_up : {};
+  const zoned = isText(told.at) && /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)$/.test(told.at);
+  if (!["oidc", "token"].includes(told.by) || data.channel !== "console" || !zoned || Number.isNaN(micros(told.at))) {
+    return `its terms ask for a login anew, and ${voter} approved without one`;
+  }
+  if (secondsBetween(askedAt, told.at) < -CLOCK_SECONDS) return `${voter} logged in before the question was asked`;
+  const age = secondsBetween(told.at, ts);
+  return -CLOCK_SECONDS <= age && age <= seconds + CLOCK_SECONDS ? null : `the login of ${voter} was too old for this`;
 }
 
 function plansOf(terms, escalated) {
@@ -1044,11 +1078,18 @@ function mayMean(principal, person) {
   return folded(form(principal)) === folded(person);
 }
 
-function barredBy(kase, question, voter, directory) {
+const barredBy = (kase, question, voter, directory) =>
+  partOf(kase, question, voter, directory, (role) => !question.terms.allow.includes(role));
+
+// True if this person has asked for it, or filled in a form that it comes from: they may correct it.
+const gave = (kase, question, who, directory) =>
+  partOf(kase, question, who, directory, (role) => role === "requester" || role === "form_filler") !== null;
+
+function partOf(kase, question, voter, directory, counts) {
   const extract = kase.extracts.get(word(directory));
   const every = question.contributors ?? [{ role: "requester", principal: question.requester, person: null }];
   for (const one of every) {
-    if (question.terms.allow.includes(one.role)) continue;
+    if (!counts(one.role)) continue;
     if (one.person === voter || extract?.principals.get(one.principal)?.includes(voter)) return one.role;
     if (!extract && one.person === null && mayMean(one.principal, voter)) return one.role;
   }
@@ -1144,7 +1185,7 @@ class People extends Judge {
     asked.edited = true;
     this.editors.set(step, (this.editors.get(step) ?? new Set()).add(who));
     if (question === null || this.eligible(question, who, directory, asked)) return;
-    if (barredBy(this.case, question, who, directory) !== "requester") {
+    if (!gave(this.case, question, who, directory)) {
       this.fault(event, `${who} may not decide this and has not asked for it, and edited it`);
     }
   }
@@ -1172,9 +1213,13 @@ class People extends Judge {
 
   carried(asked, votes, choice) {
     const { question } = asked, counts = question?.terms.allow.includes("answerer") ?? false;
-    const own = [...votes].filter((vote) => counts || !vote.people.some((one) => asked.answered.has(one)))
+    const own = [...votes].filter((vote) => counts || vote.glass || !vote.people.some((one) => asked.answered.has(one)))
       .filter((vote) => vote.choice === choice);
     if (question === null) return own.length > 0;
+    const keys = glassKeys(question.terms);
+    if (choice === "approve" && keys && own.some((vote) => vote.glass && keys.every((key) => vote.groups.has(key)))) {
+      return true;
+    }
     return plansOf(question.terms, asked.escalated).some(
       (plan) => planMet(question.terms, plan, own.map((vote) => vote.groups)));
   }
@@ -1197,7 +1242,8 @@ class People extends Judge {
     for (const [one, before] of [...asked.votes]) {
       if (before.people.some((each) => people.includes(each))) asked.votes.delete(one);
     }
-    asked.votes.set(voter, { voter, choice: data.choice, groups, behalf, people, at: event.ts });
+    const glass = data.glass === true;
+    asked.votes.set(voter, { voter, choice: data.choice, groups, behalf, people, at: event.ts, glass });
   }
 
   may(event, asked, question, groups, behalf) {
@@ -1206,12 +1252,16 @@ class People extends Judge {
       this.fault(event, `the vote of ${voter} came after the question had expired`);
     }
     if (this.whole && !groups.size) this.fault(event, `the vote of ${voter} counts for no group`);
+    const glass = data.glass === true, broken = glass ? noGlass(asked.kind, terms, data, groups) : null;
+    if (broken !== null) this.fault(event, `${voter} broke the glass, and ${broken}`);
     const keys = keysOf(terms, asked.escalated), strange = [...groups].filter((key) => !keys.has(key)).sort();
-    if (strange.length) this.fault(event, `the vote of ${voter} counts for ${strange[0]}, which was not asked`);
+    if (!glass && strange.length) {
+      this.fault(event, `the vote of ${voter} counts for ${strange[0]}, which was not asked`);
+    }
     for (const who of behalf ? [voter, behalf] : [voter]) {
       const role = barredBy(this.case, question, who, directory);
-      if (role !== null) this.fault(event, `${who} shaped this as ${role}, and voted on it`);
-      if (asked.answered.has(who) && !terms.allow.includes("answerer")) {
+      if (role !== null && !glass) this.fault(event, `${who} shaped this as ${role}, and voted on it`);
+      if (asked.answered.has(who) && !terms.allow.includes("answerer") && !glass) {
         this.fault(event, `${who} answered a question about this, and voted on it`);
       }
     }
@@ -1220,6 +1270,8 @@ class People extends Judge {
     if (this.whole && !(isObject(data.identity) && Object.keys(data.identity).length)) {
       this.fault(event, `nothing says how ${voter} was known`);
     }
+    const login = asked.kind === "action" ? notAnew(event, asked.at, terms.step_up_seconds) : null;
+    if (login !== null) this.fault(event, login);
   }
 
   member(event, directory, voter, groups, behalf) {
@@ -1310,12 +1362,16 @@ class People extends Judge {
     if (first && secondsBetween(asked.decidedAt, event.ts) - question.terms.fresh_seconds > CLOCK_SECONDS) {
       this.fault(event, "the approval was too old when it was used");
     }
+    const glass = question.terms.break_glass, open = secondsBetween(asked.decidedAt, event.ts);
+    if (glass !== null && [...asked.votes.values()].some((vote) => vote.glass) && open > glass.seconds + CLOCK_SECONDS) {
+      this.fault(event, "the glass was closed again when it was used");
+    }
     const choice = CHOICE_OF[asked.status] ?? asked.status, extract = this.case.extracts.get(word(directory));
     if (!extract || choice === "reject" || choice === "fail") return;
     const kept = [];
     for (const vote of asked.votes.values()) {
       if (extract.people.get(vote.voter)?.standing !== "person") continue;
-      if (vote.people.some((one) => barredBy(this.case, question, one, directory) !== null)) continue;
+      if (!vote.glass && vote.people.some((one) => barredBy(this.case, question, one, directory) !== null)) continue;
       if (vote.behalf && !decidesFor(extract, vote.voter, vote.behalf, vote.at)) continue;
       const whose = vote.behalf || vote.voter, holder = extract.people.get(whose);
       const groups = [...vote.groups].filter((key) => key.startsWith("slack_group:") || holds(key, whose, holder));
@@ -1329,9 +1385,29 @@ class People extends Judge {
 
 // -- actions -----------------------------------------------------------------------------------------------------------
 
+const DENIALS = "counterseal-deny.";
 const STRICTEST = ["deny", "needs_approval", "allow"];
 const DOUBTS = { applied: "happened", not_applied: "again", failed: "fail" };
 const listOf = (value) => Array.isArray(value) ? value : [];
+
+// The rule with the login anew that its policy asks for in its tier, unless the rule says it itself.
+function withTiers(policy, rule) {
+  const named = isObject(policy.step_up) ? policy.step_up[rule.tier ?? "medium"] : undefined;
+  return (named ?? null) !== null && (rule.step_up ?? null) === null ? { ...rule, step_up: named } : rule;
+}
+
+const DURATION = new RegExp("^P(?=[0-9T])(?:([0-9]+)W)?(?:([0-9]+)D)?(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?" +
+  "(?:([0-9]+(?:\\.[0-9]+)?)S)?)?$");
+
+// The seconds of a duration; null for none, and too few if it cannot be read.
+function secondsOf(duration) {
+  if (!isText(duration)) return null;
+  const found = duration.length <= 64 ? DURATION.exec(duration) : null;
+  if (!found) return -1;
+  const [weeks, days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part ?? 0));
+  const whole = (((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds;
+  return whole > 0 && whole <= 3660 * 86400 ? Math.trunc(whole) : -1;
+}
 
 // The rules of policies by their ids; null if one of the policies is not here.
 function rulesOf(kase, policies) {
@@ -1340,8 +1416,9 @@ function rulesOf(kase, policies) {
     const policy = kase.policies.get(sum);
     if (!policy) return null;
     for (const rule of listOf(policy.rules).filter(isObject)) {
-      found.set(word(rule.id), rule);
-      found.set(`${word(policy.policy)}/${word(rule.id)}`, rule);
+      const told = withTiers(policy, rule);
+      found.set(word(rule.id), told);
+      found.set(`${word(policy.policy)}/${word(rule.id)}`, told);
     }
   }
   return found;
@@ -1402,6 +1479,15 @@ function* weaker(terms, fired) {
       if (named < of) yield `the rule ${rule.id} asks for ${of} of ${key}, and ${named} were asked for`;
     }
     if (rule.two_person === true && !terms.two_person) yield `the rule ${rule.id} asks for two people`;
+    const anew = secondsOf(rule.step_up), asks = terms.step_up_seconds || -1;
+    if (anew !== null && !(asks >= 0 && asks <= anew)) {
+      yield `the rule ${rule.id} asks for a login anew, good for ${anew} seconds`;
+    }
+    const glass = terms.break_glass, told = isObject(rule.break_glass) ? rule.break_glass : {};
+    const longest = secondsOf(told.for) || -1;
+    if (glass !== null && !(glass.by.includes(told.by) && glass.review.includes(told.review) && glass.seconds <= longest)) {
+      yield `the rule ${rule.id} does not let them break the glass so`;
+    }
     const allowed = new Set(listOf(rule.allow).map(String));
     const strange = terms.allow.filter((role) => !allowed.has(role)).sort();
     if (strange.length) yield `the rule ${rule.id} does not let a ${strange[0]} decide`;
@@ -1991,6 +2077,9 @@ class Standing extends Judge {
         this.fault(event, `the policy ${name} judged it, and ${words}`);
       }
     }
+    const denial = `${DENIALS}${data.operation}`;
+    const named = (this.decisions.get(data.decision) ?? []).filter(isObject).some(({ name }) => word(name) === denial);
+    if (policies.get(denial) && !named) this.fault(event, `the policy ${denial} was in force, and did not judge it`);
   }
 }
 

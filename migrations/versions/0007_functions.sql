@@ -105,7 +105,7 @@ BEGIN
       asked = asked + greatest((_rest #>> '{family,asked}')::int, 0),
       anew = anew + greatest((_rest #>> '{family,anew}')::int, 0),
       same = same || coalesce(_rest #> '{family,same}', '{}'),
-      failed = failed || coalesce(_rest #> '{family,failed}', '{}')
+      failed = failed || coalesce(_rest #> '{family,failures}', '{}')
     WHERE root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id);
   END IF;
   -- The book: all lines of the append in one row, with the values that they commit to (promise 6). Guard and parts are

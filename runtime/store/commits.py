@@ -169,7 +169,7 @@ def rest(commit: Commit) -> dict[str, Json] | None:
     if (move := commit.family) is not None:
         found["family"] = {
             "refused": move.refused, "asked": move.asked, "same": {call: [*keys] for call, keys in move.same.items()},
-            "failed": {key: [*ones] for key, ones in move.failed.items()}, "anew": move.anew,
+            "failures": {key: [*ones] for key, ones in move.failed.items()}, "anew": move.anew,
             "moves": move.moves, "max": move.writes_max, "number": move.number,
         }  # fmt: skip
     if commit.asks:

@@ -1,4 +1,4 @@
-"""Whoever gave an entry in a form corrects it before it is used; nobody else but those who may edit anything does."""
+"""Corrections of forms: whoever gave an entry corrects it before it is used, and no stranger does."""
 
 from __future__ import annotations
 

@@ -160,8 +160,9 @@ def anew(**told: Any) -> Any:
             login = {"at": event["ts"], "by": "oidc"}
             event["data"].update(channel="console", identity={"session": "s", "step_up": login})
         event = f.event(VOTED, 0, "raise")
-        event["data"]["channel"] = told.pop("channel", "console")
-        event["data"]["identity"]["step_up"].update(told)
+        event["data"]["channel"] = told.get("channel", "console")
+        login = {name: one for name, one in told.items() if name != "channel"}
+        event["data"]["identity"]["step_up"].update(login)
 
     return forge
 

@@ -30,10 +30,6 @@ rules:
 ACTOR = Actor("test", "olga")
 # COUNTERSEAL_BULK_RUNS=1000 tries a thousand, which takes minutes.
 RUNS, BAD = int(os.environ.get("COUNTERSEAL_BULK_RUNS", "60")), 30
-BUNDLES = (
-    "INSERT INTO bundles (run_id, tenant_id, lines, name, uri, sha256, bytes, key_id) SELECT run_id, tenant_id,"
-    " audit_count, 'n', 'u', repeat('0', 64), 1, 'k' FROM runs WHERE tenant_id = 'acme' ORDER BY run_id OFFSET $1"
-)
 
 
 async def failed(runtime: Any, count: int, bad: int) -> None:
@@ -45,7 +41,7 @@ async def failed(runtime: Any, count: int, bad: int) -> None:
         refs = range(begin, min(begin + 50, count))
         await asyncio.gather(*(runtime.start("w", {"n": str(ref)}, ref=str(ref)) for ref in refs))
     await runtime.worker().work_off()
-    await runtime.execute(BUNDLES, bad)
+    await runtime.trouble.stores_bundles("acme", but=bad)
     await runtime.policy(DENY.replace("deny}", "allow}").replace("version: 2", "version: 3"))
 
 

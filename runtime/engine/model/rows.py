@@ -23,8 +23,7 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 class StepRow(Struct, frozen=True):
     """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing.
 
-    ``eligible_in`` counts from the commit that schedules a retry. ``again`` numbers the retry, of the run or of
-    this step, that began the step anew; 0 for none.
+    ``eligible_in`` counts from the commit that schedules a retry. ``again`` numbers the retry that began it anew, or 0.
     """
 
     step_id: UUID
@@ -241,9 +240,9 @@ class CheckpointRow(Struct, frozen=True):
 
 
 class FamilyMove(Struct, frozen=True):
-    """The part of an append in the counters that its run shares with others, and what these must still be.
+    """The part of an append in the counters that its run shares with others.
 
-    With ``number``, nobody may have moved them since; ``writes_max`` bounds their writes, those of the append included.
+    With ``number``, nobody may have moved them since; ``writes_max`` bounds their writes, those of the append too.
     """
 
     refused: int
@@ -256,7 +255,7 @@ class FamilyMove(Struct, frozen=True):
     number: int | None = None
 
 
-# One line for the log of this process: its level (info or warning), its words, and facts, no values.
+# A line of this process's log: its level (info or warning), its words, and facts, no values.
 Notice: TypeAlias = tuple[str, str, JsonObject]
 
 

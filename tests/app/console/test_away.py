@@ -1,4 +1,4 @@
-"""Whoever goes away says in the inbox who decides for them meanwhile, and takes it back there."""
+"""Delegations from the inbox: whoever goes away says who decides for them, and takes it back."""
 
 from __future__ import annotations
 
