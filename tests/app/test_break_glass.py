@@ -24,6 +24,7 @@ from evidence.chain import Actor
 from evidence.verify import verify_bundle
 from runtime.engine.book.instructions import Given
 from runtime.requests import policies
+from runtime.store import glass as glass_rows
 from tests.support.browsing import Browser
 
 pytestmark = pytest.mark.req("promise 1")
@@ -138,6 +139,9 @@ async def test_one_of_those_who_may_lets_it_out_alone_loudly_and_it_is_reviewed_
     assert (await emergency.http("eve", other.id, "review")).status_code == 409, "nothing waits for a review there"
     assert (await emergency.http("eve", asked.id, "review", "it was right")).status_code == 204
     assert (await emergency.http("eve", asked.id, "review")).status_code == 409
+    async with faces.database.transaction("default") as connection:  # nor by a face that asks nobody
+        for of in (asked.id, other.id):
+            assert not await glass_rows.review(connection, "default", of, Actor("person", "eve"), {"approval": str(of)})
     (reviewed,) = await installation.tenant_events("glass.reviewed")
     assert (reviewed["actor"]["id"], reviewed["data"]["reason"]) == ("eve", "it was right")
     assert '"counted": true' in await emergency.cli("bob", other.id, "break-glass")
