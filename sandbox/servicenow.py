@@ -211,7 +211,7 @@ class ServiceNow:
     def _found(self, request: Request, user: str) -> Record:
         table, sys_id = request.path_params["table"], request.path_params["sys_id"]
         record = self.state.record(table, sys_id) if self.access.allows(user, table, "read") else None
-        if record is None:
+        if record is None or self.hides(record):
             raise TableError(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval")
         return record
 
