@@ -23,14 +23,6 @@ steps:
   - {id: remove, do: servicenow.record.delete, with: {table: incident, sys_id: old, if_version: "4"}}
   - {id: again, do: servicenow.record.delete, with: {table: incident, sys_id: old}}
 """
-# It listens to what we make; our own writes start nothing.
-LISTENS = """
-workflow: listens
-version: 1
-triggers: {servicenow: {table: incident, on: [insert, update]}}
-reference: ${{ trigger.number }}
-steps: [{id: note, do: records.put, with: {collection: seen, key: k, value: {n: 1}}}]
-"""
 POLICY = """
 policy: handover
 version: 1
