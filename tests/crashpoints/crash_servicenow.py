@@ -71,7 +71,12 @@ class Instance:
 
 
 class _Later(ServiceNowConnector):
-    """Asked an hour after the intent: whoever left it in doubt is dead, and what was sent has arrived."""
+    """Asked an hour after the intent: whoever left it in doubt is dead, and what was sent has arrived.
+
+    It is the same instance at whatever port it is served.
+    """
+
+    target = "instance"
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
         return await super().probe(call, seconds_since_intent=seconds_since_intent + 3600)
