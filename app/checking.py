@@ -74,10 +74,14 @@ def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
                 yield f"{place}: {refused.message}"
 
 
+# The event that a function of ServiceNow's connector makes, if it is no update.
+_EVENTS = {"create": "insert", "delete": "delete"}
+
+
 def _own_events(workflow: Workflow) -> Iterator[str]:
-    """Steps that write to the table whose updates start the workflow, or may do so."""
+    """Steps whose writes to a table are events that start the workflow, or may be."""
     listens = workflow.servicenow
-    if listens is None or "update" not in listens.events:
+    if listens is None:
         return
     follows = "events of our own writes start nothing (`own_events`)"
     if listens.own_events:
@@ -85,9 +89,12 @@ def _own_events(workflow: Workflow) -> Iterator[str]:
     for place, name, literals in _calls(workflow):
         operation = workflow.operations[name]
         table = {**literals, **operation.params}.get("table")
-        if operation.connector == "servicenow" and operation.has_effect and table in (listens.table, None):
+        event = _EVENTS.get(operation.function, "update")
+        if operation.connector != "servicenow" or not operation.has_effect or event not in listens.events:
+            continue
+        if table in (listens.table, None):
             where = table or f"a table that may be {listens.table}"
-            yield f"{place}: writes to {where}, whose updates start this workflow: {follows}"
+            yield f"{place}: writes to {where}, whose {event}s start this workflow: {follows}"
 
 
 def _calls(workflow: Workflow) -> Iterator[tuple[str, str, JsonObject]]:

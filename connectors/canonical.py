@@ -149,6 +149,7 @@ _TABLE = _matches(r"[a-z][a-z0-9_]{0,79}", "the name of a table: small letters, 
 _SYS_ID = _matches(r"[A-Za-z0-9_-]{1,64}", "a sys_id: letters, digits, - and _")
 _FIELD = _matches(r"[a-z][a-z0-9_.]*", "the name of a field: small letters, digits, _ and .")
 _WRITTEN = _matches(r"(?!sys_)[a-z][a-z0-9_]*", "the name of a field that may be written")
+_VERSION = _matches(r"[0-9]{1,9}", "a version as sys_mod_count has it: digits")
 _PROCESS = _matches(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}", "the key of a process definition")
 _VARIABLE = _matches(r"(?!counterseal_)[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of a variable")
 _CHANNEL = _matches(r"[CDG][A-Z0-9]{2,20}", "the id of a channel, such as C0123456789")
@@ -173,6 +174,13 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "work_notes": _text,
         "comments": _text,
     },
+    "servicenow:create": {
+        "table": _TABLE,
+        "fields": _names(_WRITTEN),
+        "correlate_by": _WRITTEN,
+        "restores": _SYS_ID,
+    },
+    "servicenow:delete": {"table": _TABLE, "sys_id": _SYS_ID, "if_version": _VERSION},
     "slack:post": {"channel": _CHANNEL, "thread_ts": _TS, "text": _text, "blocks": _blocks},
     "model:complete": {"model": _label},
     "bpmn:start": {"process": _PROCESS, "variables": _names(_VARIABLE)},
@@ -222,8 +230,18 @@ def _notes(values: JsonObject) -> None:
             _text(value, f"fields.{name}")
 
 
+def _created(values: JsonObject) -> None:
+    """The field with the action's key is nobody else's."""
+    _notes(values)
+    fields, name = values.get("fields"), values.get("correlate_by", "correlation_id")
+    if isinstance(fields, dict) and name in fields:
+        remedy = "Leave it out, or name another field under `correlate_by`."
+        raise InputError("bears the key by which the record is found again", where=f"fields.{name}", remedy=remedy)
+
+
 _WHOLE: Mapping[str, Callable[[JsonObject], None]] = {
     "http:send": _http,
     "model:complete": _chat,
     "servicenow:update": _notes,
+    "servicenow:create": _created,
 }

@@ -121,6 +121,11 @@ class Operation(Part):
         """True if a call changes anything outside, and so needs a receipt."""
         return self.side_effects is not SideEffects.NONE
 
+    @property
+    def removes(self) -> bool:
+        """True if a call removes a whole record, so that every field of it is one that changes."""
+        return self.diff is not None and self.diff.fields == "record"
+
     @cached_property
     def has_secrets(self) -> bool:
         """True if the declaration marks any input as secret."""
@@ -154,7 +159,7 @@ class Operation(Part):
     def takes_other_fields(self) -> bool:
         """True if it may write fields that it does not declare."""
         if isinstance(self.writes, tuple):
-            return False
+            return self.removes
         schema: JsonObject = self.input_schema
         if self.writes is not None:
             schema = _object(_object(schema.get("properties")).get(self.writes))

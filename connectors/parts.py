@@ -63,11 +63,12 @@ class Reverse(Part):
 class Diff(Part):
     """The fields to read before the write, so that people see before → after and the write can be undone.
 
-    ``written`` reads the fields that the call writes. ``appended`` fields are append-only (ServiceNow journals), so
-    they have no value before; ``harmless`` ones of these need no undo, such as internal notes.
+    ``written`` reads the fields that the call writes, ``record`` all of a record that the call removes. ``appended``
+    fields are append-only (ServiceNow journals), so they have no value before; ``harmless`` ones of these need no undo,
+    such as internal notes.
     """
 
-    fields: Literal["written"] | tuple[str, ...] = "written"
+    fields: Literal["written", "record"] | tuple[str, ...] = "written"
     appended: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
 

@@ -64,7 +64,7 @@ class Before(Struct, frozen=True):
     @classmethod
     def of_kept(cls, read: Mapping[str, Any]) -> Before:
         """Read what ``kept`` wrote, maybe in an earlier release."""
-        writers = tuple(map(str, read.get("writers") or SOMEBODY))
+        writers = tuple(map(str, read.get("writers", SOMEBODY)))
         return cls(read["values"], read["version"], read["facts"], writers=writers)
 
 

@@ -23,6 +23,8 @@ SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
 # In a stored action: the key of the system that it is sent to, if it is known.
 SYSTEM = "system"
+# The fact about a record that it was not there before it was to be removed.
+GONE = "gone"
 # The facts of a record that the output of a write tells.
 _OF_OUTPUT = ("sys_id", "number", "sys_mod_count")
 
@@ -60,6 +62,8 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
     What is secret in the input is masked in the target and in the summary.
     """
     fields = writes_of(operation, values)
+    if operation.removes and before is not None:
+        fields = dict.fromkeys(sorted(before.values))
     target = render(operation.target, shown(operation, values))
     words: JsonObject = {**hidden(operation, values), "target": target, "before": None, "facts": None}
     if before is not None:
@@ -152,7 +156,7 @@ def masked(operation: Operation, action: Action) -> Action:
     facts = shown(operation, action.input)
     if facts is action.input:
         return action
-    return replace(action, input=facts, fields=writes_of(operation, facts))
+    return replace(action, input=facts, fields=action.fields if operation.removes else writes_of(operation, facts))
 
 
 def action_digest(action: Action, asked: Json = None, read: Iterable[str] = ()) -> str:
@@ -182,9 +186,13 @@ def _judged(action: Action, asked: Json) -> JsonObject:
 def unchanged(operation: Operation, action: Action, before: Before | None) -> JsonObject | None:
     """The output of a write whose target holds every value already; None if it would change something.
 
+    A record that is gone is removed already.
+
     Only a handler that sets just the fields of ``writes`` is known to change nothing else. What is appended, and what
     cannot be read, would change.
     """
+    if operation.removes and before is not None and before.facts.get(GONE) is True:
+        return {"sys_id": action.input["sys_id"], "deleted": False}
     if before is None or operation.function != "update" or operation.writes is None or not action.fields:
         return None
     if not all(name in before.values and _equal(before.values[name], value) for name, value in action.fields.items()):
@@ -261,6 +269,8 @@ def writes_of(operation: Operation, values: JsonObject) -> JsonObject:
 def diff_fields(operation: Operation, values: JsonObject) -> tuple[str, ...]:
     """The fields to read before this call writes, sorted, without append-only fields."""
     if operation.diff is None:
+        return ()
+    if operation.diff.fields == "record":
         return ()
     fields = writes_of(operation, values) if operation.diff.fields == "written" else operation.diff.fields
     return tuple(sorted(set(fields) - set(operation.diff.appended)))

@@ -88,6 +88,7 @@ class ServiceNow:
         )
         self.list_max = self.config.list_max
         self.hides: Callable[[Mapping[str, str]], bool] = lambda _: False  # rows that a rule on records hides
+        self.keeps: Callable[[Mapping[str, str]], bool] = lambda _: False  # rows whose deletion a rule ends
         self.webhooks = Webhooks(
             self.config.webhook_url,
             self.config.webhook_secret,
@@ -161,7 +162,8 @@ class ServiceNow:
         table = request.path_params["table"]
         rows = list(self.state.tables.get(table, {}).values()) if self.access.allows(user, table, "read") else []
         try:
-            found = select(rows, request.query_params.get("sysparm_query", ""))
+            hidden = self.access.denied(user, table, "read")
+            found = select(rows, request.query_params.get("sysparm_query", ""), hidden)
         except QueryError as error:
             raise TableError(400, "Invalid query", str(error)) from error
         offset, limit = _count(request, "sysparm_offset", 0), _count(request, "sysparm_limit", _DEFAULT_LIMIT)
@@ -176,7 +178,9 @@ class ServiceNow:
         fields = _fields(request, body)
         if not self.access.allows(user, table, "create"):
             raise TableError(403, "Operation Failed", "ACL Exception Insert Failed due to security constraints")
-        record = self.state.insert(table, fields, user)
+        protected = self.access.denied(user, table, "write")
+        kept = {name: value for name, value in fields.items() if name not in protected}
+        record = self.state.insert(table, kept, user)
         location = f"{request.base_url}api/now/table/{table}/{record['sys_id']}"
         return JSONResponse({"result": self._shown(request, record, user)}, 201, headers={"Location": location})
 
@@ -200,13 +204,14 @@ class ServiceNow:
         record = self._found(request, user)
         if not self.access.allows(user, table, "delete"):
             raise TableError(403, "Operation Failed", "ACL Exception Delete Failed due to security constraints")
-        self.state.delete(table, record["sys_id"], user)
+        if not self.keeps(record):  # a rule may end a deletion without a word in the answer
+            self.state.delete(table, record["sys_id"], user)
         return Response(status_code=204)
 
     def _found(self, request: Request, user: str) -> Record:
         table, sys_id = request.path_params["table"], request.path_params["sys_id"]
         record = self.state.record(table, sys_id) if self.access.allows(user, table, "read") else None
-        if record is None:
+        if record is None or self.hides(record):
             raise TableError(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval")
         return record
 

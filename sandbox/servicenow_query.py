@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -43,12 +43,16 @@ def _conditions(query: str) -> list[str]:
     return [part.replace("\0", "^") for part in query.replace("^^", "\0").split("^") if part]
 
 
-def select(records: Iterable[Mapping[str, str]], query: str) -> list[Mapping[str, str]]:
-    """The records that satisfy the query, in its order. QueryError names the part that is not supported."""
+def select(records: Iterable[Mapping[str, str]], query: str, hidden: Collection[str] = ()) -> list[Mapping[str, str]]:
+    """The records that satisfy the query, in its order. QueryError names the part that is not supported.
+
+    Conditions on ``hidden`` fields are dropped without a word, as the real system does.
+    """
     groups: list[list[Test]] = []
     orders: list[tuple[str, bool]] = []
     for part in _conditions(query):
-        if part == "EQ":
+        named = _TERM.fullmatch(part.removeprefix("OR"))
+        if part == "EQ" or (named is not None and named["field"] in hidden):
             continue
         if part.startswith("ORDERBY"):
             descending = part.startswith("ORDERBYDESC")

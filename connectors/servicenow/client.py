@@ -134,6 +134,20 @@ class TableClient:
         """Write fields of one record. Returns the whole record as it reads afterwards."""
         return _record(await self._call("PATCH", _path(table, sys_id), _RAW, values, timeout_seconds))
 
+    async def create(self, table: str, values: JsonObject, *, timeout_seconds: float) -> JsonObject | Failure:
+        """Make one record. Returns the whole record as it reads afterwards."""
+        return _record(await self._call("POST", _path(table), _RAW, values, timeout_seconds))
+
+    async def delete(self, table: str, sys_id: str, *, timeout_seconds: float) -> Failure | None:
+        """Remove one record; None if the instance says that it did."""
+        reply = await self._call("DELETE", _path(table, sys_id), {}, None, timeout_seconds)
+        if not isinstance(reply, Answer):
+            return reply
+        if not reply.ok:
+            return _refusal(reply)
+        strange = f"ServiceNow answered {reply.status} to a deletion, not 204"
+        return None if reply.status == httpx.codes.NO_CONTENT else InDoubt(strange)
+
     async def aclose(self) -> None:
         """Release connections."""
         await self._client.aclose()
@@ -151,7 +165,7 @@ class TableClient:
             request = self._client.build_request(
                 method, path, params=params, json=body, headers={"Authorization": credentials}
             )
-            effect, left = body is not None, seconds_to(deadline)
+            effect, left = method != "GET", seconds_to(deadline)
             reply = await exchange(self._client, request, effect=effect, timeout_seconds=left)
             stale = isinstance(reply, Answer) and reply.status == httpx.codes.UNAUTHORIZED
             if not stale or refused_token or isinstance(self._settings.auth, BasicAuth):

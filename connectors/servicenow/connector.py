@@ -1,4 +1,4 @@
-"""ServiceNow as a connector: get, query, update, pre-read, and a probe for an earlier write."""
+"""ServiceNow as a connector: get, query, create, update, delete, pre-read, and a probe for an earlier write."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from connectors.exchange import Unread, deadline_in, public_address, seconds_to
 from connectors.operation import Operation
 from connectors.port import SOMEBODY, Before, Call, Done, NotSent, Outcome, Probe, ProbeVerdict, Refused
-from connectors.proposal import diff_fields, writes_of
-from connectors.readback import compare, same_text
+from connectors.proposal import GONE, diff_fields, writes_of
 from connectors.servicenow.client import ServiceNowSettings, TableClient
+from connectors.servicenow.creating import Creating
+from connectors.servicenow.deleting import Deleting, removed_of
 from connectors.servicenow.labels import LabelReader
 from connectors.servicenow.listing import Listing
+from connectors.servicenow.written import FACTS, VERSION, done_of, settable, settled, table_of
 from core.canonical import Json, JsonObject
 from core.identity import Kind
 
-# The facts about a record that a person or a probe needs besides the fields of the diff.
-FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
-JOURNALS = frozenset({"work_notes", "comments", "comments_and_work_notes", "approval_history"})
 # The fields that name who created a record, and who changed it last.
 WRITERS = ("sys_created_by", "sys_updated_by")
-VERSION = "sys_mod_count"
 
 
 class ServiceNowConnector:
@@ -30,6 +28,8 @@ class ServiceNowConnector:
         self._settings = settings
         self._client = TableClient(settings)
         self._labels = LabelReader(self._client)
+        self._creating = Creating(self._client, settings)
+        self._deleting = Deleting(self._client, settings)
 
     @property
     def target(self) -> str:
@@ -37,7 +37,14 @@ class ServiceNowConnector:
         return public_address(self._settings.base_url, self._settings.account)
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Read the fields that the diff names, and ``sys_mod_count`` as the version. Absent fields are left out."""
+        """Read the fields that the diff names, and ``sys_mod_count`` as the version. Absent fields are left out.
+
+        Before a deletion the whole record is read, and before a creation whether what it restores is still gone.
+        """
+        if call.declaration.function == "create":
+            return await self._creating.read_before(call)
+        if call.declaration.function == "delete":
+            return await self._read_whole(call)
         fields = diff_fields(call.declaration, call.input)
         record = await self._read(call, {*fields, *FACTS, *WRITERS})
         if not isinstance(record, dict):
@@ -45,12 +52,24 @@ class ServiceNowConnector:
         version = record.get(VERSION)
         values, facts = ({name: record[name] for name in names if name in record} for names in (fields, FACTS))
         after = {name: value for name, value in writes_of(call.declaration, call.input).items() if name in fields}
-        labels = await self._labels.of(_table(call), values, after)
+        labels = await self._labels.of(table_of(call), values, after)
         writers = tuple(sorted({*self._writers(record)}))
         return Before(values, None if version is None else str(version), facts, labels, writers)
 
+    async def _read_whole(self, call: Call) -> Before | Refused | NotSent:
+        """Read all that a deletion removes, with the people who wrote it. A record that is gone holds nothing."""
+        read = await self._deleting.read(call)
+        if read is None:
+            return Before({}, None, {GONE: True}, writers=())
+        if not isinstance(read, dict):
+            return read
+        values = removed_of(read)
+        facts = {name: read[name] for name in FACTS if name in read}
+        labels = await self._labels.of(table_of(call), values, dict.fromkeys(values))
+        return Before(values, str(read[VERSION]), facts, labels, tuple(sorted({*self._writers(read)})))
+
     async def perform(self, call: Call) -> Outcome:
-        """Get, query or update, as the operation's handler says."""
+        """Get, query, create, update or delete, as the operation's handler says."""
         operation = call.declaration
         if operation.function == "get":
             wanted = _names(call.input.get("fields"))
@@ -60,6 +79,10 @@ class ServiceNowConnector:
             return await self._query(call)
         if operation.function == "update":
             return await self._update(call, operation)
+        if operation.function == "create":
+            return await self._creating.perform(call)
+        if operation.function == "delete":
+            return await self._deleting.perform(call)
         return Refused("unknown_handler", f"the ServiceNow connector has no function {operation.function!r}")
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
@@ -67,8 +90,12 @@ class ServiceNowConnector:
         operation = call.declaration
         if not operation.has_effect:
             return Probe(ProbeVerdict.NOT_APPLIED, f"{operation.name} changes nothing, so it can be repeated")
+        if operation.function == "create":
+            return await self._creating.probe(call, seconds_since_intent)
+        if operation.function == "delete":
+            return await self._deleting.probe(call, seconds_since_intent)
         written = writes_of(operation, call.input)
-        fields = _settable(operation, written)
+        fields = settable(operation, written)
         record = await self._read(call, {*fields, *FACTS})
         if not isinstance(record, dict):
             return Probe.unreadable("the record could not be read", record)
@@ -96,13 +123,13 @@ class ServiceNowConnector:
     async def _read(self, call: Call, fields: Iterable[str]) -> JsonObject | Refused | NotSent:
         names = tuple(sorted(fields))
         sys_id = str(call.input["sys_id"])
-        return await self._client.get(_table(call), sys_id, names, timeout_seconds=call.timeout_seconds)
+        return await self._client.get(table_of(call), sys_id, names, timeout_seconds=call.timeout_seconds)
 
     async def _query(self, call: Call) -> Outcome:
         limit, offset, wanted = call.input.get("limit"), call.input.get("offset"), _names(call.input.get("fields"))
         done = await Listing(
             self._client,
-            _table(call),
+            table_of(call),
             str(call.input["query"]),
             tuple(dict.fromkeys((*wanted, *WRITERS))) if wanted else (),
             limit if isinstance(limit, int) else None,
@@ -131,33 +158,21 @@ class ServiceNowConnector:
 
     async def _update(self, call: Call, operation: Operation) -> Outcome:
         written = writes_of(operation, call.input)
-        fields = _settable(operation, written)
+        fields = settable(operation, written)
         if strange := [name for name, value in written.items() if name not in fields and not isinstance(value, str)]:
             return Refused("invalid", f"{strange[0]} is appended to, so it must be text")
         mark = marker(call.idempotency_key)
         body: JsonObject = {name: value if name in fields else f"{value}\n{mark}" for name, value in written.items()}
         sys_id = str(call.input["sys_id"])
         deadline = deadline_in(call.timeout_seconds)
-        record = await self._client.patch(_table(call), sys_id, body, timeout_seconds=call.timeout_seconds)
+        record = await self._client.patch(table_of(call), sys_id, body, timeout_seconds=call.timeout_seconds)
         if isinstance(record, Unread):  # it says yes, and its record holds what nobody can keep: read what was written
             back = await self._read(call, {*fields, *FACTS})
             record = back if isinstance(back, dict) else record
         if not isinstance(record, dict):
             return record
-        return await self._settled(call, record, fields, seconds_to(deadline))
-
-    async def _settled(self, call: Call, record: JsonObject, fields: JsonObject, seconds: float) -> Done:
-        """The outcome of a write. Fields that differ are read once more with the words that people see for them.
-
-        ServiceNow resolves a name that was given for a reference or a choice. If it cannot be asked, its answer to the
-        write counts. A crash here leaves the action in doubt, which the next lease resolves by a probe.
-        """
-        done = _done(record, fields)
-        if not done.altered:
-            return done
-        names, sys_id = tuple(sorted(done.altered)), str(call.input["sys_id"])
-        words = await self._client.words(_table(call), sys_id, names, timeout_seconds=seconds)
-        return _done(record, fields, words if isinstance(words, dict) else {})
+        sent: JsonObject = {**record, "sys_id": sys_id}
+        return await settled(self._client, table_of(call), sent, fields, seconds_to(deadline))
 
     async def _marked_entries(self, call: Call) -> list[JsonObject] | Refused | NotSent:
         query = f"element_id={call.input['sys_id']}^valueLIKE{marker(call.idempotency_key)}"
@@ -173,16 +188,6 @@ def marker(idempotency_key: str) -> str:
     return f"[counterseal:{idempotency_key[:16]}]"
 
 
-def _settable(operation: Operation, written: JsonObject) -> JsonObject:
-    """The written fields without the journals: those are append-only and do not read back the written value."""
-    journals = JOURNALS | set(operation.diff.appended if operation.diff else ())
-    return {name: value for name, value in written.items() if name not in journals}
-
-
-def _table(call: Call) -> str:
-    return str(call.input.get("table") or call.operation.split(".")[1])
-
-
 def _names(value: Json) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
@@ -190,20 +195,6 @@ def _names(value: Json) -> tuple[str, ...]:
 def _only(record: JsonObject, names: tuple[str, ...]) -> JsonObject:
     """The fields that were asked for; all, if none were named."""
     return {name: value for name, value in record.items() if name in names} if names else record
-
-
-def _done(record: JsonObject, intended: JsonObject, words: JsonObject | None = None) -> Done:
-    """The outcome, from the record read back: a business rule may have altered our values, or an ACL dropped them.
-
-    ``words`` are the display values of fields that were named by them.
-    """
-    after: JsonObject = {name: record[name] for name in intended if name in record}
-    named = {name: value for name, value in (words or {}).items() if value and same_text(intended.get(name), value)}
-    back = compare({name: value for name, value in intended.items() if name not in named}, after, same_text)
-    facts = {name: record[name] for name in ("sys_id", "number", VERSION) if name in record}
-    version = record.get(VERSION)
-    external_id = f"{record['sys_id']}@{version}" if "sys_id" in record and version is not None else None
-    return Done({**facts, "fields": after, **back.to_json()}, external_id, after, altered=back.altered)
 
 
 def _judge(
@@ -220,7 +211,7 @@ def _judge(
     modifications and the last editor. Absence proves nothing before the transaction limit has passed. ``intended``
     leaves journal fields out. ``marked`` is None if the call wrote no journal.
     """
-    done = _done(record, intended)
+    done = done_of(record, intended)
     if marked:
         return Probe(ProbeVerdict.APPLIED, "the record's journal holds the entry with this action's mark", done)
     if before is None:

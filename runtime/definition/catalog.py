@@ -65,7 +65,7 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     found = {}
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
-        read = operation.diff.fields if operation.diff is not None and operation.diff.fields != "written" else ()
+        read = operation.diff.fields if operation.diff is not None and isinstance(operation.diff.fields, tuple) else ()
         before = frozenset({*fields, *read} if operation.diff else ())
         generics = generics_of(operation, catalog)
         arguments, free = operation.arguments, operation.takes_other_fields

@@ -69,6 +69,7 @@ async def reverse(connection: Connection, tenant: str, definitions: Definitions,
     operation = catalog.get(str(wanted["operation"]))
     original = operations.get(receipt.operation) or catalog.get(receipt.operation)
     wrote = _wrote(original, receipt, operation, wanted["input"])
+    removed: JsonObject = {"removed": True} if original.removes else {}
     stored = _workflow(catalog, operation, wanted["input"])
     await documents.publish_workflow(connection, tenant, stored, REVERSAL)
     trigger: JsonObject = {
@@ -79,6 +80,7 @@ async def reverse(connection: Connection, tenant: str, definitions: Definitions,
         "reason": asked.reason,
         "input": wanted["input"],
         "wrote": wrote,
+        **removed,
     }
     subjects = [one for one in run.state.shaped.get(contributors.RUN, ()) if _is_subject(one)]
     request = StartRequest(

@@ -141,7 +141,7 @@ def _answer(line: str) -> Any:
         return []
     if "sysparm_query" in target:
         return {"result": []}
-    done = {"ok": True, "ts": "1.2", "channel": "C0OPS", "id": "p1", "result": {"sys_id": SYS_ID}}
+    done = {"ok": True, "ts": "1.2", "channel": "C0OPS", "id": "p1", "result": {"sys_id": SYS_ID, "sys_mod_count": "1"}}
     return (
         [{"execution": {"processInstanceId": "p1"}}]
         if target == "/r/message"
@@ -202,6 +202,19 @@ def servicenow_sent(heard: Heard, action: Action) -> Any:
         # A list is read in pages, in the order of their ids: both are our own.
         found["query"] = found["query"].removesuffix("ORDERBYsys_id").removesuffix("^")
         found |= {} if limit is None else {"limit": limit}
+    if any(one[0].startswith("POST /api/now/table") for one in heard.requests) and "sys_id" not in action.input:
+        # Whatever else is asked are our own questions: the key is looked for first.
+        line, _, body = next(one for one in reversed(heard.requests) if one[0].startswith("POST"))
+        sent = json.loads(body)
+        (key,) = [name for name, value in sent.items() if value == KEY]
+        asked: Any = action.input
+        assert key == asked.get("correlate_by", "correlation_id")
+        found = {"table": unquote(line.split(" ")[1].partition("?")[0].removeprefix("/api/now/table/"))}
+        found["fields"] = {name: value for name, value in sent.items() if name != key}
+        # These two say what to look for, and where.
+        return found | {name: asked[name] for name in ("correlate_by", "restores") if name in asked}
+    if "if_version" in action.input:
+        found["if_version"] = action.input["if_version"]
     if method == "PATCH":
         written = {name: _without_mark(value) for name, value in _body(heard).items()}
         found |= {"fields": written} if "fields" in action.input else written
@@ -278,6 +291,10 @@ ROWS: Mapping[str, Row] = {
     "servicenow.record.get": Row({**TABLE, "sys_id": SYS_ID, "fields": ["number"]}, servicenow_sent),
     "servicenow.record.query": Row({**TABLE, "query": "a=b", "limit": 3}, servicenow_sent),
     "servicenow.record.update": Row({**TABLE, "sys_id": SYS_ID, "fields": {"name": "x"}}, servicenow_sent),
+    "servicenow.record.create": Row(
+        {**TABLE, "fields": {"name": "x"}, "correlate_by": "u_key", "restores": SYS_ID}, servicenow_sent
+    ),
+    "servicenow.record.delete": Row({**TABLE, "sys_id": SYS_ID, "if_version": "1"}, servicenow_sent),
     "slack.message.post": Row(
         {"channel": "C0OPS", "text": "x", "thread_ts": "1.2", "blocks": [{"type": "divider"}]}, slack_sent
     ),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import crash_rows
+import crash_servicenow
 import crash_workloads
 import structlog
 from msgspec.structs import replace
@@ -296,6 +297,8 @@ class Stage:
         names = ("perform", "probe", "cancel")
         sources = {"probe.yaml": crash_workloads.OPERATIONS, "rows.yaml": crash_rows.OPERATIONS}
         catalog = load_catalog([Source(name, text) for name, text in sources.items()])
+        self.instance = crash_servicenow.Instance(folder, killer) if self.work.incidents else None
+        now = {"servicenow": self.instance.connector()} if self.instance else {}
         rows = {"sql": crash_rows.connector(plan.url, killer)} if self.work.rows else {}
         model = {"model": killer.wrap("model", Model(self.ledger, self.books, self.work.calls), "perform")}
         self.connectors = Connectors(
@@ -303,6 +306,7 @@ class Stage:
                 "probe": killer.wrap("connector", outside, *names),
                 "records": RecordsConnector(partial(records.read, engine)),
                 **rows,
+                **now,
                 **model,
             }
         )
@@ -330,6 +334,8 @@ class Stage:
         """The tenant, its documents, and the other database if there is one; idempotent."""
         if self.work.rows:
             await crash_rows.found(self.plan.url)
+        if self.instance is not None:
+            await self.instance.open()
         async with self.faces.transaction(TENANT) as connection:
             if self.work.proposes and await self._in_force(connection):
                 return  # what takes two people now was done by one
@@ -494,6 +500,8 @@ async def _act(plan: Plan) -> None:
         await stage.propose()
         await stage.to_rest()
         await stage.connectors.aclose()
+        if stage.instance is not None:
+            await stage.instance.close()
     numbered = {"first": first, "calls": killer.calls}
     (Path(plan.folder) / "calls.json").write_text(json.dumps(numbered))
 

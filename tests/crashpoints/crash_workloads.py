@@ -69,6 +69,11 @@ rules:
   - {id: model, match: {connector: model}, outcome: allow}
   - {id: never, match: {operation: probe.effect.apply}, when: action.fields.name == 'denied', outcome: deny}
   - {id: kept, match: {connector: records}, outcome: allow}
+  - {id: made, match: {operation: servicenow.record.create}, outcome: allow}
+  - id: removed
+    match: {operation: servicenow.record.delete}
+    outcome: needs_approval
+    approvers: [{group: owners}]
   - {id: rows, match: {operation: crm.customer.*}, outcome: allow}
   - id: asked-rows
     match: {operation: crm.customer.*}
@@ -120,6 +125,7 @@ class Workload:
     ``rows`` of another database. ``workers`` work at the same time, with nothing in common but the database and the
     process that dies. With ``proposes``, a change of policy takes two people, and is made by the vote of the second.
     ``calls`` are those of an agent's only turn with any: tool and name; one with the name ``doubt`` is in doubt.
+    ``incidents`` are the writes of an instance of ServiceNow, each once, in their order.
     ``runs`` is their number, if it is not that of the workflows.
     """
 
@@ -138,6 +144,7 @@ class Workload:
     records: frozenset[str] = frozenset()
     rows: frozenset[int] = frozenset()
     proposes: bool = False
+    incidents: tuple[str, ...] = ()
     calls: tuple[tuple[str, str], ...] = ()
     runs: int | None = None
 
@@ -227,6 +234,17 @@ _ALL = (
         ),
         frozenset(),
         rows=frozenset({1, 2, 3, 4, 5}),
+    ),
+    Workload(
+        "servicenow",
+        (
+            HEAD % "servicenow"
+            + "  - {id: m, do: servicenow.record.create, with: {table: incident, fields: {short_description: new}}}\n"
+            + "  - {id: d, do: servicenow.record.delete, with: {table: incident, sys_id: old}}\n"
+            + "  - {id: n, do: servicenow.record.delete, with: {table: incident, sys_id: old}}\n",
+        ),
+        frozenset(),
+        incidents=("insert", "delete"),
     ),
     Workload(
         "child",

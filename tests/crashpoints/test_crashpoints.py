@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import crash_rows
+import crash_servicenow
 import crash_stage
 import crash_workloads
 import pytest
@@ -281,6 +282,8 @@ async def check(url: str, folder: Path, workload: str) -> None:
         assert all(came == {"ask": None, "doubt": None, "denied": "denied"} for came in told)
     if work.rows:
         assert await crash_rows.written(url) == sorted(work.rows), "each row is written once"
+    if work.incidents:
+        assert crash_servicenow.written(folder) == [*work.incidents], "each record is made once, and removed once"
     stored = sorted((folder / "evidence").rglob("*.zip"))
     ended_twice = work.refused_once and not work.holds
     assert len(stored) == len(runs) + bool(ended_twice), "every bundle that is remembered is stored"

@@ -15,7 +15,8 @@ from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.run import RunView
 
-# The trigger of such a run. Its input names the receipt and what that had written (``wrote``).
+# The trigger of such a run. Its input names the receipt and what that had written (``wrote``), or that it had
+# ``removed`` a record.
 REVERSAL = "reversal"
 
 
@@ -36,6 +37,8 @@ def refusal(p: Proposal) -> StepError | None:
     if asked is None:
         return None
     before, wrote = p.known.before, asked["wrote"]
+    if before is not None and asked.get("removed"):
+        return None  # what it had removed was looked for with this pre-read, which is refused if it is there again
     if before is None or not wrote:
         words = "What the record holds cannot be compared with what was written, so it is not undone."
         return StepError(ErrorClass.CONSISTENCY, "not_comparable", words)
