@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from approvals.content import CardState
-from approvals.model import ApprovalKind, CardView, Choice
+from approvals.model import ApprovalKind, CardView, Choice, Granted
 from approvals.slack import facts
 from approvals.slack.blocks import Block, code, context, link, section, shown, value_words, words
 from approvals.slack.details import moment
@@ -72,6 +72,9 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
     change = facts.short_change(content)
     what = ", ".join(filter(None, (reference, change)))
     reason = code(detail) if detail else ""
+    if view.granted is not None:
+        for each in (what, reference or change, ""):
+            yield _row(word, each), _row(granted_words(view.granted), more)
     match view.state:
         case CardState.RECORDED:
             then = "the workflow goes on" if view.kind is not ApprovalKind.ACTION else "is being done"
@@ -102,6 +105,13 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
             why = code(view.ended_why) if view.ended_why else reason or "Nothing was done"
             for each in (reference, ""):
                 yield _row(canceled, each), _row(why, more)
+
+
+def granted_words(one: Granted) -> str:
+    """What was allowed in advance, and until when, or who has taken it back."""
+    if not one.open:
+        return f"{one.uses} more allowed, taken back by {words(one.by)} {facts.clock(one.at)}"
+    return f"{one.uses} more allowed until {moment(one.until)}"
 
 
 def _row(*parts: str) -> str:
