@@ -206,7 +206,7 @@ class Said(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
-    """What the voters of an approval allow in advance: ``uses`` more ``until`` a time, ISO 8601; some are ``used``.
+    """A grant of the voters of an approval: ``uses`` more ``until`` a time, ISO 8601; some are ``used``.
 
     ``open``: it can be taken back. ``by`` names who has done that, and ``at`` is when; "" for nobody.
     """

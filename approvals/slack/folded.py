@@ -108,7 +108,7 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
 
 
 def granted_words(one: Granted) -> str:
-    """What was allowed in advance, and until when, or who has taken it back."""
+    """The words that say how much is allowed in advance, and until when, or who has taken it back."""
     if not one.open:
         return f"{one.uses} more allowed, taken back by {words(one.by)} {facts.clock(one.at)}"
     return f"{one.uses} more allowed until {moment(one.until)}"
