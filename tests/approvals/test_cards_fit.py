@@ -102,6 +102,15 @@ async def test_every_card_fits_a_phone_and_every_answer_stands_above_the_fold(ch
         assert 0 < found[name]["answer"] < 500, f"{name}: the answer is below the fold"
 
 
+def test_whoever_took_a_grant_back_is_named_however_long_the_card() -> None:
+    taken = scenes()["taken-back"]
+    assert taken.granted is not None
+    for name in ("Cara Diaz", "A name that is as long as no name of anybody should be, and longer still"):
+        for link in ("", "https://counterseal.example.com/console/approvals/1"):
+            view = replace(taken, link=link, granted=replace(taken.granted, by=name))
+            assert f"taken back by {name}" in str(render(view).blocks)
+
+
 def test_every_state_of_a_card_has_a_scene_that_slack_takes() -> None:
     assert {view.state for view in scenes().values()} == set(CardState)
     for name, view in scenes().items():
