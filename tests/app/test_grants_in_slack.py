@@ -15,7 +15,7 @@ from evidence.chain import Actor
 from runtime.requests import policies, publishing
 from sandbox.slack import SlackConfig
 from sandbox.world import SandboxConfig, sandbox_world
-from tests.app.test_grants_at_doors import POLICY, WORKFLOW
+from tests.support.granting import POLICY, WORKFLOW
 
 pytestmark = pytest.mark.req("Q-3")
 CARDS, TAKE_BACK = "C0OPS", "counterseal.take_back"
