@@ -193,7 +193,7 @@ class Interactions:
         await self._faces.ask(self._tenant, audit.read_by, actor, "approval", "slack", thing=thing)
         return person, view
 
-    async def ask(self, click: Click) -> CardView | Answer:
+    async def ask(self, click: Click | Submission) -> CardView | Answer:
         """The card that was clicked: a window repeats its question, and is bound to its digest. Secrets stay hidden."""
         found = await self._look(click)
         if isinstance(found, Answer):

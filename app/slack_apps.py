@@ -15,6 +15,7 @@ from app.faces import Faces
 from app.outside import Chat, Incoming
 from app.slack import Interactions
 from app.slack_desk import Desk
+from app.slack_grants import GrantDesk
 from app.slack_holds import HeldSteps
 from app.slack_lists import ListDesk
 from app.slack_talks import Talks
@@ -102,5 +103,6 @@ def endpoint_of(faces: Faces, tenant: str, chat: Chat, secret: str) -> SlackEndp
         holds=HeldSteps(faces, interactions),
         talks=Talks(faces, interactions),
         edits=Talks(faces, interactions),
+        grants=GrantDesk(faces, interactions),
     )
     return SlackEndpoint(bolt, signing_secret=secret, now=faces.now)

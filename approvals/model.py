@@ -205,6 +205,20 @@ class Said(Struct, frozen=True):
     to_name: str = ""
 
 
+class Granted(Struct, frozen=True):
+    """A grant of the voters of an approval: ``uses`` more ``until`` a time, ISO 8601; some are ``used``.
+
+    ``open``: it can be taken back. ``by`` names who has done that, and ``at`` is when; "" for nobody.
+    """
+
+    uses: int
+    used: int
+    until: str
+    open: bool
+    by: str = ""
+    at: str = ""
+
+
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
@@ -216,6 +230,7 @@ class CardView(Struct, frozen=True):
     ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
     ``of_agent`` says that it may be for one agent. ``said`` is what people have said about it, ``offers`` what whoever
     looks at it may say now. ``step_up`` is for how many seconds a login anew is good, without which nobody approves.
+    ``granted`` is what was allowed in advance with it, while that can be taken back, or if it was.
     """
 
     approval_id: UUID
@@ -245,6 +260,7 @@ class CardView(Struct, frozen=True):
     said: tuple[Said, ...] = ()
     offers: tuple[str, ...] = ()
     step_up: int | None = None
+    granted: Granted | None = None
 
 
 class TaskState(StrEnum):

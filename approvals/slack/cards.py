@@ -3,7 +3,8 @@
 An open card has at most ten lines on a phone: the question, what would change, who asks and why, the small print, and
 at most three buttons. A card with *Approve* shows all that would be changed. One on which that has no room, or whose
 values are hidden or come from outside, offers *Look and decide*: a window that shows everything and takes the decision.
-Nothing is ever cut: what is not on the card is counted on it. A decided card folds to two lines.
+Nothing is ever cut: what is not on the card is counted on it. A decided card folds to two lines, and has a
+button only while something can be taken back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from approvals.slack.lines import OPEN_LINES_MAX, lines_of
 from core.action import Risk
 
 REVIEW = "counterseal.review"
-ASK_AGAIN = "counterseal.ask_again"
+ASK_AGAIN, TAKE_BACK = "counterseal.ask_again", "counterseal.take_back"
 ACTION_IDS = {choice: f"counterseal.{choice}" for choice in Choice}
 BUTTON_WORDS = {
     Choice.APPROVE: "Approve",
@@ -64,10 +65,11 @@ def render(view: CardView) -> Rendered:
     hidden = replace(view, content=view.content.masked())
     if view.state is not CardState.PENDING:
         text, blocks = ended(hidden)
-        buttons = [_again(view)] if view.again else []
-        if len(blocks) > 1:
-            blocks = [*blocks, actions([*buttons, _details(view)])]
-        return Rendered(text, blocks, complete=len(blocks) == 1)
+        folded = len(blocks) == 1
+        buttons = [_again(view)] if view.again and not folded else []
+        buttons += [_take_back(view)] if view.granted is not None and view.granted.open else []
+        buttons += [] if folded else [_details(view)]
+        return Rendered(text, [*blocks, *([actions(buttons)] if buttons else [])], complete=folded)
     doubt = view.kind is ApprovalKind.IN_DOUBT
     complete, body = _doubt(hidden) if doubt else _question(hidden)
     if view.step_up is not None:
@@ -109,6 +111,10 @@ def _details(view: CardView) -> Block:
 
 def _again(view: CardView) -> Block:
     return button(AGAIN, ASK_AGAIN, button_value(view))
+
+
+def _take_back(view: CardView) -> Block:
+    return button("Take back…", TAKE_BACK, button_value(view))
 
 
 def _choice(view: CardView, choice: Choice) -> Block:

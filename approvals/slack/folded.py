@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from approvals.content import CardState
-from approvals.model import ApprovalKind, CardView, Choice
+from approvals.model import ApprovalKind, CardView, Choice, Granted
 from approvals.slack import facts
 from approvals.slack.blocks import Block, code, context, link, section, shown, value_words, words
 from approvals.slack.details import moment
@@ -72,6 +72,11 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
     change = facts.short_change(content)
     what = ", ".join(filter(None, (reference, change)))
     reason = code(detail) if detail else ""
+    if view.granted is not None:
+        for told in (granted_words(view.granted), granted_words(view.granted, full=False)):
+            for each in (what, reference or change, ""):
+                yield _row(word, each), _row(told, more)
+        return  # what does not fit in two lines is told in a notice
     match view.state:
         case CardState.RECORDED:
             then = "the workflow goes on" if view.kind is not ApprovalKind.ACTION else "is being done"
@@ -102,6 +107,13 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
             why = code(view.ended_why) if view.ended_why else reason or "Nothing was done"
             for each in (reference, ""):
                 yield _row(canceled, each), _row(why, more)
+
+
+def granted_words(one: Granted, *, full: bool = True) -> str:
+    """The words that say how much is allowed in advance, and until when, or who has taken it back."""
+    if one.open:
+        return f"{one.uses} more {'allowed ' if full else ''}until {moment(one.until)}"
+    return f"{one.uses} more: taken back by {words(one.by)} {facts.clock(one.at) if full else ''}".strip()
 
 
 def _row(*parts: str) -> str:
@@ -143,6 +155,7 @@ def _notice(view: CardView) -> list[Block]:
         reasons = [*moved, *reasons, _row("Nothing was done", _anew(view))]
     extra = [f"*A late answer:* {code(view.late)}"] if view.late else []
     extra += [f"*Paused:* {code(view.paused)}"] if view.paused else []
+    extra += [f"*In advance:* {granted_words(view.granted)}"] if view.granted is not None else []
     small = context(_small(view))
     for lines in ([*texts, *reasons, *extra], [*texts, *reasons], [*texts, *extra], texts):
         short = [] if lines == [*texts, *reasons, *extra] else ["The reason is in *Details*"]

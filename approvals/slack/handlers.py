@@ -29,6 +29,8 @@ from approvals.slack.desk import DeskService, listen
 from approvals.slack.edits import EditService
 from approvals.slack.edits import listen as listen_to_edits
 from approvals.slack.forms import errors_of, values_of
+from approvals.slack.grants import GrantService
+from approvals.slack.grants import listen as listen_to_grants
 from approvals.slack.holds import HoldService
 from approvals.slack.holds import listen as listen_to_holds
 from approvals.slack.listing import ListService
@@ -112,6 +114,7 @@ def build_bolt(
     holds: HoldService | None = None,
     talks: TalkService | None = None,
     edits: EditService | None = None,
+    grants: GrantService | None = None,
 ) -> AsyncApp:
     """The Bolt app with our listeners. ``client`` has no retry handlers: a retry would come after the trigger's end."""
     # Bolt logs whole bodies at INFO (failed signatures) and DEBUG; its loggers copy this level.
@@ -141,6 +144,8 @@ def build_bolt(
         listen_to_talks(bolt, windows, talks)
     if edits is not None:
         listen_to_edits(bolt, windows, edits)
+    if grants is not None:
+        listen_to_grants(bolt, windows, grants)
     _listen(bolt, windows, service, tasks)
     bolt.error(_failed)
     return bolt

@@ -26,7 +26,7 @@ from approvals.slack.blocks import (
 )
 from approvals.slack.cards import BUTTON_WORDS, IN_BROWSER, actions, button, button_value, card_body, heading
 from approvals.slack.details import content_lines, outcome_lines, said_lines, vote_lines
-from approvals.slack.folded import word_of
+from approvals.slack.folded import granted_words, word_of
 from approvals.talk import WORDS, Saying
 from core.durations import format_duration
 from core.legible import embedded, visible
@@ -50,7 +50,8 @@ _CAUSES = {
 
 def review(view: CardView, page: int = 0) -> Block:
     """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision, at its top."""
-    told = [*said_lines(view), *outcome_lines(view), *vote_lines(view)]
+    given = [f"*In advance:* {granted_words(view.granted)}"] if view.granted is not None else []
+    told = [*said_lines(view), *outcome_lines(view), *given, *vote_lines(view)]
     all_pages = pages(sections([*content_lines(view.content), *told]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1

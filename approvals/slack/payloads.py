@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from approvals.model import Choice
 from approvals.ports import MessageRef
-from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW
+from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, REVIEW, TAKE_BACK
 from approvals.slack.lists import APPROVE, CHOOSE, ITEMS_FIELD, LIST_CALLBACK, LIST_REASON_CALLBACK, REJECT
 from approvals.slack.members import (
     METADATA,
@@ -44,6 +44,7 @@ from core.errors import InputError
 _BUTTONS: Mapping[str, Choice | None] = {
     REVIEW: None,
     ASK_AGAIN: None,
+    TAKE_BACK: None,
     **{name: choice for choice, name in ACTION_IDS.items()},
 }
 _LIST_BUTTONS: Mapping[str, Choice | None] = {APPROVE: Choice.APPROVE, REJECT: Choice.REJECT, CHOOSE: None}
@@ -197,6 +198,13 @@ def parse_submission(body: Members) -> Submission:
     approval_id, nonce = uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA)
     said = (choice, reason_of(values), page, digest_of(metadata))
     return Submission(approval_id, nonce, clicker_of(body), *said, _granted(values, choice))
+
+
+def parse_revocation(body: Members) -> Submission:
+    """Parse a ``view_submission`` payload of the window that takes a grant back; ``InputError`` names the fault."""
+    _, metadata, values = sent(body, (TAKE_BACK,), "is not the window that takes a grant back")
+    named = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), clicker_of(body))
+    return Submission(*named, None, reason_of(values), 0, digest_of(metadata))
 
 
 def _granted(values: Members, choice: Choice | None) -> tuple[int, int] | None:

@@ -7,19 +7,24 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from approvals.ports import Membership
+from approvals.tally import eligible_keys
 from core.canonical import JsonObject, check_text
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError
+from core.identity import Standing
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.fold.of_grants import REVOKED
 from runtime.engine.life.grants import EXPIRED, USED_UP
+from runtime.engine.life.holding import OPERATORS
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import GrantRevoked
 from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.store import faces
+from runtime.requests.directory import as_people, voter_of
+from runtime.store import approvals, faces
 from runtime.store.views import load
 
 
@@ -50,6 +55,43 @@ def _shown(run_id: UUID, grant: GrantRow, now: datetime) -> Shown:
     by = tuple(str(voter) for voter, _ in grant.votes)
     told = (grant.ended or over, grant.uses, grant.used, grant.until, grant.agent, of, by)
     return Shown(grant.grant_id, run_id, grant.approval, *told)
+
+
+async def may_take_back(
+    connection: Connection,
+    tenant: str,
+    definitions: Definitions,
+    approval_id: UUID,
+    person: str,
+    slack: Membership,
+) -> bool:
+    """True for a person who may decide the question, or has allowed it, or is an operator, by the directory of now.
+
+    It only makes less go out, so whoever shaped the action may do it too. ``slack`` are the person's groups there.
+    """
+    stored = await approvals.read(connection, approval_id)
+    people = await definitions.directory(connection, tenant, stored.directory_digest)
+    entry, approval = people.entry(person), as_people(stored.approval, people)
+    if entry is None or entry.standing is not Standing.PERSON:
+        return False
+    may = voter_of(person, entry, slack, approval, people).groups & eligible_keys(approval)
+    return (
+        bool(may)
+        or OPERATORS in entry.groups
+        or any(vote.voter == entry.id and vote.grant is not None for vote in stored.approval.votes)
+    )
+
+
+async def take_back(
+    connection: Connection, tenant: str, definitions: Definitions, approval_id: UUID, actor: Actor, reason: str
+) -> None:
+    """Take back what was allowed with an approval, like ``revoke_grant``."""
+    run_id = (await approvals.read(connection, approval_id)).approval.run_id
+    view = await load(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
+    found = next((one.grant_id for one in view.run.grants.values() if one.approval == approval_id), None)
+    if found is None:
+        raise ConsistencyError("Nothing was allowed in advance with this approval.")
+    await revoke_grant(connection, tenant, definitions, run_id, found, actor, reason)
 
 
 async def revoke_grant(

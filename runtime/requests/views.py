@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from approvals.content import CardContent, CardState, moved_between
 from approvals.electorate import with_people
-from approvals.model import ApprovalKind, ApprovalStatus, CardView
+from approvals.model import ApprovalKind, ApprovalStatus, CardView, Granted
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import ConsistencyError, NotFoundError
@@ -30,6 +30,7 @@ from runtime.definition.masking import shown_source
 from runtime.engine.book.ends import end_of
 from runtime.engine.book.recorded import Diverged
 from runtime.engine.model.keys import StepKey
+from runtime.engine.model.run import Run
 from runtime.engine.model.states import RunState, StepState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.agent_story import stories
@@ -180,7 +181,7 @@ def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
     sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
     used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
     view = approvals.card_view(stored, sent[-1] if sent and used else None, end=end_of(run, approval.id))
-    view = replace(view, said=said_of(run, approval.id, people))
+    view = replace(view, said=said_of(run, approval.id, people), granted=_granted(run, stored, people))
     same = [row for row in run.approvals.values() if row.step_key == approval.step_key and row.kind == approval.kind]
     ids = [row.approval_id for row in same]
     later = same[ids.index(approval.id) + 1 :] if approval.id in ids else []
@@ -194,6 +195,19 @@ def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
     ended = run.status in (RunState.SUCCEEDED, RunState.CANCELED)
     asks = approval.kind is not ApprovalKind.IN_DOUBT and not later and not ended
     return replace(view, again=asks and approval.status is ApprovalStatus.EXPIRED)
+
+
+def _granted(run: Run, stored: StoredApproval, people: Directory) -> Granted | None:
+    """The grant of this approval, while it can be taken back, or if it was; None of one that is over by itself."""
+    found = next((one for one in run.grants.values() if one.approval == stored.approval.id), None)
+    if found is None:
+        return None
+    told = (found.uses, found.used, found.until)
+    if found.ended_at is not None:
+        entry = people.entry(found.ended_by)
+        return Granted(*told, False, entry.name if entry else found.ended_by, found.ended_at.isoformat())
+    open_ = found.left and not run.finished and stored.now <= datetime.fromisoformat(found.until)
+    return Granted(*told, True) if open_ else None
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:

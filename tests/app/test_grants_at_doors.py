@@ -14,28 +14,9 @@ from app.access import Role
 from evidence.chain import Actor
 from runtime.requests import policies, publishing
 from tests.support.browsing import Browser
+from tests.support.granting import POLICY, WORKFLOW
 
 pytestmark = pytest.mark.req("Q-3")
-POLICY = """
-policy: tests
-version: 2
-rules:
-  - id: dangers
-    match: {operation: probe.danger.apply}
-    outcome: needs_approval
-    approvers: [{group: leads}]
-    grants: {uses: 2, for: PT4H}
-"""
-WORKFLOW = """
-workflow: often
-version: 1
-reference: ${{ trigger.number }}
-steps:
-  - {id: a, do: probe.danger.apply, with: {name: x}}
-  - {id: b, do: probe.danger.apply, with: {name: x}}
-  - {id: go, wait: {signal: go, correlate: "${{ trigger.number }}"}}
-  - {id: c, do: probe.danger.apply, with: {name: x}}
-"""
 
 
 class Doors:

@@ -22,7 +22,7 @@ from sandbox.slack_blocks import message_problems, view_problems
 from tests.support import card_page
 from tests.support.card_scenes import scenes, windows
 
-FOLDED = {"decided", "executing", "applied", "rejected", "superseded", "denied", "canceled"}
+FOLDED = {"decided", "executing", "applied", "rejected", "superseded", "denied", "canceled", "taken-back"}
 # The designed cards: the kinds of their blocks, and the labels of their buttons.
 QUESTION = ["header", "section", "section", "context", "actions"]
 DESIGNED: Mapping[str, tuple[list[str], list[str]]] = {
@@ -33,6 +33,8 @@ DESIGNED: Mapping[str, tuple[list[str], list[str]]] = {
     "decided": (["context"], []),
     "executing": (["context"], []),
     "applied": (["context"], []),
+    "granted": (["context", "actions"], ["Take back…"]),
+    "taken-back": (["context"], []),
     "rejected": (["context"], []),
     "superseded": (["context"], []),
     "expired": (["section", "context", "actions"], ["Ask again", "Details"]),
@@ -92,11 +94,21 @@ async def test_every_card_fits_a_phone_and_every_answer_stands_above_the_fold(ch
     found = await measured(chromium_path)
     for name, view in scenes().items():
         told, most = found[name], FOLDED_LINES_MAX if name in FOLDED else OPEN_LINES_MAX
+        most = FOLDED_LINES_MAX + 1 if name == "granted" else most
         assert told["lines"] + told["rows"] <= most, (name, told)
         assert told["lines"] + told["rows"] <= lines_of(render(view).blocks), f"{name}: our own count is too low"
     assert not {name: told["out"] for name, told in found.items() if told["out"]}, "something leaves its card"
     for name in windows().keys() - {"window-details", "window-answer"}:
         assert 0 < found[name]["answer"] < 500, f"{name}: the answer is below the fold"
+
+
+def test_whoever_took_a_grant_back_is_named_however_long_the_card() -> None:
+    taken = scenes()["taken-back"]
+    assert taken.granted is not None
+    for name in ("Cara Diaz", "A name that is as long as no name of anybody should be, and longer still"):
+        for link in ("", "https://counterseal.example.com/console/approvals/1"):
+            view = replace(taken, link=link, granted=replace(taken.granted, by=name))
+            assert f"taken back by {name}" in str(render(view).blocks)
 
 
 def test_every_state_of_a_card_has_a_scene_that_slack_takes() -> None:
@@ -117,7 +129,7 @@ def test_cards_are_as_designed() -> None:
         assert all(one["verbatim"] for one in told if one["type"] == "mrkdwn"), name
     for name, (kinds, why) in DIFFERENCES.items():
         assert [block["type"] for block in drawn(name)] == kinds, (name, why)
-    assert len(DESIGNED.keys() | DIFFERENCES.keys()) == 13
+    assert len(DESIGNED.keys() | DIFFERENCES.keys()) == 13 + len({"granted", "taken-back"})
 
 
 @pytest.mark.parametrize(

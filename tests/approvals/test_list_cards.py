@@ -92,6 +92,18 @@ def test_a_folded_list_says_how_many_and_names_what_was_not_done() -> None:
     assert view_problems(lists.window(ListView((*done, *void)))) == []
 
 
+@pytest.mark.parametrize(("page", "anew", "leads"), [("https://x.example/console", 900, True), ("", 900, False)])
+def test_a_void_question_of_a_list_leads_to_the_one_in_its_place(page: str, anew: int, leads: bool) -> None:
+    """Each leads to its own new question, by the page of that one; without pages it says so in words."""
+    moved = (Change("version", "2.3", "2.2"),)
+    void = [item(n, state=CardState.SUPERSEDED, moved=moved, anew=UUID(int=anew + n)) for n in range(2)]
+    view = ListView((item(5, state=CardState.APPLIED), *void), link=f"{page}/approvals/{UUID(int=6)}/list" * bool(page))
+    words = told(lists.render(view).blocks)
+    for n in range(2):
+        assert (f"<{page}/approvals/{UUID(int=anew + n)}|asked anew>" in words) is leads, words
+        assert f"`web {n}`: Version 2.3 → 2.2, {'<' if leads else 'asked anew'}" in words
+
+
 def test_the_mark_of_a_drawing_differs_with_what_stands_on_it() -> None:
     marks = {
         ListView(tuple(items)).mark

@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from approvals.content import Agent, CardContent, CardState, InputField, RuleReason, ShapedBy, Source
-from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
+from approvals.model import ApprovalKind, CardView, Choice, Granted, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
 from approvals.slack.blocks import Block
 from core.action import Change, Risk
@@ -116,6 +116,7 @@ _DOUBT = replace(
     evidence="the record went from version 4 to 5, last changed by raj.quist",
 )
 _DECIDED = replace(_BASE, votes=(_vote("Ana Lee"),), progress=(), decided_at="2026-11-03T13:02:00+00:00")
+_GRANTED = Granted(2, 1, "2026-11-03T17:02:00+00:00", True)
 _MANY = tuple(Change(f"field_{number}", f"before {number}", f"after {number}") for number in range(6))
 
 
@@ -153,6 +154,12 @@ def scenes() -> dict[str, CardView]:
         "decided": replace(_DECIDED, state=CardState.RECORDED),
         "executing": replace(_DECIDED, state=CardState.EXECUTING),
         "applied": replace(_DECIDED, state=CardState.APPLIED),
+        "granted": replace(_DECIDED, state=CardState.APPLIED, granted=_GRANTED),
+        "taken-back": replace(
+            _DECIDED,
+            state=CardState.APPLIED,
+            granted=replace(_GRANTED, open=False, by="Cara Diaz", at="2026-11-03T13:40:00+00:00"),
+        ),
         "altered": replace(
             _DECIDED, state=CardState.ALTERED, detail="The target holds something else than was asked for: priority."
         ),

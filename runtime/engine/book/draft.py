@@ -271,6 +271,7 @@ class Draft:
         if any(move.consumed and not getattr(was.get(move.approval_id), "consumed", False) for move in rows.approvals):
             rows.people = self.view.directory.digest
         self._tell_ends()
+        self._tell_grants()
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [line_of(recorded, run_key) for recorded in self._recorded]
@@ -309,6 +310,19 @@ class Draft:
             if str(approval) not in drawn and not (end.state is CardState.EXECUTING and recorded.consumed):
                 self.message("card", approval, f"{end.state}:{end.code}:{self.view.version}")
         self.rows.approvals = [*moves.values()]
+
+    def _tell_grants(self) -> None:
+        """Order the cards on which a grant could be taken back, and cannot any more, or can again.
+
+        The order is of the append that changes that: a crash leaves both or neither. A grant that is given in this
+        append is shown with the outcome of its action.
+        """
+        drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}
+        for grant_id, was in self.view.run.grants.items():
+            now = self.run.grants[grant_id]
+            open_ = (was.left and not self.view.run.finished, now.left and not self.run.finished)
+            if open_[0] != open_[1] and str(now.approval) not in drawn:
+                self.message("card", now.approval, f"grant:{self.view.version}")
 
     def after(self) -> RunView:
         """The view after the append, if that was guarded by the version. Call it once the append has been made."""

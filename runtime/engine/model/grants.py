@@ -12,7 +12,10 @@ from core.canonical import JsonObject
 
 
 class GrantRow(Struct, frozen=True):
-    """A grant as its book tells it (``events.GrantGiven``), with the uses so far; ``ended`` says why it is over."""
+    """A grant as its book tells it (``events.GrantGiven``), with the uses so far; ``ended`` says why it is over.
+
+    ``ended_by`` is the actor who has taken it back, and ``ended_at`` is when that was.
+    """
 
     grant_id: UUID
     approval: UUID
@@ -28,3 +31,10 @@ class GrantRow(Struct, frozen=True):
     at: datetime
     used: int = 0
     ended: str = ""
+    ended_by: str = ""
+    ended_at: datetime | None = None
+
+    @property
+    def left(self) -> bool:
+        """True if it lets something out yet, as far as the book says: time is looked at when it is used."""
+        return not self.ended and self.used < self.uses

@@ -35,24 +35,23 @@ def given(run: Run, recorded: RecordedEvent, event: e.GrantGiven) -> None:
 
 
 def revoked(run: Run, recorded: RecordedEvent, event: e.GrantRevoked) -> None:
-    _end(run, event.grant, REVOKED)
+    grant = _of(run, event.grant)
+    if not grant.ended:
+        taken = replace(grant, ended=REVOKED, ended_by=recorded.actor.id, ended_at=recorded.at)
+        run.grants[event.grant] = taken
 
 
 def ended(run: Run, recorded: RecordedEvent, event: e.GrantEnded) -> None:
-    _end(run, event.grant, event.why)
+    grant = _of(run, event.grant)
+    run.grants[event.grant] = replace(grant, ended=grant.ended or event.why)
 
 
 def used(run: Run, grant_id: UUID) -> None:
     """Count a use. A use beyond what was given, or of a grant that is over, is an illegal move: nothing is appended."""
     grant = _of(run, grant_id)
-    if grant.ended or grant.used >= grant.uses:
+    if not grant.left:
         raise ConsistencyError(f"the grant {grant_id} lets nothing out any more")
     run.grants[grant_id] = replace(grant, used=grant.used + 1)
-
-
-def _end(run: Run, grant_id: UUID, why: str) -> None:
-    grant = _of(run, grant_id)
-    run.grants[grant_id] = replace(grant, ended=grant.ended or why)
 
 
 def _of(run: Run, grant_id: UUID) -> GrantRow:

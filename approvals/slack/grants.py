@@ -1,0 +1,76 @@
+"""Listeners of grants: a button on the decided card opens a window that asks why, and that takes the grant back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_sdk.web.async_client import AsyncWebClient
+
+from approvals.model import CardView
+from approvals.quorum import REASON_CHARACTERS_MAX
+from approvals.slack import modals
+from approvals.slack.blocks import Block, context, plain, plain_sections, section
+from approvals.slack.calls import NOT_OPENED, open_window
+from approvals.slack.cards import TAKE_BACK, heading
+from approvals.slack.folded import granted_words
+from approvals.slack.payloads import Click, Submission, parse_click, parse_revocation
+from approvals.slack.windows import Windows
+from core.legible import embedded, visible
+
+_NEEDED = "Say why: it is kept in the audit."
+_CAUSE = "Nothing more goes out by it; people are asked again. What was done stays. Whoever may see the run reads why."
+
+
+class GrantService(Protocol):
+    """The service behind these listeners. It finds the person itself, and checks every right anew."""
+
+    async def look(self, click: Click) -> CardView | str:
+        """The card of the approval that gave it, for somebody who may take it back; otherwise the reason why not."""
+
+    async def take_back(self, submission: Submission) -> str:
+        """Take the grant back; the sentence says what became of that."""
+
+    async def note(self, click: Click, sentence: str) -> None:
+        """Enqueue a sentence to the person who clicked."""
+
+
+def listen(bolt: AsyncApp, windows: Windows, service: GrantService) -> None:
+    """Register the listeners. They come before those of cards, whose patterns match these names too."""
+
+    async def on_button(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        click = parse_click(body)
+        found = await service.look(click)
+        if isinstance(found, str):
+            window = modals.answer(found)
+        elif found.granted is None or not found.granted.open:
+            window = modals.answer("Nothing is allowed in advance by this any more.")
+        else:
+            window = _window(found, granted_words(found.granted))
+        if not await open_window(client, click.trigger_id, windows.marked(window, click.clicker)):
+            await service.note(click, NOT_OPENED)
+        await ack()
+
+    async def on_reason(ack: AsyncAck, body: dict[str, Any]) -> None:
+        asked = parse_revocation(body)
+        if not asked.reason:
+            await ack(response_action="errors", errors={modals.REASON_FIELD: _NEEDED})
+            return
+        known = asked if windows.opened(body["view"], asked.clicker) else replace(asked, digest="")
+        await ack(response_action="update", view=modals.answer(await service.take_back(known)))
+
+    bolt.action(TAKE_BACK)(on_button)
+    bolt.view(TAKE_BACK)(on_reason)
+
+
+def _window(view: CardView, given: str) -> Block:
+    """A window that repeats what was asked and what is allowed, and asks why it is taken back."""
+    repeated = plain_sections(embedded(visible(heading(view), edges=False)))
+    element = {"type": "plain_text_input", "action_id": modals.REASON_FIELD, "multiline": True}
+    element["max_length"] = REASON_CHARACTERS_MAX
+    asked = {"type": "input", "block_id": modals.REASON_FIELD, "label": plain("Reason"), "element": element}
+    drawn = modals.modal("Take back?", [*repeated, section(given), asked, context(_CAUSE)], close="Back")
+    metadata = json.dumps({"a": str(view.approval_id), "n": view.nonce, "d": view.digest})
+    return {**drawn, "callback_id": TAKE_BACK, "private_metadata": metadata, "submit": plain("Take back")}
