@@ -91,10 +91,13 @@ async def _database(settings: Settings) -> list[Check]:
         async with storage.server(settings) as logins:
             url, head = logins.faces, storage.head_revision()
             found = await storage.schema_revision(logins.owner or url)
-            well = Check("database", State.OK, f"{kind} answers")
+            well, tls = (
+                Check("database", State.OK, f"{kind} answers"),
+                _tls(*await storage.encryption(logins.owner or url)),
+            )
             if found != head:
                 words = f"at {found or 'nothing'}, needed is {head}; run `counterseal db upgrade`"
-                return [well, Check("schema", State.WARNING if settings.auto_migrate else State.BROKEN, words)]
+                return [well, tls, Check("schema", State.WARNING if settings.auto_migrate else State.BROKEN, words)]
             for kind, login in (("faces", url), ("engine", logins.engine)):
                 if login is not None:
                     await storage.check_login(kind, login)
@@ -103,9 +106,21 @@ async def _database(settings: Settings) -> list[Check]:
                 definitions = Definitions(load_catalog())
                 checks += [check async for check in of_tenant(settings.tenant, database, definitions)]
                 checks += [check async for check in _declared(settings, database, definitions)]
-            return [well, Check("schema", State.OK, f"at {head}, the newest"), *checks]
+            return [well, tls, Check("schema", State.OK, f"at {head}, the newest"), *checks]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]
+
+
+def _tls(encrypted: str | None, near: bool) -> Check:
+    """Whether others on the network could read what goes to the database."""
+    if encrypted is not None:
+        return Check("database's TLS", State.OK, f"the connection is encrypted ({encrypted})")
+    if near:
+        return Check("database's TLS", State.OK, "not encrypted, and it does not leave this machine")
+    words = (
+        "not encrypted: end the addresses of the database with ?sslmode=verify-full (`require` checks no certificate)"
+    )
+    return Check("database's TLS", State.WARNING, words)
 
 
 async def _declared(settings: Settings, database: Database, definitions: Definitions) -> AsyncIterator[Check]:

@@ -35,6 +35,10 @@ _LOCK_KEY = 7_236_118_011
 # Every process holds this lock, shared, as long as it runs. An upgrade takes it exclusively, so it never runs under
 # processes of an older release. PostgreSQL releases the lock of a process that has crashed.
 _RUNNING_KEY = 7_236_118_012
+_ENCRYPTED = """
+SELECT s.version, s.cipher, coalesce(inet_client_addr() <<= '127.0.0.0/8' OR inet_client_addr() = '::1', true) AS near
+FROM (SELECT) one LEFT JOIN pg_stat_ssl s ON s.pid = pg_backend_pid() AND s.ssl
+"""
 _HAS_REVISION = "SELECT to_regclass('public.alembic_version') IS NOT NULL"
 _REVISION = "SELECT version_num FROM alembic_version"
 _STOP = (
@@ -229,6 +233,17 @@ async def upgrade(url: str, revision: str = "head") -> None:
         raise TransportError(f"the schema cannot be upgraded: {error}.", remedy=_REMEDY) from None
     finally:
         await engine.dispose()
+
+
+async def encryption(url: str) -> tuple[str | None, bool]:
+    """The TLS version and cipher of a connection to this database, None without TLS; and True if it is on this machine.
+
+    ``TransportError`` if the database cannot be reached.
+    """
+    async with _connected(url) as connection:
+        row = await connection.fetchrow(_ENCRYPTED)
+    assert row is not None, "there is always one row"
+    return f"{row['version']}, {row['cipher']}" if row["version"] else None, bool(row["near"])
 
 
 async def schema_revision(url: str) -> str | None:

@@ -26,6 +26,7 @@ from app.cli import (
     signals,
     steering,
     tenancy,
+    watching,
     why,
 )
 from app.cli.outcome import DOCUMENTED, Commands, explained
@@ -76,6 +77,8 @@ for name, added in monitoring.COMMANDS.items():
     evidence.evidence.command(name)(added)
 for name, added in glass.COMMANDS.items():
     people.approval.command(name)(added)
+for name, added in watching.COMMANDS.items():
+    steering.RUN.command(name)(added)
 for group in (
     steering.RUN,
     receipts.receipt,

@@ -38,12 +38,15 @@ class Exit(IntEnum):
     KEPT = 6
     # Evidence is intact, and nobody has said that its key is to be trusted.
     UNKNOWN_KEY = 6
+    # A run that was watched waits for people.
+    PEOPLE = 7
 
 
 DOCUMENTED = """
 Exit codes: 0 done · 1 failed, or a verification failed · 2 wrong usage or input · 3 a setting is missing or wrong ·
 4 not found, not allowed, or moved on meanwhile · 5 something outside cannot be reached ·
-6 recorded, and nobody waits for it now; or evidence is intact, and its key is not trusted.
+6 recorded, and nobody waits for it now; or evidence is intact, and its key is not trusted ·
+7 a run that was watched waits for people.
 """
 
 CODES: Mapping[str, Exit] = {
@@ -176,7 +179,10 @@ def print_fields(fields: Mapping[str, Any], *, as_json: bool = False) -> None:
 # of the first kind are cut first; another command, and --json, show the whole.
 _CUT: tuple[Mapping[str, int], ...] = (
     dict.fromkeys(("why", "title", "summary", "attempted", "last_error", "data", "reason"), 16),
-    dict.fromkeys(("operation", "target", "actor", "step_key", "resolution", "published_by", "connectors"), 10),
+    dict.fromkeys(
+        ("operation", "target", "actor", "step_key", "resolution", "published_by", "connectors", "groups", "reference"),
+        10,
+    ),
 )
 # How much of a cell a table shows: of ids, every command takes the beginning.
 _SHORT = {"run_id": 18, "approval_id": 18, "digest": 12, "at": 19}

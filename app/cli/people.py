@@ -49,22 +49,42 @@ TaskId = Annotated[UUID, typer.Argument(help="The task's id.", parser=context.id
 @approval.command("list")
 async def approval_list(
     status: Annotated[str, typer.Option(help="requested, approved, rejected, …, or all.")] = ApprovalStatus.REQUESTED,
+    mine: Annotated[bool, typer.Option("--mine", help="Only those that you may decide and have not answered.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List the approvals that wait for people, or those with another status, newest first."""
+    """List the approvals that wait for people, or those with another status, newest first.
+
+    With --mine, those that COUNTERSEAL_PERSON may decide now: their answer is judged again by the same rules.
+    """
+    from app.deciding import decidable
     from app.shown import approval_summary
     from runtime.store import approvals
 
     context.check_word(status, [*ApprovalStatus, "all"], "status")
     wanted = None if status == "all" else status
-    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        found = await approvals.approvals_page(connection, faces.settings.tenant, limit + 1, status=wanted)
+    if mine and wanted != ApprovalStatus.REQUESTED:
+        raise InputError("are open ones.", where="--mine", remedy="Leave --status out.")
+    async with context.faces() as faces:
+        tenant, own = faces.settings.tenant, None
+        if mine:
+            own = await decidable(faces, tenant, faces.settings.person_id, context.INT4_MAX)
+        async with faces.database.transaction(tenant) as connection:
+            most = limit + 1 if own is None else context.INT4_MAX
+            found = await approvals.approvals_page(connection, tenant, most, status=wanted)
         await context.told(faces, "approvals")
-    rows = [{**approval_summary(row), "title": row["card"].get("title")} for row in first_of(found, limit)]
-    columns = ("approval_id", "title", "kind", "tier", "requester", "status", "outcome", "expires_at")
+    found = [row for row in found if own is None or row["approval_id"] in own]
+    names = ("reference", "groups")
+    rows = [
+        {**approval_summary(row), "title": row["card"].get("title"), **{name: row[name] for name in names}}
+        for row in first_of(found, limit)
+    ]
+    columns: tuple[str, ...] = ("approval_id", "title", "kind", "tier", "requester", "status", "outcome", "expires_at")
+    columns += names
     if sys.stdout.isatty() and not as_json:
-        columns = ("approval_id", "title", *(() if wanted else ("outcome",)), "expires_at")
+        columns = ("approval_id", "title", "reference", "groups" if wanted else "outcome", "expires_at")
+    if not as_json:
+        rows = [{**row, "groups": ", ".join(row["groups"])} for row in rows]
     print_rows(rows, columns, as_json=as_json, empty="Nothing waits for a decision.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import chain
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from runtime.engine.life.holding import Answer
 
 _APPROVAL = ("approval_id", "step_key", "kind", "status", "choice", "reason")
-run = Commands(name="run", help="Runs: start, list, show, diff, replay, retry, release, cancel.")
+run = Commands(name="run", help="Runs: start, list, show, watch, diff, replay, retry, release, cancel.")
 
 As = Annotated[
     str | None, typer.Option("--as", help="Who acts: a person's id in the directory; COUNTERSEAL_PERSON without it.")
@@ -229,8 +229,13 @@ async def _show(run_id: UUID) -> dict[str, Any]:
         "receipts": [{**item, "request": attempted(item)} for item in seen.receipts],
         "approvals": [{name: item[name] for name in _APPROVAL} for item in approvals],
         "agents": [*seen.agents],
-        "timeline": [_event(seq, line) for seq, line in enumerate(lines)],
+        "timeline": timeline(lines),
     }
+
+
+def timeline(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    """The facts of a run as a list shows them: when, of which kind, by whom, at which step."""
+    return [_event(seq, line) for seq, line in enumerate(lines)]
 
 
 def _event(seq: int, line: bytes) -> dict[str, Any]:

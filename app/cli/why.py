@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 from msgspec import to_builtins
 
 from app.cli import context
 from app.cli.outcome import Json, print_json, printable
 from app.cli.runs import RunId
+
+if TYPE_CHECKING:
+    from app.why import Why
 
 
 async def why(run_id: RunId, as_json: Json = False) -> None:
@@ -22,6 +27,11 @@ async def why(run_id: RunId, as_json: Json = False) -> None:
     if as_json:
         print_json(to_builtins(said))
         return
+    print_why(said)
+
+
+def print_why(said: Why) -> None:
+    """Print an explanation for people."""
     typer.echo(printable(said.happened))
     parts = [
         ("because", [said.because]),

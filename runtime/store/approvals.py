@@ -22,6 +22,7 @@ from core.canonical import JsonObject, clean
 from core.db import Connection, within
 from core.errors import NotFoundError
 from core.identity import Contributor
+from core.quorum import plans_of
 from core.terms import Terms
 from evidence.receipts import ALTERED, ReceiptStatus
 from runtime.engine.book.contributors import barred_from, stated_contributors
@@ -360,7 +361,9 @@ async def approvals_page(
 def _asked(row: Row) -> Row:
     asked = question(row, row["approval_id"])
     shown = {"kind": asked.kind, "tier": asked.tier, "requester": asked.requester, "card": asked.shown}
-    return {**row, **shown, "action_digest": asked.digest}
+    plans = plans_of(Terms.from_json(asked.terms or {}), escalated=row["escalated"])
+    groups = [*dict.fromkeys(group.words for plan in plans for group in plan)]
+    return {**row, **shown, "action_digest": asked.digest, "groups": groups}
 
 
 async def approval(connection: Connection, tenant: str, approval_id: UUID) -> Row | None:

@@ -40,7 +40,7 @@ GROUP BY asker;
 -- are given.
 SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
   CASE WHEN a.status = 'approved' THEN coalesce(a.outcome, 'recorded') ELSE a.status END AS outcome, a.why,
-  a.card AS delivered, a.card_problem,
+  a.card AS delivered, a.card_problem, a.escalated, r.reference,
   r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept
 FROM approvals a JOIN runs r ON r.run_id = a.run_id
@@ -64,7 +64,7 @@ WHERE a.tenant_id = $1 AND a.status = 'requested' AND a.card = 'refused' ORDER B
 -- name: approval
 SELECT a.approval_id, a.run_id, a.step_key, a.status, a.choice, a.reason, a.created_at, a.expires_at, a.decided_at,
   CASE WHEN a.status = 'approved' THEN coalesce(a.outcome, 'recorded') ELSE a.status END AS outcome, a.why,
-  a.card AS delivered, a.card_problem,
+  a.card AS delivered, a.card_problem, a.escalated, r.reference,
   r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept
 FROM approvals a JOIN runs r ON r.run_id = a.run_id
