@@ -16,7 +16,7 @@ from runtime.store import console, tenants
 
 
 async def decidable(faces: Faces, tenant: str, person: str, most: int) -> frozenset[UUID]:
-    """Those of ``most`` open questions that this person may decide and has not answered, also for whom they decide now.
+    """Find the questions, of ``most`` open ones, that this person may decide and has not answered, also for others.
 
     A question that asks for a login anew is among them: the console lets them log in.
     """

@@ -112,7 +112,7 @@ async def _database(settings: Settings) -> list[Check]:
 
 
 def _tls(encrypted: str | None, near: bool) -> Check:
-    """Whether others on the network could read what goes to the database."""
+    """Report if others on the network could read what goes to the database."""
     if encrypted is not None:
         return Check("database's TLS", State.OK, f"the connection is encrypted ({encrypted})")
     if near:
