@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from app.http import signatures
+from core.errors import ConfigurationError
+from runtime.definition.tenant import Signed
 from tests.support import two_tenants
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -154,3 +157,12 @@ async def test_a_wrong_signature_is_refused_and_told(send: Sender, endpoint: str
     told = await send.installation.tenant_events("request.refused", "globex")
     assert f"webhook:globex/{endpoint}" in [one["data"]["endpoint"] for one in told]
     assert await send.runs() == []
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_AAAA", "whsec_?"])
+def test_a_key_that_anybody_could_have_signs_nothing(secret: str) -> None:
+    content, key = body("std"), base64.b64decode("AAAA" if secret.endswith("A") else "")
+    made = base64.b64encode(hmac.new(key, b"msg_1.100." + content, hashlib.sha256).digest()).decode()
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": "100", "webhook-signature": f"v1,{made}"}
+    with pytest.raises(ConfigurationError):
+        signatures.read(Signed.STANDARD, headers, content, secret, 100.0)
