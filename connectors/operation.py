@@ -121,7 +121,7 @@ class Operation(Part):
         """True if a call changes anything outside, and so needs a receipt."""
         return self.side_effects is not SideEffects.NONE
 
-    @property
+    @cached_property
     def removes(self) -> bool:
         """True if a call removes a whole record, so that every field of it is one that changes."""
         return self.diff is not None and self.diff.fields == "record"

@@ -271,7 +271,8 @@ class Draft:
         if any(move.consumed and not getattr(was.get(move.approval_id), "consumed", False) for move in rows.approvals):
             rows.people = self.view.directory.digest
         self._tell_ends()
-        self._tell_grants()
+        if self.view.run.grants:
+            self._tell_grants()
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [line_of(recorded, run_key) for recorded in self._recorded]
