@@ -57,7 +57,8 @@ def make(kind: str, number: int, world: World, chance: random.Random) -> Case:
         effects = [f"{ref}:a", f"{ref}:b", f"priority {record['sys_id']}", f"{ref}:said"]
         return Case(kind, ref, Counter(effects), records=(record["sys_id"],))
     count = {"loop": 1 + chance.randint(2, 4), "wide": 1 + WIDE}.get(kind, 1)
-    fields = {"short_description": ref, "priority": "4", "urgency": "3"}
+    # As ServiceNow does, the record shows its empty fields: what is not shown may not be overwritten.
+    fields = {"short_description": ref, "priority": "4", "urgency": "3", "category": "", "subcategory": ""}
     ids = tuple(state.insert("problem", fields, "raj.quist")["sys_id"] for _ in range(count))
     given: dict[str, Any] = {"ref": ref, "sys_id": ids[0]}
     wanted = {
