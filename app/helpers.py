@@ -35,6 +35,8 @@ TOGETHER_MAX = 2
 IDLE_SECONDS, ENDING_SECONDS = 60, 1.0
 # The exit code of a helper that has no memory left.
 NO_MEMORY = 3
+# The work was not done, and that says nothing about the work.
+UNFINISHED = 1
 
 
 class Helpers:
@@ -88,20 +90,24 @@ class Helpers:
     async def _asked(self, helper: Process, job: JsonObject) -> int:
         assert helper.stdin is not None, "it is a pipe"
         assert helper.stdout is not None, "it is a pipe"
-        answer = b""
+        answer, waited = b"", False
         try:
             async with asyncio.timeout(PATIENCE * SECONDS):
                 helper.stdin.write(orjson.dumps(job) + b"\n")  # what it reads stands in no argument
                 await helper.stdin.drain()
                 answer = await helper.stdout.readline()
-        except (TimeoutError, ConnectionError):
+        except TimeoutError:
+            waited = True  # for a machine or a database, not for its work: its processor time is bounded by itself
+        except ConnectionError:
             pass
         finally:
             if answer:
                 self._idle.append(helper)
             else:
                 await _ended(helper)
-        return int(answer) if answer else helper.returncode or 1
+        if waited:
+            return UNFINISHED
+        return int(answer) if answer else helper.returncode or UNFINISHED
 
 
 async def _ended(helper: Process) -> None:
