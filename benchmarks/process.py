@@ -43,7 +43,10 @@ def _counted(app: App, settings: Settings, counter: Counter) -> App:
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
     engine = CountingDatabase(url, ENGINE_ROLE, counter, connections=settings.worker_concurrency + 8)
-    return replace(app, database=engine, faces=replace(app.faces, database=CountingDatabase(url, FACES_ROLE, counter)))
+    faces = replace(app.faces, database=CountingDatabase(url, FACES_ROLE, counter))
+    # A replaced object makes its systems anew, by the settings: without this line every effect is "not configured".
+    faces.outsides.given = app.outsides.given
+    return replace(app, database=engine, faces=faces)
 
 
 def _announce(parts: frozenset[Duty], url: str | None) -> None:

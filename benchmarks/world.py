@@ -31,6 +31,7 @@ from evidence.chain import Actor
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from runtime.definition.catalog import Definitions
+from runtime.engine.model.states import RunState
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.messages import Messages
@@ -204,9 +205,18 @@ class World:
         assert answer.counted, answer.sentence
 
     async def finished(self, since: UUID = EVER) -> int:
-        """Count the ended runs that were started since (see ``this_moment``)."""
-        query = "SELECT count(*) FROM runs WHERE run_id > $1 AND finished_at IS NOT NULL"
-        return int(await self.plain.fetchval(query, since))
+        """Count the runs that succeeded and were started since (see ``this_moment``).
+
+        ``RuntimeError`` if one ended otherwise: a run that fails early is cheap, so its figures would flatter us.
+        """
+        query = """
+            SELECT status, count(*) FROM runs WHERE run_id > $1 AND finished_at IS NOT NULL GROUP BY status
+        """
+        ended = {row["status"]: row["count"] for row in await self.plain.fetch(query, since)}
+        succeeded = int(ended.pop(RunState.SUCCEEDED, 0))
+        if ended:
+            raise RuntimeError(f"Runs of the benchmark did not succeed: {ended}.")
+        return succeeded
 
     @asynccontextmanager
     async def server_set(self, **settings: str | int) -> AsyncIterator[None]:

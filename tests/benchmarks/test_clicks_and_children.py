@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import clicks
-from benchmarks.children import child
+from benchmarks.children import child, working
 from benchmarks.clicker import click
 from benchmarks.figures import Verdict
 from benchmarks.stage import Stage
+from benchmarks.timed import Load, machine
 
 
 @pytest.fixture
@@ -77,3 +78,12 @@ async def test_a_process_is_asked_and_ended(tmp_path: Path) -> None:
     async with child(["-c", code], {}, tmp_path / "log") as one:
         assert await one.ask() == {"transactions": 3}
     assert one.process.returncode is not None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the embedded PostgreSQL needs Linux or macOS")
+async def test_a_workers_process_does_what_the_benchmark_measures(postgres_url: str, tmp_path: Path) -> None:
+    stage = Stage(postgres_url, tmp_path, quick=True)
+    async with stage.world() as world, working(world, 4), machine(world, concurrency=0) as running:
+        await Load(world, running, "w1").run(2)
+        # A run that failed before its writes would be cheap, and look like speed.
+        assert await world.plain.fetch("SELECT DISTINCT status FROM runs") == [("succeeded",)]
