@@ -1,8 +1,9 @@
 """The one spelling of a URL: it is judged, shown and sent. What several readers may read differently is refused.
 
 Spellings that mean the same become one: scheme and host in lower case, an international host in ASCII (UTS 46), no
-default port, percent-encoding in upper case and only where RFC 3986 needs it. A dot segment in any disguise, a user
-name, a fragment, a backslash, a blank, a control character, or another spelling of an IP address is an error.
+default port, percent-encoding in upper case and only where RFC 3986 needs it. A dot segment or an empty one in any
+disguise, a user name, a fragment, a backslash, a blank, a control character, or another spelling of an IP address is
+an error.
 """
 
 from __future__ import annotations
@@ -146,10 +147,13 @@ def _check_steps(path: str) -> None:
     plain = unicodedata.normalize("NFKC", path)
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in plain):
         raise _refused("has a path with an encoded control character")
-    for step in re.split(r"[/\\\u2044\u2215\u29f8\u2216]", plain):
+    steps = re.split(r"[/\\\u2044\u2215\u29f8\u2216]", plain)[1:]
+    for at, step in enumerate(steps, 1):
         name = "".join(char for char in step.partition(";")[0] if unicodedata.category(char) not in _NEVER)
         if name in (".", ".."):
             raise _refused("has a step to another path (. or ..)", "Write the path that is meant.")
+        if not name and at < len(steps):
+            raise _refused("has an empty step (//), which many servers leave out", "Write one / there.")
 
 
 def _encoded(text: str, safe: frozenset[str]) -> str:
