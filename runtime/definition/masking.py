@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -35,7 +36,7 @@ def evident(text: str, value: Json, operations: Mapping[str, Operation]) -> str:
     secrets = sorted({*_literals(value, operations)})
     if not secrets:
         return text
-    mark = _mark(secrets)
+    mark = _mark(tuple(secrets))
     made = text
     for start, end in sorted(_places(YAML(typ="safe", pure=True).compose(text), frozenset(secrets)), reverse=True):
         made = f"{made[:start]}{_properties(made[start:end])}{_as_scalar(mark, made[start:end])}{made[end:]}"
@@ -48,10 +49,11 @@ def evident(text: str, value: Json, operations: Mapping[str, Operation]) -> str:
 def shown_source(value: Json, operations: Mapping[str, Operation]) -> Json:
     """The same for a document that came as JSON, such as an extension."""
     secrets = frozenset(_literals(value, operations))
-    return _replaced(value, secrets, _mark(sorted(secrets))) if secrets else value
+    return _replaced(value, secrets, _mark(tuple(sorted(secrets)))) if secrets else value
 
 
-def _mark(secrets: Sequence[str]) -> str:
+@lru_cache(maxsize=1024)  # it is slow on purpose, and a text is masked again whenever it is compiled or shown
+def _mark(secrets: tuple[str, ...]) -> str:
     data = canonical_bytes([*secrets])
     return f"[secret {hashlib.scrypt(data, salt=_SALT, n=2**14, r=8, p=1, dklen=16).hex()}]"
 
