@@ -11,14 +11,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 import httpx
@@ -33,9 +33,11 @@ from app.http.application import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build
+from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from evidence.chain import Actor
+from runtime.definition.catalog import Definitions
 from runtime.queue.postgres import PostgresQueue
 from runtime.requests import declaring, policies, publishing
 from sandbox.server import LoopbackServer
@@ -44,6 +46,7 @@ from sandbox.slack_state import TEAM_ID, User
 from tests.support.app_stage import PEOPLE, POLICY, WEBHOOK_SECRET
 from tests.support.books import Books
 from tests.support.clicking import honestly
+from tests.support.databases import Databases
 from tests.support.insides import look_often
 from tests.support.outside import Outside
 from tests.support.people import add_person
@@ -172,6 +175,17 @@ class OutsideWorld(Outside):
     remembers: bool = False
 
 
+async def publish(database: Database, definitions: Definitions, sources: Sequence[Source], tenant: str) -> None:
+    """Publish these declarations, and the workflows, the policy and the people of these tests."""
+    async with database.transaction(tenant) as connection:
+        await publishing.ensure_tenant(connection, tenant)
+        await declaring.publish_operations(connection, definitions, tenant, sources, TESTER)
+        for text in WORKFLOWS.split("---"):
+            await publishing.publish_workflow(connection, definitions, tenant, text, "test.yaml", TESTER)
+        await policies.publish_policy(connection, definitions, tenant, POLICY, "policy.yaml", TESTER)
+        await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", TESTER)
+
+
 @dataclass
 class Installation:
     """The parts, and verbs that tests read like sentences."""
@@ -215,14 +229,7 @@ class Installation:
     async def publish(self, tenant: str = "default") -> None:
         """The workflows, the policy and the people of these tests."""
         faces = self.app.faces
-        async with faces.database.transaction(tenant) as connection:
-            await publishing.ensure_tenant(connection, tenant)
-            sources = adapters.declarations_in(self.settings)
-            await declaring.publish_operations(connection, faces.definitions, tenant, sources, TESTER)
-            for text in WORKFLOWS.split("---"):
-                await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", TESTER)
-            await policies.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", TESTER)
-            await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", TESTER)
+        await publish(faces.database, faces.definitions, adapters.declarations_in(self.settings), tenant)
 
     async def people(self, text: str, tenant: str = "default") -> None:
         """Publish another directory."""
@@ -355,12 +362,38 @@ class Installation:
         }
 
 
-@pytest.fixture
-async def database_url(database_url: str) -> str:
-    """With the tenant `default`, as the first `up` leaves it."""
-    async with Database(database_url, FACES_ROLE) as database:
+async def _founded(url: str, *, published: bool) -> None:
+    async with Database(url, FACES_ROLE) as database:
         await storage.found_default_tenant(database)
-    return database_url
+        async with database.transaction("other") as connection:
+            await publishing.ensure_tenant(connection, "other")
+        if published:
+            sources = [Source("operations/probe.yaml", OPERATIONS)]
+            await publish(database, Definitions(load_catalog()), sources, "default")
+
+
+@pytest.fixture(scope="session")
+def published_database(databases: Databases, template_database: str) -> Iterator[str]:
+    """The name of a database that is as ``Installation.publish`` leaves it, made once: most tests begin there."""
+    with databases.made("published", template_database) as url:
+        asyncio.run(_founded(url, published=True))
+        yield urlsplit(url).path[1:]
+
+
+@pytest.fixture(scope="session")
+def founded_database(databases: Databases, template_database: str) -> Iterator[str]:
+    """The name of a database with the tenants of these tests and nothing in them, made once."""
+    with databases.made("founded", template_database) as url:
+        asyncio.run(_founded(url, published=False))
+        yield urlsplit(url).path[1:]
+
+
+@pytest.fixture
+def database_url(databases: Databases, request: pytest.FixtureRequest) -> Iterator[str]:
+    """With the tenant `default`, as the first `up` leaves it; for an ``installation`` with all that it publishes."""
+    begun = "published_database" if "installation" in request.fixturenames else "founded_database"
+    with databases.made("test", request.getfixturevalue(begun)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -410,11 +443,9 @@ def slack_world() -> Iterator[Slack]:
 
 
 @pytest.fixture
-async def settings(
+def settings(
     clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path, slack_world: Slack
 ) -> Settings:
-    async with Database(database_url, FACES_ROLE) as database, database.transaction("other") as connection:
-        await publishing.ensure_tenant(connection, "other")
     return load_settings(
         database_url=database_url,
         port=0,
@@ -479,9 +510,7 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
 @pytest.fixture
 async def installation(serve: Serve) -> Installation:
     """An installation with workflows, a policy and people."""
-    installation = await serve()
-    await installation.publish()
-    return installation
+    return await serve()
 
 
 @pytest.fixture

@@ -56,7 +56,8 @@ class Office:
 
 @pytest.fixture
 async def office(settings: Any, serve: Any) -> AsyncIterator[Office]:
-    config = SlackConfig(bot_token="xoxb-test", signing_secret=settings.slack_signing_secret.get_secret_value())
+    secret = settings.slack_signing_secret.get_secret_value()
+    config = SlackConfig(bot_token="xoxb-test", signing_secret=secret, ack_seconds=60.0)  # however busy the machine is
     async with sandbox_world(SandboxConfig(slack=config)) as world:
         installation = await serve(settings.model_copy(update={"slack_api_url": f"{world.slack.url}/api/"}))
         world.slack.people.url = f"{installation.url}/slack/events"

@@ -134,7 +134,9 @@ async def database_url(database_url: str) -> str:
 @pytest.fixture
 async def stack(database_url: str, tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Stack]:
     slack = SlackConfig(
-        signing_secret=SIGNING_SECRET, interactivity_url=f"http://127.0.0.1:{unused_tcp_port}/slack/events"
+        signing_secret=SIGNING_SECRET,
+        interactivity_url=f"http://127.0.0.1:{unused_tcp_port}/slack/events",
+        ack_seconds=60.0,
     )
     async with AsyncExitStack() as exits:
         world = await exits.enter_async_context(sandbox_world(SandboxConfig(slack=slack)))
