@@ -38,6 +38,7 @@ async def ask(
     The same key, or the same call while one is pending, is attached to the action that there is. 409: the key stands
     for another call.
     """
+    limit = faces.budgets.meter.limit
     wanted = Wanted(
         tenant_id=who.tenant,
         workspace_id=faces.settings.workspace,
@@ -48,6 +49,8 @@ async def ask(
         key=idempotency_key or str(new_id()),
         session=body.session,
         acts_for=body.acts_for,
+        a_minute=limit("agent_actions"),
+        asking=limit("agent_questions"),
     )
     run_id = await faces.ask(who.tenant, act, faces.definitions, wanted)
     response.headers["Location"] = f"/v1/actions/{run_id}"

@@ -20,7 +20,7 @@ from msgspec import Struct
 from approvals.content import CardState
 from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.proposal import build_action
-from core.budgets import LIMITS, OverLimit
+from core.budgets import LIMITS, Limit, OverLimit
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError
@@ -44,7 +44,6 @@ from runtime.store.actions import Kept
 # A call that was refused is not asked about again for so long.
 REFUSED_FOR = timedelta(hours=1)
 STEP = "action"
-_PER_MINUTE, _ASKING = LIMITS["agent_actions"], LIMITS["agent_questions"]
 
 
 class ActionStatus(StrEnum):
@@ -72,7 +71,10 @@ _ENDS: Mapping[CardState, ActionStatus] = {
 
 
 class Wanted(Struct, frozen=True):
-    """An action that an agent asks for. ``account`` is its authenticated service account, ``acts_for`` its claim."""
+    """An action that an agent asks for. ``account`` is its authenticated service account, ``acts_for`` its claim.
+
+    ``a_minute`` and ``asking`` are the limits of one agent.
+    """
 
     tenant_id: str
     workspace_id: str
@@ -83,6 +85,8 @@ class Wanted(Struct, frozen=True):
     key: str
     session: str = ""
     acts_for: str | None = None
+    a_minute: Limit = LIMITS["agent_actions"]
+    asking: Limit = LIMITS["agent_questions"]
 
     @property
     def call(self) -> str:
@@ -123,7 +127,7 @@ async def act(connection: Connection, tenant: str, definitions: Definitions, wan
     ):
         run_id = earlier.run_id
     else:
-        await _check_limits(*place)
+        await _check_limits(connection, wanted)
         run_id = (await _start(connection, definitions, wanted, 0 if earlier is None else earlier.asked)).run_id
     if not await actions.keep(*place, wanted.key, Kept(run_id, wanted.call, wanted.session, policies)):
         # Somebody has used the key since we looked: their action stands, and this transaction leaves nothing.
@@ -140,12 +144,12 @@ def _same(wanted: Wanted, run_id: UUID, call: str) -> UUID:
     return run_id
 
 
-async def _check_limits(connection: Connection, tenant: str, account: str) -> None:
-    used = await actions.used(connection, tenant, account)
-    if used.lately >= _PER_MINUTE.most:
-        raise OverLimit(_PER_MINUTE, _PER_MINUTE.seconds)
-    if used.asking >= _ASKING.most:
-        raise OverLimit(_ASKING, _PER_MINUTE.seconds)
+async def _check_limits(connection: Connection, wanted: Wanted) -> None:
+    """Refuse what exceeds the agent's limits. They bound attention: of callers at once a few may pass together."""
+    used = await actions.used(connection, wanted.tenant_id, wanted.account)
+    for limit, amount in ((wanted.a_minute, used.lately), (wanted.asking, used.asking)):
+        if amount >= limit.most:
+            raise OverLimit(limit, wanted.a_minute.seconds)
 
 
 async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, asked: int) -> Started:

@@ -70,7 +70,7 @@ async def test_a_hundred_identical_calls_are_one_question_and_one_effect(
     changed = await bot.post("/v1/actions", json={**DANGER, "input": {"name": "n2"}})
     await installation.work()
     assert (changed.json()["id"] != action, await status(bot, action)) == (True, "pending")
-    assert (await installation.one("SELECT count(*) FROM approvals"))["count"] == 2
+    assert len(await installation.books.approvals()) == 2
     assert (await vote(installation, action, "approve")).status_code == 200
     await installation.work()
     assert (await status(bot, action), len(installation.outside.effects)) == ("applied", 1)
@@ -192,7 +192,7 @@ async def test_bad_requests_are_refused_and_start_nothing(installation: Any, bot
     given = {"content": body} if isinstance(body, bytes) else {"json": body}
     answer = await bot.post("/v1/actions", headers={"Content-Type": "application/json"}, **given)
     assert answer.status_code == wanted, answer.text
-    assert (await installation.one("SELECT count(*) FROM runs"))["count"] == 0
+    assert await installation.books.runs() == []
 
 
 async def test_the_role_is_for_service_accounts_alone(installation: Any, bot: httpx.AsyncClient) -> None:
