@@ -138,18 +138,24 @@ def build_facts(
         "counters.same_in_run": context.same_in_run,
         "counters.refused_in_run": context.refused_in_run,
         "counters.asked_in_run": context.asked_in_run,
-        "agent.id": context.agent_id,
-        "agent.owner": context.agent_owner,
-        "agent.step": context.agent_step,
-        "agent.turn": context.agent_turn,
-        "agent.model": context.agent_model,
-        "agent.read": [*context.agent_read],
+        **_of_agent(context),
         "tenant.id": context.tenant_id,
         "tenant.workspace": context.tenant_workspace,
     }
     facts |= {NOW: context.now} if context.now else {}
     facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
     return {**facts, **{f"action.before.{name}": value for name, value in (before or {}).items()}, **traced}
+
+
+def _of_agent(context: FactContext) -> dict[str, object]:
+    return {
+        "agent.id": context.agent_id,
+        "agent.owner": context.agent_owner,
+        "agent.step": context.agent_step,
+        "agent.turn": context.agent_turn,
+        "agent.model": context.agent_model,
+        "agent.read": [*context.agent_read],
+    }
 
 
 def _changed(action: Action) -> list[str]:

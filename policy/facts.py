@@ -103,8 +103,8 @@ class FactContext(Struct, frozen=True):
     """The context of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
 
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
-    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps: ``agent_step`` is one of a
-    workflow, ``agent_id`` the service account of one that asks over HTTP, ``agent_owner`` the person who owns it.
+    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps: ``agent_step`` is that of
+    one in a workflow, ``agent_id`` the service account of one that asks over HTTP, ``agent_owner`` who owns that.
 
     ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
     started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is

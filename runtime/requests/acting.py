@@ -37,6 +37,7 @@ from runtime.engine.model.run import Run
 from runtime.engine.model.states import RunState
 from runtime.engine.origins.follow import AGENT
 from runtime.requests.starting import Started, StartRequest, start_run
+from runtime.requests.steering import cancel_run
 from runtime.requests.views import folded
 from runtime.store import actions, books, documents
 from runtime.store.actions import Kept
@@ -189,6 +190,17 @@ async def standing(
     step = run.steps.get(STEP) or run.past.get(STEP)
     output = step.output if step is not None and status is ActionStatus.APPLIED else None
     return Standing(run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
+
+
+async def withdraw_orphans(connection: Connection, tenant: str, definitions: Definitions, actor: Actor) -> int:
+    """Cancel what goes on for agents that have no valid token any more; return how many actions.
+
+    A crash before the commit leaves them to the next revocation; nothing goes out for an account that is not active.
+    """
+    found = await actions.orphans(connection, tenant)
+    for run_id in found:
+        await cancel_run(connection, definitions, tenant, run_id, actor, "The agent's last token was revoked.")
+    return len(found)
 
 
 _OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)

@@ -18,6 +18,7 @@ _USED = _SQL["used"]
 _ONE = _SQL["one"]
 _OF_SESSION = _SQL["of_session"]
 _OVER = _SQL["over"]
+_ORPHANS = _SQL["orphans"]
 
 
 class Earlier(NamedTuple):
@@ -96,3 +97,8 @@ async def over(connection: Connection, tenant: str, runs: Collection[UUID]) -> s
     """Those of these runs that have ended."""
     rows = await connection.fetch(_OVER, tenant, [*runs])
     return {UUID(int=row["run_id"].int) for row in rows}
+
+
+async def orphans(connection: Connection, tenant: str) -> list[UUID]:
+    """The actions under way of accounts that have no valid token any more."""
+    return [UUID(int=row["run_id"].int) for row in await connection.fetch(_ORPHANS, tenant)]

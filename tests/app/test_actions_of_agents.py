@@ -10,11 +10,13 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from app import access
 from app.access import Role
 from core.canonical import digest
 from core.errors import InputError
 from evidence.chain import Actor
 from runtime.requests import policies
+from runtime.requests.acting import withdraw_orphans
 from tests.support.app_stage import PEOPLE, POLICY
 
 TESTER = Actor("test", "tester")
@@ -55,6 +57,7 @@ async def test_an_allowed_action_is_done_and_answered(installation: Any, bot: ht
     done = await waiting
     assert (done.status_code, done.json()["status"], done.json()["settled"]) == (200, "applied", True)
     assert len(installation.outside.effects) == 1
+    assert await installation.books.bundle(run=UUID(asked.json()["id"]))  # its evidence is judged and signed
     listed = (await bot.get("/v1/actions", params={"session": "S1"})).json()["items"]
     assert [one["id"] for one in listed] == [asked.json()["id"]]
     assert (await bot.get("/v1/actions", params={"session": "S2"})).json()["items"] == []
@@ -149,6 +152,60 @@ async def test_off_is_off_before_and_after_the_vote(installation: Any, bot: http
             await installation.app.sweeper().sweep()
             await installation.work()
             assert installation.outside.effects == [], (off, voted)
+
+
+RULES = POLICY.replace("version: 1", "version: 2").replace(
+    "probe.effect.apply}", "probe.effect.apply}\n    when: {when}"
+)
+
+
+@pytest.mark.parametrize(
+    ("when", "wanted"),
+    [
+        ("agent.id == 'bot' && agent.owner == 'eve' && step.origin == 'agent'", "applied"),
+        ("origin.name == [['agent:bot']]", "applied"),
+        ("origin.name == [['requester']] || origin.name == [['workflow']]", "denied"),
+        ("agent.id == 'other' || agent.owner == 'bob' || agent.id == ''", "denied"),
+    ],
+)
+async def test_rules_know_the_agent_and_that_its_values_are_its_own(
+    installation: Any, bot: httpx.AsyncClient, when: str, wanted: str
+) -> None:
+    faces, text = installation.app.faces, RULES.replace("{when}", when)
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", text, "policy.yaml", TESTER)
+    action = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
+    await installation.work()
+    assert await status(bot, action) == wanted
+
+
+async def test_an_agent_without_a_token_has_nothing_done(installation: Any, bot: httpx.AsyncClient) -> None:
+    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
+    await installation.work()
+    assert (await vote(installation, action, "approve")).status_code == 200
+    database, definitions = installation.app.faces.database, installation.app.faces.definitions
+    token = bot.headers["Authorization"].removeprefix("Bearer ")
+    kept = await agent(installation)
+    assert await access.revoke_token(database, "default", token, TESTER) == 1
+    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 0  # it has another
+    await access.revoke_token(database, "default", kept.headers["Authorization"].removeprefix("Bearer "), TESTER)
+    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 1
+    await installation.work()
+    assert (installation.outside.effects, await installation.status(UUID(action))) == ([], "canceled")
+
+
+async def test_many_wait_and_a_vote_reaches_its_own(installation: Any, bot: httpx.AsyncClient) -> None:
+    asked = [await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{n}"}}) for n in range(15)]
+    ids = [one.json()["id"] for one in asked]
+    await installation.work()
+    waiting = {one: asyncio.create_task(bot.get(f"/v1/actions/{one}", params={"wait": 50})) for one in ids}
+    assert (await vote(installation, ids[3], "reject")).status_code == 200
+    assert (await waiting.pop(ids[3])).json()["status"] == "rejected"
+    assert not any(task.done() for task in waiting.values())
+    for task in waiting.values():
+        task.cancel()
+    await asyncio.gather(*waiting.values(), return_exceptions=True)
+    assert {await status(bot, one) for one in waiting} == {"pending"}  # who goes away ends the waiting alone
 
 
 async def test_an_agent_asks_for_so_much_and_no_more(installation: Any, bot: httpx.AsyncClient) -> None:

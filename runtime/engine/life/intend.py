@@ -46,6 +46,7 @@ from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
+from runtime.engine.origins.follow import AGENT
 
 UNRESOLVED = "contributors:unresolved"
 

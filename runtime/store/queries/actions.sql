@@ -32,3 +32,10 @@ ORDER BY run_id DESC LIMIT $5;
 
 -- name: over
 SELECT run_id FROM runs WHERE tenant_id = $1 AND run_id = ANY ($2::uuid[]) AND finished_at IS NOT NULL;
+
+-- name: orphans
+-- The open runs of accounts that have no valid token any more.
+SELECT DISTINCT a.run_id FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
+WHERE a.tenant_id = $1 AND r.finished_at IS NULL AND r.canceling IS NULL AND NOT EXISTS (SELECT FROM tokens t
+    WHERE t.tenant_id = $1 AND t.subject = a.account AND t.revoked_at IS NULL AND t.expires_at > now())
+ORDER BY a.run_id;
