@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
 from core.canonical import JsonObject, canonical_bytes, digest
+from core.errors import InputError
 from runtime.definition.workflow import load_workflow
 from runtime.store.documents import StoredWorkflow
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
 def one_step(
@@ -29,6 +33,11 @@ def one_step(
 
 
 def of_input(name: str, *, raw: bool = False) -> str:
-    """The expression for a member of the run's ``trigger.input``; ``raw``: it is not escaped a second time."""
+    """The expression for a member of the run's ``trigger.input``; ``raw``: it is not escaped a second time.
+
+    ``InputError`` for a name that is more than a name: whoever asks would write into the workflow with it.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError("has a name that no argument has", where="input", remedy="Use letters, digits, _, - and dots.")
     value = f"trigger.input[{canonical_bytes(name).decode()}]"
     return f"${{{{ raw({value}) }}}}" if raw else f"${{{{ {value} }}}}"

@@ -12,10 +12,11 @@ import pytest
 
 from app import access
 from app.access import Role
+from connectors.catalog import Source
 from core.canonical import digest
 from core.errors import InputError
 from evidence.chain import Actor
-from runtime.requests import policies
+from runtime.requests import declaring, policies
 from runtime.requests.acting import withdraw_orphans
 from tests.support.app_stage import PEOPLE, POLICY
 
@@ -258,3 +259,27 @@ async def test_the_role_is_for_service_accounts_alone(installation: Any, bot: ht
             await installation.token(*roles, subject=subject)
     for path in ("/v1/runs", "/v1/approvals", "/v1/audit"):
         assert (await bot.get(path)).status_code == 403
+
+
+OPEN = """
+operations:
+  - name: probe.open.apply
+    handler: probe:apply
+    side_effects: external_call
+    risk: medium
+    summary: "Set something"
+    target: "thing/open"
+    in_doubt: probe
+    input_schema: {type: object}
+    output_schema: {type: object}
+"""
+
+
+@pytest.mark.parametrize("name", ["}} ${{ run.id", 'a"] + run.id + trigger.input["a', "a\nsteps", "", "é"])
+async def test_the_name_of_an_argument_is_no_expression(installation: Any, bot: httpx.AsyncClient, name: str) -> None:
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        sources = [Source("open.yaml", OPEN)]
+        await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
+    answer = await bot.post("/v1/actions", json={"operation": "probe.open.apply", "input": {name: "x"}})
+    assert (answer.status_code, await installation.books.runs()) == (400, []), answer.text
