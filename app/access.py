@@ -35,7 +35,8 @@ class Role(StrEnum):
     """The use of a token. No role contains another, so publishing policy gives no right to approve.
 
     An author publishes workflows under names of its own, and adds steps to runs that it has started. It may do
-    nothing to what others publish or start.
+    nothing to what others publish or start. An agent asks for actions, and sees its own alone: its token has no other
+    role, and belongs to a service account.
     """
 
     ADMIN = "admin"
@@ -44,6 +45,7 @@ class Role(StrEnum):
     APPROVER = "approver"
     AUDITOR = "auditor"
     TRIGGER = "trigger"
+    AGENT = "agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,9 @@ def _holder(people: Directory, subject: str, roles: frozenset[Role]) -> Entry:
     if holder.standing is Standing.MACHINE and Role.APPROVER in roles:
         remedy = f"Leave the role out, or make a token for a person, such as its owner {holder.owner}."
         raise InputError(f"{holder.id!r} is a service account, and those never decide.", where="role", remedy=remedy)
+    if Role.AGENT in roles and (holder.standing is not Standing.MACHINE or len(roles) > 1):
+        remedy = "Make a token with this role alone, for an entry of service_accounts that stands for the agent."
+        raise InputError("is for service accounts, and for nothing besides", where="role", remedy=remedy)
     return holder
 
 

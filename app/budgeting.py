@@ -31,6 +31,7 @@ SEEN_MAX = 1_000
 # What a route uses up besides a request, by its method and path.
 CHARGES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/v1/runs"): ("starts", "open_runs", "open_questions"),
+    ("POST", "/v1/actions"): ("starts", "open_runs", "open_questions"),
     ("POST", "/v1/signals/{correlation_key:path}"): ("signals_kept",),
     ("POST", "/v1/runs/{run_id}/steps"): ("compile_units",),
     ("POST", "/v1/workflows"): ("compile_units",),

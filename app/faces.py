@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from app.outside import Outside, Outsides
     from app.refusals import RefusalLog
     from app.settings import Settings
+    from app.waiting import Waiting
     from approvals.ports import SlackGroups
     from evidence.blobs import BlobStore
     from runtime.definition.catalog import Definitions
@@ -135,6 +136,15 @@ class Faces:
         from app.helpers import Helpers
 
         made = Helpers()
+        self.stack.push_async_callback(made.close)
+        return made
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Those who wait for runs to end. One for the whole process: at most half of its connections wait."""
+        from app.waiting import Waiting
+
+        made = Waiting(self.database, self.settings.http_connections_max // 2)
         self.stack.push_async_callback(made.close)
         return made
 

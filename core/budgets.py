@@ -73,6 +73,7 @@ LIMITS: Mapping[str, Limit] = {
             "compile_units", Kind.RATE, 8 * MIB, "bytes", "compiling: documents that are checked and published", 60.0
         ),
         Limit("answer_bytes", Kind.RATE, 512 * MIB, "bytes", "answers to its requests", 60.0),
+        Limit("agent_actions", Kind.RATE, 60, "actions", "actions that one agent asks for", 60.0),
         Limit("cards", Kind.RATE, 2_000, "cards", "questions shown in its Slack", 3600.0),
         Limit("channel_messages", Kind.RATE, 120, "messages", "what is shown in one channel", 60.0),
         Limit("log_lines", Kind.RATE, 6_000, "lines", "lines of the log about it", 60.0),
@@ -80,6 +81,7 @@ LIMITS: Mapping[str, Limit] = {
         # What a tenant may have standing.
         Limit("open_runs", Kind.STOCK, 100_000, "runs", "its newest runs that have not ended"),
         Limit("signals_kept", Kind.STOCK, 10_000, "signals", "signals that no run has waited for yet"),
+        Limit("agent_questions", Kind.STOCK, 20, "questions", "questions of one agent that people have not answered"),
         Limit("open_questions", Kind.STOCK, 10_000, "questions", "questions that people have not answered"),
     )
 }

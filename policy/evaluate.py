@@ -129,7 +129,7 @@ def build_facts(
         "run.requested_by_text": text,
         "run.trigger": context.run_trigger,
         "run.step": context.run_step,
-        "step.origin": AGENT if context.agent_step and not context.step_added_by else added,
+        "step.origin": AGENT if (context.agent_step or context.agent_id) and not context.step_added_by else added,
         "step.added_by": context.step_added_by,
         "step.added_by_text": context.step_added_by_text or context.step_added_by,
         "actor.id": context.actor_id,
@@ -138,16 +138,24 @@ def build_facts(
         "counters.same_in_run": context.same_in_run,
         "counters.refused_in_run": context.refused_in_run,
         "counters.asked_in_run": context.asked_in_run,
-        "agent.step": context.agent_step,
-        "agent.turn": context.agent_turn,
-        "agent.model": context.agent_model,
-        "agent.read": [*context.agent_read],
+        **_of_agent(context),
         "tenant.id": context.tenant_id,
         "tenant.workspace": context.tenant_workspace,
     }
     facts |= {NOW: context.now} if context.now else {}
     facts.update((f"action.fields.{name}", value) for name, value in action.fields.items())
     return {**facts, **{f"action.before.{name}": value for name, value in (before or {}).items()}, **traced}
+
+
+def _of_agent(context: FactContext) -> dict[str, object]:
+    return {
+        "agent.id": context.agent_id,
+        "agent.owner": context.agent_owner,
+        "agent.step": context.agent_step,
+        "agent.turn": context.agent_turn,
+        "agent.model": context.agent_model,
+        "agent.read": [*context.agent_read],
+    }
 
 
 def _changed(action: Action) -> list[str]:

@@ -39,6 +39,8 @@ BASE_FACTS: Mapping[str, str] = {
     "counters.same_in_run": "int",
     "counters.refused_in_run": "int",
     "counters.asked_in_run": "int",
+    "agent.id": "string",
+    "agent.owner": "string",
     "agent.step": "string",
     "agent.turn": "int",
     "agent.model": "string",
@@ -101,7 +103,8 @@ class FactContext(Struct, frozen=True):
     """The context of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
 
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
-    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps.
+    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps: ``agent_step`` is that of
+    one in a workflow, ``agent_id`` the service account of one that asks over HTTP, ``agent_owner`` who owns that.
 
     ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
     started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is
@@ -127,6 +130,8 @@ class FactContext(Struct, frozen=True):
     same_in_run: int = 0
     refused_in_run: int = 0
     asked_in_run: int = 0
+    agent_id: str = ""
+    agent_owner: str = ""
     agent_step: str = ""
     agent_turn: int = 0
     agent_model: str = ""

@@ -16,6 +16,7 @@ from app.budgeting import Counted, charge
 from app.console.application import Console
 from app.faces import Faces, version
 from app.http import (
+    actions,
     agents,
     approvals,
     auditing,
@@ -46,7 +47,7 @@ from runtime.store import queue_reads, read_models, replication
 router = APIRouter(tags=["system"])
 ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
-    grants.router,
+    *(actions.router, grants.router),
     *(receipts.router, auditing.router, people.router),
     *(
         definitions.router,

@@ -80,6 +80,7 @@ Talker: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR
 # Who says who decides for somebody: whoever decides, for themselves, and an admin.
 Delegator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
+Agent: TypeAlias = Annotated[Principal, Depends(allow(Role.AGENT))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 
 
@@ -87,9 +88,9 @@ def check_own(who: Principal, run: Row) -> None:
     """Raise ``AuthorizationError`` if the caller is only an author and another account started the run.
 
     What counts is the account that was authenticated when the run was started, never a text that somebody sent with it.
-    A token with any other role than author and trigger passes.
+    A token with any other role than author, trigger and agent passes.
     """
-    if who.has(*(role for role in Role if role not in (Role.AUTHOR, Role.TRIGGER))):
+    if who.has(*(role for role in Role if role not in (Role.AUTHOR, Role.TRIGGER, Role.AGENT))):
         return
     # A run of an older release has no account; over HTTP its requester was the token's subject.
     account = run["started_by"] or (run["requested_by"] if run["trigger_type"] == "http" else None)

@@ -12,6 +12,7 @@ from core.changes import ChangeKind
 from core.terms import Stopped
 from runtime.engine.life.holding import Answer
 from runtime.engine.model.states import RunState
+from runtime.requests.acting import ActionStatus
 
 Item = TypeVar("Item")
 
@@ -332,3 +333,31 @@ class Receipt(BaseModel):
     settled_at: datetime | None
     reverses: str | None = None
     late: list[LateAnswer]
+
+
+class AskAction(In):
+    """An action that an agent asks for. ``for`` names the person for whom it says that it acts: they do not decide."""
+
+    operation: Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
+    input: dict[str, Any]
+    session: Annotated[str, Field(max_length=200, pattern=REFERENCE)] = ""
+    acts_for: Annotated[str | None, Field(alias="for", min_length=1, max_length=200, pattern=PRINTABLE)] = None
+    wait: Annotated[float, Field(ge=0, le=50)] = 0
+
+
+class Action(BaseModel):
+    """An action of an agent. ``digest`` is the SHA-256 of the RFC 8785 form of ``{"input": …, "operation": …}``.
+
+    ``settled``: nothing of it changes any more. Until then look again after ``poll_after`` seconds. ``detail`` says why
+    it was refused or has failed.
+    """
+
+    id: UUID
+    status: ActionStatus
+    settled: bool
+    digest: str
+    session: str
+    output: Any
+    detail: str
+    poll_after: int | None
+    url: str

@@ -67,6 +67,8 @@ def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> d
         "step.added_by": "",
         "step.added_by_text": "",
         "agent.step": "",
+        "agent.id": "",
+        "agent.owner": "",
         "agent.turn": 0,
         "agent.model": "",
         "agent.read": [],

@@ -17,6 +17,8 @@ from runtime.engine.model.graph import Channel, Reducer
 PREFIX = "counterseal-"
 # The workflows that undo one effect each; the rest of their names says of which operation.
 UNDO = f"{PREFIX}undo-"
+# The workflows that do one action of an agent; the rest of their names says of which operation.
+ACTION = f"{PREFIX}action-"
 POLICY_CHANGE = f"{PREFIX}policy-change"
 # The trigger of the runs of these workflows: we start them, never a face.
 TRIGGER = OWN_TRIGGER

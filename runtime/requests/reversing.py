@@ -17,15 +17,15 @@ from connectors.disclosure import secret_names
 from connectors.languages import InputLanguages
 from connectors.operation import Operation
 from connectors.proposal import rebuilt_action
-from core.canonical import Json, JsonObject, canonical_bytes, check_text, digest
+from core.canonical import Json, JsonObject, check_text
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.identity import Role
 from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
+from runtime.definition.one_step import of_input, one_step
 from runtime.definition.reserved import UNDO
-from runtime.definition.workflow import load_workflow
 from runtime.engine.book import contributors
 from runtime.engine.life.reversal import REVERSAL
 from runtime.engine.model.rows import ReceiptRow
@@ -132,24 +132,9 @@ def _wrote(operation: Operation, receipt: ReceiptRow, reversal: Operation, given
     return {name: value for name, value in rebuilt_action(operation, kept, None).fields.items() if name in restored}
 
 
-def _workflow(catalog: Catalog, operation: Operation, given: Json) -> StoredWorkflow:
-    """The workflow with the one step. Its name says of which declaration it is, so it never changes.
-
-    The input was proposed before, word by word: nothing in it is escaped a second time.
-    """
-    assert isinstance(given, dict), "an input is an object"
-    names, languages = sorted(given.keys() - operation.params.keys()), InputLanguages(operation.input_schema)
-    values = {name: _expression(name, raw=languages.within((name,))) for name in names}
-    step: JsonObject = {"id": "undo", "do": operation.name, "with": dict(values)}
-    head = "version: 1\ntitle: Undo\nreference: ${{ trigger.reference }}\nsteps:\n"
-    head += f"  - {canonical_bytes(step).decode()}\n"
-    draft = load_workflow(f"workflow: {UNDO}draft\n{head}", "undo", catalog)
-    name = f"{UNDO}{digest([head, draft.frozen_operations])[:16]}"
-    source = f"workflow: {name}\n{head}"
-    made = load_workflow(source, name, catalog)
-    return StoredWorkflow(made.name, made.version, made.digest, source, made.frozen_operations)
-
-
-def _expression(name: str, *, raw: bool) -> str:
-    value = f"trigger.input[{canonical_bytes(name).decode()}]"
-    return f"${{{{ raw({value}) }}}}" if raw else f"${{{{ {value} }}}}"
+def _workflow(catalog: Catalog, operation: Operation, wanted: Json) -> StoredWorkflow:
+    """The workflow with the one step. The input was proposed before, word by word: nothing is escaped a second time."""
+    assert isinstance(wanted, dict), "an input is an object"
+    names, languages = sorted(wanted.keys() - operation.params.keys()), InputLanguages(operation.input_schema)
+    values = {name: of_input(name, raw=languages.within((name,))) for name in names}
+    return one_step(UNDO, "Undo", "undo", operation, values, catalog)

@@ -28,7 +28,7 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
   group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, operations, people, policies, queue, records,
   refusals, remains, run_lines, schedules, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
-GRANT SELECT, INSERT ON inbox, tokens, triggered, workflows TO counterseal_faces;
+GRANT SELECT, INSERT ON actions, inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
 GRANT UPDATE (ended_at) ON sessions TO counterseal_faces;

@@ -38,7 +38,7 @@ REACHED: Mapping[str, tuple[int, tuple[str, str, Any]]] = {
     "open_questions": (1, START),
 }
 # Those that are not reached by a request of a token.
-ELSEWHERE = {"cards", "channel_messages", "log_lines", "log_warnings"}
+ELSEWHERE = {"agent_actions", "agent_questions", "cards", "channel_messages", "log_lines", "log_warnings"}
 
 
 @pytest.fixture

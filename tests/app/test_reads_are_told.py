@@ -16,6 +16,7 @@ from tests.support.browsing import Browser
 # Shows no run, question or person; or records the read itself.
 SILENT = {
     *("/healthz", "/readyz", "/metrics", "/v1/workflows", "/v1/workflows/{name}/{version}", "/v1/schemas/{name}"),
+    *("/v1/actions", "/v1/actions/{action_id}"),  # an agent is shown its own alone
     *("/v1/policies", "/v1/policies/in-force", "/v1/pauses", "/v1/denials"),
     *("/v1/schedules", "/v1/schedules/{workflow}/moments"),
     *("/v1/audit", "/v1/evidence/runs", "/v1/runs/{run_id}/audit", "/v1/runs/{run_id}/evidence"),

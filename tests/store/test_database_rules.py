@@ -30,6 +30,7 @@ FROZEN = importlib.import_module("migrations.versions.0006_one_book")
 # With what later migrations grant.
 FACES_OWN = {
     **FROZEN.FACES_OWN,
+    "actions": "INSERT",
     "sessions": "INSERT, DELETE, UPDATE (ended_at)",
     "triggered": "INSERT, UPDATE (outcome)",
     **dict.fromkeys(("audit_events", "policies"), ""),

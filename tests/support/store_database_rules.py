@@ -7,6 +7,8 @@ ROWS = {
     "tenants": "INSERT INTO tenants (tenant_id, stream_id) VALUES ($1, $2)",
     "workspaces": "INSERT INTO workspaces (tenant_id, workspace_id) SELECT $1, 'w' WHERE $2::uuid IS NOT NULL",
     "caps": "INSERT INTO caps (tenant_id, cap, slots) VALUES ($1, $2::uuid::text, 1)",
+    "actions": "INSERT INTO actions (tenant_id, account, key, call, run_id, session, policies)"
+    " SELECT $1, 'bot', $2::uuid::text, 'd', $2::uuid, 's', 'p'",
     "workflows": "INSERT INTO workflows (tenant_id, name, version, digest, source, operations, published_by)"
     " VALUES ($1, 'w', 1, $2::uuid::text, 's', '{}', 'p')",
     "policies": "INSERT INTO policies (tenant_id, digest, name, version, source, published_by)"

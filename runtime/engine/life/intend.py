@@ -46,6 +46,7 @@ from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
+from runtime.engine.origins.follow import AGENT
 
 UNRESOLVED = "contributors:unresolved"
 
@@ -115,6 +116,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
     """The facts besides the action: the run, the people, the counters."""
     view, state = transition.view, transition.run.state
     added = contributors.added_by(state, step.key) if state.shaped else ""
+    agent = view.run.requested_by if view.trigger_type == AGENT else ""
     return FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
@@ -132,6 +134,8 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
         writes_in_run=writes,
         refused_in_run=transition.run.refused + view.others("refused"),
         asked_in_run=transition.run.asked + view.others("asked"),
+        agent_id=agent,
+        agent_owner=contributors.requester_in(view.run, view.directory) if agent else "",
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
         now=timestamp(transition.not_before(view.at, step.key)),

@@ -308,6 +308,8 @@ def follower_of(
 # The triggers by which an authenticated person starts a run and gives its input.
 _BY_PEOPLE = frozenset({"http", "cli"})
 _BY_RUNS = "workflow"
+# The trigger of an agent's action over HTTP, and the beginning of the origin of its values: `agent:<account>`.
+AGENT = "agent"
 
 
 def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:
@@ -317,6 +319,8 @@ def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:
     """
     if trigger_type == _BY_RUNS:
         return ""
+    if trigger_type == AGENT:
+        return f"{AGENT}:{requester}"
     entry = directory.entry(principal(Kind.PERSON, requester)) or directory.entry(requester)
     is_machine = entry is not None and entry.standing is Standing.MACHINE
     return REQUESTER if trigger_type in _BY_PEOPLE and not is_machine else f"trigger:{trigger_type}"

@@ -1,0 +1,128 @@
+"""Actions of agents: one governed call of an operation each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query, Response
+
+from app.faces import Faces
+from app.http import models
+from app.http.dependencies import Agent, FacesDep, Paged
+from core.db import Connection
+from core.ids import new_id
+from runtime.definition.catalog import Definitions
+from runtime.requests import steering
+from runtime.requests.acting import Standing, Wanted, act, standing
+from runtime.store import actions
+
+router = APIRouter(prefix="/v1/actions", tags=["actions"])
+
+WAIT_SECONDS_MAX = 50
+# An agent that gets no answer within its time asks again after so many seconds.
+POLL_SECONDS = 5
+Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait for the action to be settled")]
+
+
+@router.post("", response_model=models.Action, summary="Ask for an action", responses={202: {"model": models.Action}})
+async def ask(
+    body: models.AskAction,
+    who: Agent,
+    faces: FacesDep,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
+) -> dict[str, Any]:
+    """Asks for one call of an operation: 200 if it is settled, else 202; then look again after `poll_after` seconds.
+
+    The same key, or the same call while one is pending, is attached to the action that there is. 409: the key stands
+    for another call.
+    """
+    limit = faces.budgets.meter.limit
+    wanted = Wanted(
+        tenant_id=who.tenant,
+        workspace_id=faces.settings.workspace,
+        account=who.subject,
+        actor=who.actor,
+        operation=body.operation,
+        input=body.input,
+        key=idempotency_key or str(new_id()),
+        session=body.session,
+        acts_for=body.acts_for,
+        a_minute=limit("agent_actions"),
+        asking=limit("agent_questions"),
+    )
+    run_id = await faces.ask(who.tenant, act, faces.definitions, wanted)
+    response.headers["Location"] = f"/v1/actions/{run_id}"
+    return await _answer(faces, who.tenant, who.subject, run_id, body.wait, response)
+
+
+@router.get("", response_model=models.Page[models.Action], summary="List your actions, newest first")
+async def listed(
+    who: Agent,
+    faces: FacesDep,
+    paging: Paged,
+    session: Annotated[str | None, Query(max_length=200, pattern=models.REFERENCE)] = None,
+) -> dict[str, Any]:
+    """The actions that the token's account has asked for, or those of one session."""
+    (before,) = paging.after(UUID) or [None]
+    rows = await faces.ask(who.tenant, _page, faces.definitions, who.subject, session, before, paging.limit + 1)
+    return paging.page(rows, "id")
+
+
+@router.get("/{action_id}", response_model=models.Action, summary="Look at one of your actions")
+async def one(action_id: UUID, who: Agent, faces: FacesDep, response: Response, wait: Wait = 0) -> dict[str, Any]:
+    """The action now: 200 if it is settled, else 202. With `wait`, the answer comes when it is settled, or then."""
+    return await _answer(faces, who.tenant, who.subject, action_id, wait, response)
+
+
+@router.delete("/{action_id}", response_model=models.Action, summary="Withdraw an action")
+async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Response) -> dict[str, Any]:
+    """Withdraws an action that is not settled: its question is void. What is on its way already is not called back. 409
+    if it is settled.
+    """
+    async with faces.database.transaction(who.tenant) as connection:
+        await standing(connection, who.tenant, faces.definitions, who.subject, action_id)
+        reason = "Withdrawn by its agent."
+        await steering.cancel_run(connection, faces.definitions, who.tenant, action_id, who.actor, reason)
+    return await _answer(faces, who.tenant, who.subject, action_id, 0, response)
+
+
+async def _answer(
+    faces: Faces, tenant: str, account: str, run_id: UUID, wait: float, response: Response
+) -> dict[str, Any]:
+    found = await faces.ask(tenant, standing, faces.definitions, account, run_id)
+    if not found.settled and wait > 0:
+        await faces.waiting.ended(tenant, run_id, wait)
+        found = await faces.ask(tenant, standing, faces.definitions, account, run_id)
+    if not found.settled:
+        response.status_code = 202
+        response.headers["Retry-After"] = str(POLL_SECONDS)
+    return _shown(found)
+
+
+def _shown(found: Standing) -> dict[str, Any]:
+    return {
+        "id": found.id,
+        "status": found.status,
+        "settled": found.settled,
+        "digest": found.digest,
+        "session": found.session,
+        "output": found.output,
+        "detail": found.detail,
+        "poll_after": None if found.settled else POLL_SECONDS,
+        "url": f"/v1/actions/{found.id}",
+    }
+
+
+async def _page(
+    connection: Connection,
+    tenant: str,
+    definitions: Definitions,
+    account: str,
+    session: str | None,
+    before: UUID | None,
+    limit: int,
+) -> list[dict[str, Any]]:
+    found = await actions.of_session(connection, tenant, account, session, before, limit)
+    return [_shown(await standing(connection, tenant, definitions, account, one)) for one in found]

@@ -1,0 +1,43 @@
+"""Workflows of one step, which Counterseal makes itself: an undo, and an action of an agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from connectors.catalog import Catalog
+from connectors.operation import Operation
+from core.canonical import JsonObject, canonical_bytes, digest
+from core.errors import InputError
+from runtime.definition.workflow import load_workflow
+from runtime.store.documents import StoredWorkflow
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+
+
+def one_step(
+    prefix: str, title: str, step: str, operation: Operation, inputs: Mapping[str, str], catalog: Catalog
+) -> StoredWorkflow:
+    """The workflow whose one step, with this id, does the operation with these expressions as its inputs.
+
+    Its name begins with ``prefix`` and says of which declaration it is, so it never changes.
+    """
+    values: JsonObject = {"id": step, "do": operation.name, "with": dict(inputs)}
+    head = f"version: 1\ntitle: {title}\nreference: ${{{{ trigger.reference }}}}\nsteps:\n"
+    head += f"  - {canonical_bytes(values).decode()}\n"
+    draft = load_workflow(f"workflow: {prefix}draft\n{head}", step, catalog)
+    name = f"{prefix}{digest([head, draft.frozen_operations])[:16]}"
+    source = f"workflow: {name}\n{head}"
+    made = load_workflow(source, name, catalog)
+    return StoredWorkflow(made.name, made.version, made.digest, source, made.frozen_operations)
+
+
+def of_input(name: str, *, raw: bool = False) -> str:
+    """The expression for a member of the run's ``trigger.input``; ``raw``: it is not escaped a second time.
+
+    ``InputError`` for a name that is more than a name: whoever asks would write into the workflow with it.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError("has a name that no argument has", where="input", remedy="Use letters, digits, _, - and dots.")
+    value = f"trigger.input[{canonical_bytes(name).decode()}]"
+    return f"${{{{ raw({value}) }}}}" if raw else f"${{{{ {value} }}}}"

@@ -1,0 +1,231 @@
+"""Actions of agents over HTTP: each is a run of our own with one step, which does what the agent asks for.
+
+It is judged, shown, approved, performed and receipted like any other action. The agent's values have its account as
+their origin, its owner counts as the requester, and the person for whom it says that it acts does not decide.
+
+A call is an operation with its input. The same key, or the same call while one is pending, is attached to the run that
+there is. A call that was denied, rejected or left unanswered is not asked about again for an hour, unless the policies
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from msgspec import Struct
+
+from approvals.content import CardState
+from approvals.model import ApprovalKind, ApprovalStatus
+from connectors.proposal import build_action
+from core.budgets import LIMITS, Limit, OverLimit
+from core.canonical import Json, JsonObject, canonical_bytes, digest
+from core.db import Connection
+from core.errors import ConsistencyError, InputError, NotFoundError
+from core.identity import Role
+from evidence.chain import Actor
+from evidence.receipts import ReceiptStatus
+from runtime.definition.catalog import Definitions
+from runtime.definition.one_step import of_input, one_step
+from runtime.definition.reserved import ACTION
+from runtime.engine.book import contributors
+from runtime.engine.book.ends import end_of
+from runtime.engine.model.errors import ErrorClass
+from runtime.engine.model.run import Run
+from runtime.engine.model.states import RunState
+from runtime.engine.origins.follow import AGENT
+from runtime.requests.starting import Started, StartRequest, start_run
+from runtime.requests.steering import cancel_run
+from runtime.requests.views import folded
+from runtime.store import actions, books, documents
+from runtime.store.actions import Kept
+
+# A call that was refused is not asked about again for so long.
+REFUSED_FOR = timedelta(hours=1)
+STEP = "action"
+
+
+class ActionStatus(StrEnum):
+    """The status of an action, as agents see it."""
+
+    JUDGING = "judging"
+    PENDING = "pending"
+    DENIED = "denied"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    EXECUTING = "executing"
+    APPLIED = "applied"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    CANCELED = "canceled"
+
+
+REFUSED = (ActionStatus.DENIED, ActionStatus.REJECTED, ActionStatus.EXPIRED)
+_ENDS: Mapping[CardState, ActionStatus] = {
+    CardState.REJECTED: ActionStatus.REJECTED,
+    CardState.EXPIRED: ActionStatus.EXPIRED,
+    CardState.SUPERSEDED: ActionStatus.SUPERSEDED,
+}
+
+
+class Wanted(Struct, frozen=True):
+    """An action that an agent asks for. ``account`` is its authenticated service account, ``acts_for`` its claim.
+
+    ``a_minute`` and ``asking`` are the limits of one agent.
+    """
+
+    tenant_id: str
+    workspace_id: str
+    account: str
+    actor: Actor
+    operation: str
+    input: JsonObject
+    key: str
+    session: str = ""
+    acts_for: str | None = None
+    a_minute: Limit = LIMITS["agent_actions"]
+    asking: Limit = LIMITS["agent_questions"]
+
+    @property
+    def call(self) -> str:
+        """The digest of the call, which its agent can compute as well: SHA-256 of the RFC 8785 form of this object."""
+        return digest({"operation": self.operation, "input": self.input})
+
+
+class Standing(Struct, frozen=True):
+    """An action now. ``settled``: nothing of it changes any more. ``detail`` says why it ended so, in words."""
+
+    id: UUID
+    status: ActionStatus
+    digest: str
+    session: str
+    settled: bool
+    output: Json = None
+    detail: str = ""
+
+
+async def act(connection: Connection, tenant: str, definitions: Definitions, wanted: Wanted) -> UUID:
+    """Begin an action, or find the one that it attaches to, in the caller's transaction; return its id.
+
+    ``ConsistencyError`` for a key of another call, ``OverLimit`` for more than one agent may have, ``InputError`` for
+    what the declaration does not take. A crash before the commit leaves nothing; after it, the run goes on by itself.
+    """
+    place = (connection, tenant, wanted.account)
+    if (known := await actions.of_key(*place, wanted.key)) is not None:
+        return _same(wanted, *known)
+    policies = digest([*await documents.in_force(connection, tenant)])
+    earlier = await actions.newest(*place, wanted.call, REFUSED_FOR)
+    if earlier is not None and (
+        earlier.going
+        or (
+            earlier.lately
+            and earlier.policies == policies
+            and (await standing(connection, tenant, definitions, wanted.account, earlier.run_id)).status in REFUSED
+        )
+    ):
+        run_id = earlier.run_id
+    else:
+        await _check_limits(connection, wanted)
+        run_id = (await _start(connection, definitions, wanted, 0 if earlier is None else earlier.asked)).run_id
+    if not await actions.keep(*place, wanted.key, Kept(run_id, wanted.call, wanted.session, policies)):
+        # Somebody has used the key since we looked: their action stands, and this transaction leaves nothing.
+        found = await actions.of_key(*place, wanted.key)
+        if found is None or found != (run_id, wanted.call):
+            raise ConsistencyError("The key was used a moment ago.", remedy="Send the request again.")
+    return run_id
+
+
+def _same(wanted: Wanted, run_id: UUID, call: str) -> UUID:
+    if call != wanted.call:
+        words = f"This idempotency key stands for the action {run_id}, which is another call."
+        raise ConsistencyError(words, remedy="Use a key of its own for each call.")
+    return run_id
+
+
+async def _check_limits(connection: Connection, wanted: Wanted) -> None:
+    """Refuse what exceeds the agent's limits. They bound attention: of callers at once a few may pass together."""
+    used = await actions.used(connection, wanted.tenant_id, wanted.account)
+    for limit, amount in ((wanted.a_minute, used.lately), (wanted.asking, used.asking)):
+        if amount >= limit.most:
+            raise OverLimit(limit, wanted.a_minute.seconds)
+
+
+async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, asked: int) -> Started:
+    """Start the run. The number of earlier ones makes its trigger unique: of two callers at once, one starts it."""
+    catalog = await definitions.published(connection, wanted.tenant_id)
+    operation = catalog.get(wanted.operation)
+    if fixed := sorted(wanted.input.keys() & operation.params.keys()):
+        raise InputError(
+            f"is set by the declaration of {operation.name}", where=f"input.{fixed[0]}", remedy="Leave it out."
+        )
+    canonical_bytes(wanted.input)
+    build_action(operation, wanted.input)
+    inputs = {name: of_input(name) for name in sorted(wanted.input)}
+    stored = one_step(ACTION, "An action of an agent", STEP, operation, inputs, catalog)
+    await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT)
+    trigger: JsonObject = {"reference": wanted.session or operation.name, "input": wanted.input, "for": wanted.acts_for}
+    shaped = () if wanted.acts_for is None else (contributors.mark(Role.SOURCE_REQUESTER, wanted.acts_for),)
+    request = StartRequest(
+        wanted.tenant_id, wanted.workspace_id, AGENT, f"{wanted.account}:{wanted.call}:{asked}", trigger,
+        wanted.account, wanted.actor, shaped=shaped, started_by=wanted.account,
+    )  # fmt: skip
+    return await start_run(connection, definitions.compiled(stored), request, definitions)
+
+
+async def standing(
+    connection: Connection, tenant: str, definitions: Definitions, account: str, run_id: UUID
+) -> Standing:
+    """An action of this account now; ``NotFoundError`` if it has none of this id, whoever else may have one."""
+    kept = await actions.one(connection, tenant, account, run_id)
+    if kept is None:
+        raise NotFoundError(f"There is no action {run_id} of this agent.")
+    book = await books.read(connection, tenant, run_id)
+    if book.purged:
+        raise NotFoundError(f"What the action {run_id} held was removed when its retention ended.")
+    run = (await folded(connection, definitions, book)).run
+    status, detail = _status(run)
+    step = run.steps.get(STEP) or run.past.get(STEP)
+    output = step.output if step is not None and status is ActionStatus.APPLIED else None
+    return Standing(run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
+
+
+async def withdraw_orphans(connection: Connection, tenant: str, definitions: Definitions, actor: Actor) -> int:
+    """Cancel what goes on for agents that have no valid token any more; return how many actions.
+
+    A crash before the commit leaves them to the next revocation; nothing goes out for an account that is not active.
+    """
+    found = await actions.orphans(connection, tenant)
+    for run_id in found:
+        await cancel_run(connection, definitions, tenant, run_id, actor, "The agent's last token was revoked.")
+    return len(found)
+
+
+_OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)
+
+
+def _status(run: Run) -> tuple[ActionStatus, str]:
+    """The status of the run's one action, and why it is so, from the fold alone."""
+    asked = max(run.approvals, key=lambda one: run.approvals[one].approval_id, default=None)
+    kind = None if asked is None else run.approvals[asked].kind
+    last = max(run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id), default=None)
+    if run.status is RunState.SUCCEEDED:
+        return ActionStatus.APPLIED, ""
+    if run.status is RunState.CANCELED:
+        return ActionStatus.CANCELED, ""
+    if run.status is RunState.FAILED_TERMINAL:
+        error = run.error or {}
+        words = str(error.get("message") or "")
+        end = None if asked is None else end_of(run, asked)
+        if end is not None and kind != ApprovalKind.IN_DOUBT and end.state in _ENDS:
+            return _ENDS[end.state], end.detail or words
+        if error.get("class") == ErrorClass.AUTHORIZATION and last is None:
+            return ActionStatus.DENIED, words
+        return ActionStatus.FAILED, words
+    if asked is not None and ApprovalStatus(run.answers[asked].status) is ApprovalStatus.REQUESTED:
+        return (ActionStatus.IN_DOUBT if kind == ApprovalKind.IN_DOUBT else ActionStatus.PENDING), ""
+    if last is not None and last.status == ReceiptStatus.IN_DOUBT:
+        return ActionStatus.IN_DOUBT, ""
+    return (ActionStatus.EXECUTING if last is not None else ActionStatus.JUDGING), ""

@@ -1,0 +1,285 @@
+"""The agents' door: one call is one question and one effect, its agent sees its own alone, and off is off."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from app import access
+from app.access import Role
+from connectors.catalog import Source
+from core.canonical import digest
+from core.errors import InputError
+from evidence.chain import Actor
+from runtime.requests import declaring, policies
+from runtime.requests.acting import withdraw_orphans
+from tests.support.app_stage import PEOPLE, POLICY
+
+TESTER = Actor("test", "tester")
+AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}, {id: other, owner: bob}]\ngroups:")
+DANGER = {"operation": "probe.danger.apply", "input": {"name": "n1"}}
+SAFE = {"operation": "probe.effect.apply", "input": {"name": "n1"}}
+
+
+async def agent(installation: Any, subject: str = "bot") -> httpx.AsyncClient:
+    client: httpx.AsyncClient = await installation.client(Role.AGENT, subject=subject)
+    return client
+
+
+@pytest.fixture
+async def bot(installation: Any) -> httpx.AsyncClient:
+    await installation.people(AGENTS)
+    return await agent(installation)
+
+
+async def vote(installation: Any, action: str, choice: str, person: str = "ann") -> httpx.Response:
+    question = await installation.books.approval(run=UUID(action))
+    client = await installation.client(Role.APPROVER, subject=person)
+    body = {"choice": choice, "reason": "So be it."}
+    answer: httpx.Response = await client.post(f"/v1/approvals/{question.id}/votes", json=body)
+    return answer
+
+
+async def status(bot: httpx.AsyncClient, action: str) -> str:
+    return str((await bot.get(f"/v1/actions/{action}")).json()["status"])
+
+
+async def test_an_allowed_action_is_done_and_answered(installation: Any, bot: httpx.AsyncClient) -> None:
+    asked = await bot.post("/v1/actions", json={**SAFE, "session": "S1"})
+    assert (asked.status_code, asked.json()["status"]) == (202, "judging"), asked.text
+    assert asked.json()["digest"] == digest(SAFE)  # the agent computes the same
+    waiting = asyncio.create_task(bot.get(f"/v1/actions/{asked.json()['id']}", params={"wait": 50}))
+    await installation.work()
+    done = await waiting
+    assert (done.status_code, done.json()["status"], done.json()["settled"]) == (200, "applied", True)
+    assert len(installation.outside.effects) == 1
+    assert await installation.books.bundle(run=UUID(asked.json()["id"]))  # its evidence is judged and signed
+    listed = (await bot.get("/v1/actions", params={"session": "S1"})).json()["items"]
+    assert [one["id"] for one in listed] == [asked.json()["id"]]
+    assert (await bot.get("/v1/actions", params={"session": "S2"})).json()["items"] == []
+
+
+async def test_a_hundred_identical_calls_are_one_question_and_one_effect(
+    installation: Any, bot: httpx.AsyncClient
+) -> None:
+    answers = await asyncio.gather(*(bot.post("/v1/actions", json=DANGER) for _ in range(100)))
+    assert {one.status_code for one in answers} == {202}, [one.text for one in answers if one.status_code != 202][:1]
+    (action,) = {one.json()["id"] for one in answers}
+    await installation.work()
+    changed = await bot.post("/v1/actions", json={**DANGER, "input": {"name": "n2"}})
+    await installation.work()
+    assert (changed.json()["id"] != action, await status(bot, action)) == (True, "pending")
+    assert len(await installation.books.approvals()) == 2
+    assert (await vote(installation, action, "approve")).status_code == 200
+    await installation.work()
+    assert (await status(bot, action), len(installation.outside.effects)) == ("applied", 1)
+
+
+async def test_a_key_is_one_call_of_one_agent(installation: Any, bot: httpx.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    first = (await bot.post("/v1/actions", json=SAFE, headers=headers)).json()["id"]
+    await installation.work()
+    again = await bot.post("/v1/actions", json=SAFE, headers=headers)
+    assert (again.status_code, again.json()["id"]) == (200, first)
+    other = await bot.post("/v1/actions", json={**SAFE, "input": {"name": "n2"}}, headers=headers)
+    assert other.status_code == 409, other.text
+    assert (await bot.post("/v1/actions", json=SAFE)).json()["id"] != first  # done once is no reason not to do it again
+    stranger = await agent(installation, "other")
+    assert (await stranger.post("/v1/actions", json=SAFE, headers=headers)).json()["id"] != first
+    for answer in (
+        await stranger.get(f"/v1/actions/{first}"),
+        await stranger.delete(f"/v1/actions/{first}"),
+        await bot.get(f"/v1/actions/{uuid4()}"),
+    ):
+        assert answer.status_code == 404, answer.text
+
+
+@pytest.mark.parametrize("choice", ["reject", "expire", "deny"])
+async def test_what_was_refused_is_not_asked_again(installation: Any, bot: httpx.AsyncClient, choice: str) -> None:
+    call = {**DANGER, "operation": "probe.danger.person", "input": {"who": "n"}} if choice == "deny" else DANGER
+    first = (await bot.post("/v1/actions", json=call)).json()["id"]
+    await installation.work()
+    if choice == "reject":
+        assert (await vote(installation, first, "reject")).status_code == 200
+    if choice == "expire":
+        await installation.trouble.leave_questions_alone(timedelta(hours=2))
+        await installation.app.sweeper().sweep()
+    await installation.work()
+    wanted = {"reject": "rejected", "expire": "expired", "deny": "denied"}[choice]
+    assert await status(bot, first) == wanted
+    again = await bot.post("/v1/actions", json=call)
+    assert (again.status_code, again.json()["id"], again.json()["status"]) == (200, first, wanted)
+    text, faces = POLICY.replace("version: 1", "version: 2").replace("PT1H", "PT2H"), installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", text, "policy.yaml", TESTER)
+    assert (await bot.post("/v1/actions", json=call)).json()["id"] != first
+
+
+@pytest.mark.parametrize(("owner", "acts_for", "refused"), [("ann", None, "ann"), ("eve", "bob", "bob")])
+async def test_the_owner_and_whom_it_acts_for_do_not_decide(
+    installation: Any, owner: str, acts_for: str | None, refused: str
+) -> None:
+    await installation.people(AGENTS.replace("owner: eve", f"owner: {owner}"))
+    bot = await agent(installation)
+    action = (await bot.post("/v1/actions", json={**DANGER, "for": acts_for})).json()["id"]
+    await installation.work()
+    assert (await vote(installation, action, "approve", refused)).status_code == 403
+    assert (await vote(installation, action, "approve", "bob" if refused == "ann" else "ann")).status_code == 200
+    await installation.work()
+    assert await status(bot, action) == "applied"
+
+
+async def test_off_is_off_before_and_after_the_vote(installation: Any, bot: httpx.AsyncClient) -> None:
+    ways = [
+        AGENTS.replace("{id: bot, owner: eve}", "{id: bot, owner: eve, active: false}"),
+        AGENTS.replace("{id: bot, owner: eve}, ", ""),
+        AGENTS.replace("name: Eve,", "name: Eve, active: false,"),
+    ]
+    for number, off in enumerate(ways):
+        for voted in (False, True):
+            await installation.people(AGENTS)
+            client = await agent(installation)
+            call = {**DANGER, "input": {"name": f"n{number}{voted}"}}
+            action = (await client.post("/v1/actions", json=call)).json()["id"]
+            await installation.work()
+            if voted:
+                assert (await vote(installation, action, "approve")).status_code == 200
+            await installation.people(off)
+            await installation.app.sweeper().sweep()
+            await installation.work()
+            assert installation.outside.effects == [], (off, voted)
+
+
+RULES = POLICY.replace("version: 1", "version: 2").replace(
+    "probe.effect.apply}", "probe.effect.apply}\n    when: {when}"
+)
+
+
+@pytest.mark.parametrize(
+    ("when", "wanted"),
+    [
+        ("agent.id == 'bot' && agent.owner == 'eve' && step.origin == 'agent'", "applied"),
+        ("origin.name == [['agent:bot']]", "applied"),
+        ("origin.name == [['requester']] || origin.name == [['workflow']]", "denied"),
+        ("agent.id == 'other' || agent.owner == 'bob' || agent.id == ''", "denied"),
+    ],
+)
+async def test_rules_know_the_agent_and_that_its_values_are_its_own(
+    installation: Any, bot: httpx.AsyncClient, when: str, wanted: str
+) -> None:
+    faces, text = installation.app.faces, RULES.replace("{when}", when)
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", text, "policy.yaml", TESTER)
+    action = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
+    await installation.work()
+    assert await status(bot, action) == wanted
+
+
+async def test_an_agent_without_a_token_has_nothing_done(installation: Any, bot: httpx.AsyncClient) -> None:
+    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
+    await installation.work()
+    assert (await vote(installation, action, "approve")).status_code == 200
+    database, definitions = installation.app.faces.database, installation.app.faces.definitions
+    token = bot.headers["Authorization"].removeprefix("Bearer ")
+    kept = await agent(installation)
+    assert await access.revoke_token(database, "default", token, TESTER) == 1
+    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 0  # it has another
+    await access.revoke_token(database, "default", kept.headers["Authorization"].removeprefix("Bearer "), TESTER)
+    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 1
+    await installation.work()
+    assert (installation.outside.effects, await installation.status(UUID(action))) == ([], "canceled")
+
+
+async def test_many_wait_and_a_vote_reaches_its_own(installation: Any, bot: httpx.AsyncClient) -> None:
+    asked = [await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{n}"}}) for n in range(15)]
+    ids = [one.json()["id"] for one in asked]
+    await installation.work()
+    waiting = {one: asyncio.create_task(bot.get(f"/v1/actions/{one}", params={"wait": 50})) for one in ids}
+    assert (await vote(installation, ids[3], "reject")).status_code == 200
+    assert (await waiting.pop(ids[3])).json()["status"] == "rejected"
+    assert not any(task.done() for task in waiting.values())
+    for task in waiting.values():
+        task.cancel()
+    await asyncio.gather(*waiting.values(), return_exceptions=True)
+    assert {await status(bot, one) for one in waiting} == {"pending"}  # who goes away ends the waiting alone
+
+
+async def test_an_agent_asks_for_so_much_and_no_more(installation: Any, bot: httpx.AsyncClient) -> None:
+    for number in range(20):
+        await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{number}"}})
+    await installation.work()
+    over = await bot.post("/v1/actions", json=DANGER | {"input": {"name": "more"}})
+    assert (over.status_code, over.json()["limit"]) == (429, "agent_questions")
+    assert "Retry-After" in over.headers
+    attached = await bot.post("/v1/actions", json={**DANGER, "input": {"name": "n3"}})
+    assert attached.status_code == 202
+    other = await agent(installation, "other")
+    assert (await other.post("/v1/actions", json=DANGER)).status_code == 202
+
+
+async def test_a_withdrawn_action_asks_nobody_any_more(installation: Any, bot: httpx.AsyncClient) -> None:
+    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
+    await installation.work()
+    assert (await bot.delete(f"/v1/actions/{action}")).json()["status"] == "canceled"
+    assert (await bot.delete(f"/v1/actions/{action}")).status_code == 409
+    assert (await vote(installation, action, "approve")).status_code == 409
+
+
+BAD: dict[str, tuple[Any, int]] = {
+    "no such operation": ({**SAFE, "operation": "probe.none.apply"}, 400),
+    "an input that does not fit": ({**SAFE, "input": {"nme": "n"}}, 400),
+    "an input of another type": ({**SAFE, "input": {"name": 1}}, 400),
+    "a number beyond 2^53": (b'{"operation":"probe.effect.apply","input":{"name":9007199254740993}}', 400),
+    "NaN": (b'{"operation":"probe.effect.apply","input":{"name":NaN}}', 400),
+    "a lone surrogate": (b'{"operation":"probe.effect.apply","input":{"name":"\\ud800"}}', 400),
+    "a text of a megabyte": ({**SAFE, "input": {"name": "x" * 2**20}}, 413),
+    "depth": (b'{"operation":"probe.effect.apply","input":{"name":' + b"[" * 40 + b"]" * 40 + b"}}", 400),
+    "an unknown member": ({**SAFE, "approve": True}, 422),
+    "a wait of an hour": ({**SAFE, "wait": 3600}, 422),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_bad_requests_are_refused_and_start_nothing(installation: Any, bot: httpx.AsyncClient, name: str) -> None:
+    body, wanted = BAD[name]
+    given = {"content": body} if isinstance(body, bytes) else {"json": body}
+    answer = await bot.post("/v1/actions", headers={"Content-Type": "application/json"}, **given)
+    assert answer.status_code == wanted, answer.text
+    assert await installation.books.runs() == []
+
+
+async def test_the_role_is_for_service_accounts_alone(installation: Any, bot: httpx.AsyncClient) -> None:
+    for roles, subject in (((Role.AGENT,), "ann"), ((Role.AGENT, Role.TRIGGER), "bot")):
+        with pytest.raises(InputError):
+            await installation.token(*roles, subject=subject)
+    for path in ("/v1/runs", "/v1/approvals", "/v1/audit"):
+        assert (await bot.get(path)).status_code == 403
+
+
+OPEN = """
+operations:
+  - name: probe.open.apply
+    handler: probe:apply
+    side_effects: external_call
+    risk: medium
+    summary: "Set something"
+    target: "thing/open"
+    in_doubt: probe
+    input_schema: {type: object}
+    output_schema: {type: object}
+"""
+
+
+@pytest.mark.parametrize("name", ["}} ${{ run.id", 'a"] + run.id + trigger.input["a', "a\nsteps", "", "é"])
+async def test_the_name_of_an_argument_is_no_expression(installation: Any, bot: httpx.AsyncClient, name: str) -> None:
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        sources = [Source("open.yaml", OPEN)]
+        await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
+    answer = await bot.post("/v1/actions", json={"operation": "probe.open.apply", "input": {name: "x"}})
+    assert (answer.status_code, await installation.books.runs()) == (400, []), answer.text
