@@ -158,6 +158,13 @@ async def check_login(kind: str, url: str) -> None:
         await logins.check(connection, kind)
 
 
+# A connection that is cut off in the middle of an exchange says so in its own way.
+_AWAY = (
+    *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+    *(OSError, TimeoutError),
+)
+
+
 async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
     """Hold the lock against upgrades until ``stop``; take it again if its connection is lost or falls silent.
 
@@ -166,7 +173,7 @@ async def keep_schema(settings: Settings, stop: asyncio.Event) -> None:
     async with server(settings) as found:
         while not stop.is_set():
             # While PostgreSQL is away, retry: all other parts wait for it too.
-            with suppress(TransportError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with suppress(TransportError, *_AWAY):
                 async with _connected(found.faces) as connection:
                     await _hold_schema(connection, stop)
                     await _watch_connection(connection, stop)

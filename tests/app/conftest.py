@@ -365,8 +365,6 @@ class Installation:
 async def _founded(url: str, *, published: bool) -> None:
     async with Database(url, FACES_ROLE) as database:
         await storage.found_default_tenant(database)
-        async with database.transaction("other") as connection:
-            await publishing.ensure_tenant(connection, "other")
         if published:
             sources = [Source("operations/probe.yaml", OPERATIONS)]
             await publish(database, Definitions(load_catalog()), sources, "default")
@@ -382,7 +380,7 @@ def published_database(databases: Databases, template_database: str) -> Iterator
 
 @pytest.fixture(scope="session")
 def founded_database(databases: Databases, template_database: str) -> Iterator[str]:
-    """The name of a database with the tenants of these tests and nothing in them, made once."""
+    """The name of a database with the tenant `default` and nothing in it, made once."""
     with databases.made("founded", template_database) as url:
         asyncio.run(_founded(url, published=False))
         yield urlsplit(url).path[1:]
@@ -443,9 +441,11 @@ def slack_world() -> Iterator[Slack]:
 
 
 @pytest.fixture
-def settings(
+async def settings(
     clean_environment: pytest.MonkeyPatch, database_url: str, definitions_dir: Path, slack_world: Slack
 ) -> Settings:
+    async with Database(database_url, FACES_ROLE) as database, database.transaction("other") as connection:
+        await publishing.ensure_tenant(connection, "other")
     return load_settings(
         database_url=database_url,
         port=0,
