@@ -672,5 +672,8 @@ async def test_no_change_of_a_container_or_of_a_file_passes(whole: Any, tmp_path
     changed = islice(containers(random, bundle.bytes, forged.sealed(signer).bytes), CHANGES)
     assert [number for number, data in enumerate(changed) if passes(replace(bundle, bytes=data))] == []
     files = Forged(bundle).files
+    # A sidecar that nobody named anew.
+    for _, data in islice(contents(random, files, VALUES), CHANGES):
+        assert not passes(replace(bundle, sidecar=data)), data
     for name, data in islice(contents(random, files), CHANGES):
         assert not passes(resealed(bundle, {name: data}, signer)), (name, data)

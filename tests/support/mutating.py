@@ -37,10 +37,10 @@ def containers(random: Random, good: bytes, forged: bytes) -> Iterator[bytes]:
             yield found
 
 
-def contents(random: Random, files: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield a file, and what it holds now."""
+def contents(random: Random, files: dict[str, bytes], only: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield a file, any or this one, and what it holds now."""
     while True:
-        name = random.choice([*DERIVED, layout.OPENED, VALUES])
+        name = only or random.choice([*DERIVED, layout.OPENED, VALUES])
         data = files[name]
         ways = ["flip", "more"]
         if name.endswith((".json", ".jsonl")):
