@@ -20,6 +20,7 @@ from evidence.bundle import Bundle, build_bundle
 from evidence.chain import Actor
 from evidence.container import stated
 from evidence.events import EventType
+from evidence.layout import LEAF, PROOF
 from evidence.log.checkpoints import check_proof
 from evidence.log.notes import NoteKey
 from evidence.log.rings import Ring
@@ -30,7 +31,6 @@ from runtime.keep.bundling import Bundling, content_of
 from runtime.requests.sealing import Sealed, sealed
 from runtime.store import audit, books
 
-LEAF, PROOF = ".leaf.json", ".tlog-proof"
 _UNSEALED = "The log has no signed leaf of the run as it is now."
 _REMEDY = "Try again in a minute: keepers log what has moved, and `counterseal log sign` signs it."
 

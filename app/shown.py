@@ -13,8 +13,9 @@ from msgspec import structs
 from app.faces import Faces
 from approvals.content import CardContent
 from approvals.model import CardView, TaskAnswer, TaskState
-from core.canonical import JsonObject
+from core.canonical import JsonObject, sha256_hex
 from core.errors import ConsistencyError, CountersealError, NotFoundError
+from evidence import layout
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
 from evidence.container import stated
@@ -125,6 +126,32 @@ async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
     return data
 
 
+async def values_exported(faces: Faces, tenant: str, actor: Actor, row: Row, data: bytes) -> bytes | None:
+    """Record the export of a bundle's values, then return its sidecar. Errors and None as for ``values_of``."""
+    found = await values_of(faces, tenant, row, data)
+    if found is not None:
+        facts: JsonObject = {"run": str(row["run_id"]), "what": "values", "sha256": sha256_hex(found)}
+        await faces.ask(tenant, audit.record, EventType.EVIDENCE_EXPORTED, actor, facts)
+    return found
+
+
+async def values_of(faces: Faces, tenant: str, row: Row, data: bytes) -> bytes | None:
+    """The sidecar that a bundle names; None if it names none, or if retention has erased it.
+
+    ``ConsistencyError`` if it was changed, or is gone although nothing erased it.
+    """
+    named = stated(data)[layout.SIDECAR]
+    if named is None or row["purged_at"] is not None:
+        return None
+    store = await faces.blobs(tenant)
+    try:
+        # It is read by its digest: whoever writes another version over it hands nothing out.
+        return await store.get(StoredBlob(row["uri"] + layout.VALUES, None, str(named)))
+    except NotFoundError:
+        words = f"The values of {row['name']} are gone from the store, and no retention has erased them."
+        raise ConsistencyError(words, remedy="Somebody has deleted them: look for a backup of the store.") from None
+
+
 async def fetched(faces: Faces, tenant: str, row: Row) -> bytes:
     """The bundle's bytes. ``ConsistencyError`` if it is not the one of this run, tenant and number of lines.
 
@@ -134,7 +161,8 @@ async def fetched(faces: Faces, tenant: str, row: Row) -> bytes:
     data = await store.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
-    claimed, asked = stated(data), {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
+    claimed, asked = {**stated(data)}, {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
+    claimed.pop(layout.SIDECAR)
     asked["head"] = row["audit_head"] if row["lines"] == row["audit_count"] else claimed["head"]
     if claimed != asked or row["lines"] > row["audit_count"]:
         words = f"{row['uri']} is not the evidence of run {row['run_id']} as it is kept, but says {dict(claimed)}."

@@ -97,7 +97,11 @@ class App:
 
     def sweeper(self) -> Sweeper:
         """A sweeper, which repairs what crashes left behind and ends what is overdue."""
-        return Sweeper(self.database, self.definitions, lease=timedelta(seconds=self.settings.lease_seconds))
+        lease = timedelta(seconds=self.settings.lease_seconds)
+        return Sweeper(self.database, self.definitions, lease=lease, stores=self._store)
+
+    async def _store(self, connection: Connection, tenant: str) -> BlobStore | None:
+        return (await self.outsides.of(connection, tenant)).blobs
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ class StoredBlob(Struct, frozen=True):
 class BlobStore(Protocol):
     """Stores bytes under a key, once. Safe for concurrent use. ``TransportError`` if the store cannot be reached."""
 
-    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
-        """Store ``data``; ``sha256`` is its hexadecimal SHA-256. Idempotent.
+    async def put(self, key: str, data: bytes, sha256: str, *, erasable: bool = False) -> StoredBlob:
+        """Store ``data``; ``sha256`` is its hexadecimal SHA-256. Idempotent. What is ``erasable`` is never locked.
 
         ``ConsistencyError`` if the key holds other bytes already. ``InputError`` if key or digest is not usable.
         """
@@ -48,6 +48,9 @@ class BlobStore(Protocol):
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys of all blobs below this prefix, which ends in a slash."""
+
+    async def erase(self, prefix: str, end: str) -> int:
+        """Delete the blobs below this prefix whose keys end so, in all versions. Return how many; again, it is none."""
 
 
 def check_put(key: str, data: bytes, sha256: str) -> None:

@@ -13,21 +13,25 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import ConsistencyError, InputError
 from evidence import layout
+from evidence.beside import Beside, parted
 from evidence.chain import ChainHead, verify_lines
-from evidence.container import Files, Spool
+from evidence.container import Files, HeldFiles, Spool
 from evidence.derived import Derived, predicate_of
 from evidence.opened import Opened
 from evidence.packing import pack
 from evidence.signing import PublicKey, Signer, seal_envelope
 from evidence.verify import verify_unsigned
 
-FORMAT = 3
+FORMAT = 4
+# The lines that open values, as bytes; None if nothing is opened but terms.
+Sidecar: TypeAlias = bytes | None
 
 
 class ContradictionError(ConsistencyError):
@@ -89,19 +93,29 @@ class BundleContent(Struct, frozen=True):
 
 
 class Bundle(Struct, frozen=True):
-    """A finished bundle: its bytes, their SHA-256 in hexadecimal, and a file name."""
+    """A finished bundle: its bytes, their SHA-256 in hexadecimal, a file name, and the sidecar with its values."""
 
     bytes: bytes
     sha256: str
     name: str
+    sidecar: Sidecar = None
 
 
 class Unsigned(Struct, frozen=True):
-    """A bundle without its signature: all other files, and the statement that lists them, in canonical form."""
+    """A bundle without its signature: all other files, and the statement that lists them, in canonical form.
+
+    ``sidecar`` are the values that the statement names by their digest; None if nothing is opened but terms.
+    """
 
     name: str
     files: Spool
     statement: bytes
+    sidecar: bytes | None = None
+
+    @property
+    def beside(self) -> Beside:
+        """Everything that a verifier finds beside the bundle."""
+        return Beside(None if self.sidecar is None else HeldFiles({layout.OPENED: self.sidecar}))
 
 
 def build_bundle(content: BundleContent, signer: Signer, *, final: bool = True) -> Bundle:
@@ -112,7 +126,7 @@ def build_bundle(content: BundleContent, signer: Signer, *, final: bool = True) 
     """
     unsigned = assemble(content, signer.public_key)
     with closing(unsigned.files):
-        found = verify_unsigned(unsigned.files, unsigned.statement, final=final)
+        found = verify_unsigned(unsigned.files, unsigned.statement, final=final, beside=unsigned.beside)
         if not found.ok:
             message = "; ".join(f"{row.check}: {row.detail}" for row in found.failed)
             raise ContradictionError(message, [row.check for row in found.failed])
@@ -123,14 +137,14 @@ def assemble(content: BundleContent, key: PublicKey) -> Unsigned:
     """The files and the statement, before signing. Raises the errors of ``build_bundle``. Close the files after use."""
     files = Spool()
     try:
-        return Unsigned(f"evidence-{content.run}-{content.head.count}.zip", files, _assembled(content, key, files))
+        return Unsigned(f"evidence-{content.run}-{content.head.count}.zip", files, *_assembled(content, key, files))
     except BaseException:
         files.close()
         raise
 
 
-def _assembled(content: BundleContent, key: PublicKey, files: Spool) -> bytes:
-    """Write all files but the envelope. Returns the statement."""
+def _assembled(content: BundleContent, key: PublicKey, files: Spool) -> tuple[bytes, bytes | None]:
+    """Write all files but the envelope. Returns the statement, and the sidecar."""
     derived = Derived(lambda name, line: files.write(name, line + b"\n"))
     for name in layout.STREAMS:
         files.write(name, b"")  # there may be nothing to say in it
@@ -141,18 +155,25 @@ def _assembled(content: BundleContent, key: PublicKey, files: Spool) -> bytes:
     if derived.rollup.problems:
         raise ContradictionError("; ".join(derived.rollup.problems), ["chain"])
     derived.finish(report, content.tenant, sizes)
+    values = bytearray()
     for opened in content.opened:
-        files.write(layout.OPENED, canonical_bytes(opened.to_json()) + b"\n")
+        within, apart = parted(opened)
+        if within is not None:
+            files.write(layout.OPENED, canonical_bytes(within.to_json()) + b"\n")
+        if apart is not None:
+            values += canonical_bytes(apart.to_json()) + b"\n"
     for name, data in _others(content, key):
         if name in files.sizes:
             raise InputError(f"{name!r} would be in the bundle twice", where="bundle")
         files.write(name, data)
     if len({name.casefold() for name in files.sizes}) < len(files.sizes):
         raise InputError("two names differ only by case, which not every file system can hold", where="bundle")
-    return stated(files, predicate_of(derived.history, report, content.tenant, content.producer))
+    sidecar = bytes(values) or None
+    named: JsonObject = {layout.SIDECAR: None if sidecar is None else sha256_hex(sidecar)}
+    return stated(files, predicate_of(derived.history, report, content.tenant, content.producer, named)), sidecar
 
 
-def stated(files: Spool, predicate: JsonObject) -> bytes:
+def stated(files: Spool, predicate: JsonObject, number: int = FORMAT) -> bytes:
     """Write the checksums of all files; the statement that lists them, in canonical form."""
     digests = {name: hash_of(files, name) for name in sorted(files.sizes)}
     files.write(layout.SUMS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()).encode())
@@ -161,7 +182,7 @@ def stated(files: Spool, predicate: JsonObject) -> bytes:
         {
             "_type": layout.STATEMENT_TYPE,
             "subject": [{"name": name, "digest": {"sha256": digests[name]}} for name in sorted(digests)],
-            "predicateType": layout.predicate_type(FORMAT),
+            "predicateType": layout.predicate_type(number),
             "predicate": predicate,
         }
     )
@@ -181,7 +202,7 @@ def seal(unsigned: Unsigned, signer: Signer) -> Bundle:
     files.write(layout.ENVELOPE, seal_envelope(layout.PAYLOAD_TYPE, unsigned.statement, signer))
     pack(((name, files.sizes[name], files.chunks(name)) for name in sorted(files.sizes)), buffer)
     data = buffer.getvalue()
-    return Bundle(data, sha256_hex(data), unsigned.name)
+    return Bundle(data, sha256_hex(data), unsigned.name, unsigned.sidecar)
 
 
 def _written(content: BundleContent, files: Spool) -> Iterator[bytes]:

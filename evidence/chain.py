@@ -155,6 +155,15 @@ class ChainReport(Struct):
         """True if every line is canonical and the appends hash to the head."""
         return self.problem is None
 
+    def follow(self, lines: Iterator[bytes], sizes: Iterable[object], observe: Observe) -> bool:
+        """Check further appends; False if one has a fault, which ``problem`` tells."""
+        try:
+            for size in sizes:
+                self.append(size, lines, observe)
+        except _Fault as fault:
+            self.problem = f"line {self.count + 1}: {fault}"
+        return self.ok
+
     def append(self, size: object, lines: Iterator[bytes], observe: Observe) -> None:
         """Read the next append: the next ``size`` lines. A ``_Fault`` ends the reading."""
         if type(size) is not int or size < 1:
@@ -199,16 +208,13 @@ def verify_lines(
     and in these appends. Only a signature over ``head`` can prove that ``head`` is the true one.
     """
     report, rest = ChainReport(head.stream, ChainHead.of(head.stream).hash), iter(lines)
-    try:
-        for size in sizes:
-            report.append(size, rest, observe)
-        if next(rest, None) is not None or report.count == 0:
-            raise _Fault("it is in no append" if report.count else "there are no lines")
-    except _Fault as fault:
-        report.problem = f"line {report.count + 1}: {fault}"
-    else:
-        if (report.count, report.head) != (head.count, head.hash):
-            report.problem = "the appends do not come to the head: a line, an append or its place was changed"
+    if not report.follow(rest, sizes, observe):
+        return report
+    if next(rest, None) is not None or report.count == 0:
+        why = "it is in no append" if report.count else "there are no lines"
+        report.problem = f"line {report.count + 1}: {why}"
+    elif (report.count, report.head) != (head.count, head.hash):
+        report.problem = "the appends do not come to the head: a line, an append or its place was changed"
     return report
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from core import bounded_json
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import InputError
 from evidence import layout, origins
+from evidence.beside import Apart, is_terms
 from evidence.chain import ChainHead, ChainReport
 from evidence.commitments import path_of, reason_path
 from evidence.container import FILE_BYTES_MAX, Files
@@ -68,7 +69,7 @@ class Compared:
 class Closed:
     """Follows a chain while it is verified, then compares. A check returns its finding or raises ``InputError``."""
 
-    def __init__(self, container: Files, compiler: Compiler | None = None, further: Sequence[OpenedFile] = ()) -> None:
+    def __init__(self, container: Files, apart: Apart, compiler: Compiler | None = None) -> None:
         self._container = container
         self._compared = Compared(container)
         self._derived = Derived(self._compared.emit)
@@ -79,9 +80,10 @@ class Closed:
         self._withheld, self._unsaid = 0, 0
         self._appends: list[Json] = []
         self._tenant = ""
-        self.judged = Judged(container, compiler)
+        self.judged = Judged(container, compiler, apart=apart.withheld)
         self.ruled = Ruled(container, compiler)
-        self._further = further
+        self.apart = apart
+        self._besides = [*([] if apart.here is None else [apart.here]), *apart.further]
         try:
             self._opened = OpenedFile(container)
         except InputError as error:
@@ -90,6 +92,7 @@ class Closed:
     def close(self) -> None:
         """Release the files."""
         self._compared.close()
+        self.apart.close()
         if self._opened is not None:
             self._opened.close()
 
@@ -108,7 +111,10 @@ class Closed:
             self._faults.append(str(error))
             committed = {}
         opened, listed = ({}, None) if self._opened is None else self._opened.of(event)
-        for each in self._further:
+        if self.apart.since and (listed is not None or not all(map(is_terms, opened))):
+            words = f"event {event['seq']}: values stand in the sidecar, and the bundle itself opens more than terms"
+            self._unopened = self._unopened or InputError(words, where=layout.OPENED)
+        for each in self._besides:
             more, also = each.of(event)
             opened, listed = {**opened, **more}, listed if also is None else also
         self.ruled.observe(event, opened, listed)
@@ -137,7 +143,7 @@ class Closed:
         self._tenant = tenant if isinstance(tenant, str) else ""
         if not isinstance(tenant, str) or not isinstance(producer, str) or not _PRODUCER.fullmatch(producer):
             raise InputError("names no tenant, or no release as releases are named", where="statement")
-        wanted = predicate_of(self.history, report, tenant, producer)
+        wanted = predicate_of(self.history, report, tenant, producer, self.apart.claim)
         for name in sorted({*wanted, *predicate}):
             if name not in wanted:
                 raise InputError(f"has the member {name[:100]!r}, which no bundle has", where="statement")
@@ -150,7 +156,7 @@ class Closed:
         self._derived.finish(report, self._tenant, self._appends)
         history, receipts = self.history, self.history.receipts
         doubtful = sum(each.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT) for each in receipts.values())
-        unsaid = f"; {self._unsaid} reasons withheld" if self._unsaid else ""
+        unsaid = f"; {self._unsaid} reasons {self.apart.word}" if self._unsaid else ""
         approvals = f"{len(history.approvals)} approvals and their votes agree with the events; {self._withheld} cards"
         unknown = f"; {doubtful} without a known outcome" if doubtful else ""
         acted = f"{len(receipts)} receipts agree with the events{unknown}"
@@ -162,12 +168,12 @@ class Closed:
             ("authority", self._authority),
             ("attempts", lambda: self._same(layout.ATTEMPTS, f"{self._derived.attempts} attempts, as the events tell")),
             ("origins", self._origins.row),
-            ("approvals", lambda: self._same(layout.APPROVALS, f"{approvals} withheld{unsaid}")),
+            ("approvals", lambda: self._same(layout.APPROVALS, f"{approvals} {self.apart.word}{unsaid}")),
             ("receipts", lambda: self._same(layout.RECEIPTS, acted)),
             ("checkpoints", lambda: self._summed(layout.CHECKPOINT_LINES, self._derived.checkpoints, "checkpoints")),
             ("costs", lambda: self._summed(layout.COSTS, len(self._derived.rollup.costs()), "models' costs")),
             ("disclosures", self._disclosures),
-            *([("further disclosures", self._more)] if self._further else ()),
+            *([("further disclosures", self._more)] if self.apart.further else ()),
             *self.judged.rows(),
         )  # fmt: skip
 
@@ -231,15 +237,16 @@ class Closed:
         )
 
     def _disclosures(self) -> str:
-        if self._opened is None:
+        if self._opened is None or self._unopened is not None:
             raise self._unopened or InputError("cannot be read", where=layout.OPENED)
         self._opened.end()
         return f"{self._opened.count} values are opened, each as its event's line commits to it"
 
     def _more(self) -> str:
-        for each in self._further:
+        for each in self.apart.further:
             each.end()
-        return f"{sum(each.count for each in self._further)} values are opened, each as its event's line commits to it"
+        count = sum(each.count for each in self.apart.further)
+        return f"{count} values are opened, each as its event's line commits to it"
 
 
 def _few(items: list[str]) -> str:

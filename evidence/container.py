@@ -109,7 +109,7 @@ class HeldFiles(Files):
 
 
 def stated(data: bytes) -> Mapping[str, Any]:
-    """The predicate that a packed bundle states: its tenant, run, count, head, ... No signature is checked.
+    """The predicate that a packed bundle states: its tenant, run, count, head, sidecar. No signature is checked.
 
     ``InputError`` if the bytes are no bundle.
     """
@@ -118,7 +118,8 @@ def stated(data: bytes) -> Mapping[str, Any]:
             _check_size(layout.ENVELOPE, archive.getinfo(layout.ENVELOPE).file_size, 1)
             envelope = orjson.loads(archive.read(layout.ENVELOPE))
         predicate = orjson.loads(base64.b64decode(envelope["payload"]))["predicate"]
-        return {name: predicate[name] for name in ("tenant", "run", "count", "head")}
+        named = {name: predicate[name] for name in ("tenant", "run", "count", "head")}
+        return {**named, layout.SIDECAR: predicate.get(layout.SIDECAR)}
     except (*_UNREADABLE, LookupError, TypeError):
         raise InputError("is no bundle", where="container") from None
 

@@ -86,8 +86,8 @@ def status_of(history: History, report: ChainReport) -> Json:
     return status if report.final else OPEN
 
 
-def predicate_of(history: History, report: ChainReport, tenant: str, producer: str) -> JsonObject:
-    """The predicate of the signed statement."""
+def predicate_of(history: History, report: ChainReport, tenant: str, producer: str, apart: JsonObject) -> JsonObject:
+    """The predicate of the signed statement. ``apart`` names the sidecar, in formats that have one."""
     policies: list[Any] = [*history.policies.values()]
     workflow: Any = history.workflow
     return {
@@ -103,4 +103,5 @@ def predicate_of(history: History, report: ChainReport, tenant: str, producer: s
         "final": report.final,
         "redaction": "metadata",
         "producer": producer,
+        **apart,
     }

@@ -18,8 +18,8 @@ class FileBlobStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
-        """See ``BlobStore.put``."""
+    async def put(self, key: str, data: bytes, sha256: str, *, erasable: bool = False) -> StoredBlob:
+        """See ``BlobStore.put``. Nothing is ever locked in a directory."""
         check_put(key, data, sha256)
         try:
             await asyncio.to_thread(self._write, key, data)
@@ -41,6 +41,20 @@ class FileBlobStore:
     async def keys(self, prefix: str) -> list[str]:
         """See ``BlobStore.keys``."""
         return await asyncio.to_thread(self._keys, prefix)
+
+    async def erase(self, prefix: str, end: str) -> int:
+        """See ``BlobStore.erase``."""
+        keys = [key for key in await self.keys(prefix) if key.endswith(end)]
+        try:
+            await asyncio.to_thread(self._erase, keys)
+        except OSError as error:
+            raise TransportError(f"evidence below {prefix} cannot be deleted: {error.strerror}") from error
+        return len(keys)
+
+    def _erase(self, keys: list[str]) -> None:
+        for key in keys:
+            (self._root / key).unlink(missing_ok=True)
+            _sync((self._root / key).parent)  # a crash before it may bring the file back: then it is deleted again
 
     def _keys(self, prefix: str) -> list[str]:
         found = (path.relative_to(self._root) for path in (self._root / prefix).glob("**/*") if path.is_file())

@@ -47,7 +47,7 @@ class Compiler(Protocol):
 class Judged:
     """The judgement of one bundle. Whatever cannot be read becomes a fault of the row ``what it is judged by``."""
 
-    def __init__(self, files: Files, compiler: Compiler | None = None) -> None:
+    def __init__(self, files: Files, compiler: Compiler | None = None, *, apart: bool = False) -> None:
         self._files = files
         self._compiler = compiler
         self._workflow: JsonObject = {}
@@ -57,7 +57,7 @@ class Judged:
         self._policies: dict[str, tuple[str, str]] = {}
         self._newer: list[str] = []
         self._opened: Mapping[str, Json] = {}
-        self._case = Case(self._question)
+        self._case = Case(self._question, apart=apart)
 
     def observe(self, event: dict[str, Any], opened: Mapping[str, Json]) -> None:
         """Judge one verified event, of which these values are opened, by their paths."""

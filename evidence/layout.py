@@ -9,8 +9,8 @@ from string import Template
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-# The second format has nothing that its history could be judged by. Its bundles still verify.
-FORMATS = {f"https://counterseal.dev/evidence-bundle/v{number}": number for number in (2, 3)}
+# The second format has nothing that its history could be judged by; the third opens its values itself. Both verify.
+FORMATS = {f"https://counterseal.dev/evidence-bundle/v{number}": number for number in (2, 3, 4)}
 
 ENVELOPE = "bundle.intoto.dsse.json"
 SUMS = "SHA256SUMS"
@@ -34,15 +34,18 @@ OPENED = "disclosures.jsonl"
 
 # The first format whose history is judged, and whose files follow from its events.
 JUDGED_SINCE = 3
+# The first format whose values stand in a sidecar, which the statement names by this member.
+APART_SINCE = 4
+SIDECAR = "sidecar"
+# The ends of the names of the files beside a bundle: its sidecar, a leaf of the log, and the proof of the leaf.
+VALUES, LEAF, PROOF = ENDS = (".values.jsonl", ".leaf.json", ".tlog-proof")
 _BOTH = frozenset({ENVELOPE, SUMS, EVENTS, README, RUN_FILE, RUN_HEAD, COSTS, PUBLIC_KEY})
-ALWAYS = {
-    2: _BOTH | {DECISIONS, CHECKPOINTS, DISCLOSURES},
-    3: _BOTH | {DEFINITION, TENANT, APPROVALS, RECEIPTS, ATTEMPTS, CHECKPOINT_LINES, OPENED},
-}
+_JUDGED = _BOTH | {DEFINITION, TENANT, APPROVALS, RECEIPTS, ATTEMPTS, CHECKPOINT_LINES, OPENED}
+ALWAYS = {2: _BOTH | {DECISIONS, CHECKPOINTS, DISCLOSURES}, 3: _JUDGED, 4: _JUDGED}
+_TEXTS = re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:policy|directory)/[^/]+\.json")
 OTHERS = {
-    2: re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json"),
-    3: re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:policy|directory)/[^/]+\.json"),
-}
+    2: re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json"), 3: _TEXTS, 4: _TEXTS
+}  # fmt: skip
 # They are read line by line, so they may be long.
 STREAMS = frozenset({EVENTS, APPROVALS, RECEIPTS, ATTEMPTS, CHECKPOINT_LINES, OPENED})
 # A file name, in at most one folder.

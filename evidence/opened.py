@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -22,7 +21,7 @@ from core.canonical import Json, JsonObject, canonical_bytes, digest, plain_byte
 from core.errors import InputError
 from evidence import layout
 from evidence.commitments import Opening, path_of, reason_path
-from evidence.container import FILE_BYTES_MAX, Files, HeldFiles
+from evidence.container import FILE_BYTES_MAX, Files
 from evidence.events import EventType as E
 
 # The facts that are added to a line after its values are committed to, when the append is made. Lines of earlier
@@ -100,15 +99,6 @@ class OpenedFile:
         self.problem: str | None = None
         self.count = 0
         self._advance()
-
-    @classmethod
-    def at(cls, path: Path) -> OpenedFile:
-        """Read a further file of disclosures, beside a bundle. ``InputError`` if there is none."""
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-        return cls(HeldFiles({layout.OPENED: data}))
 
     def of(self, event: Mapping[str, Any]) -> tuple[dict[str, Json], Sequence[tuple[str, str]] | None]:
         """The opened values of an event by their paths, and the list of its commitments, if that is shown."""

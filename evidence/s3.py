@@ -27,7 +27,10 @@ _SETUP = frozenset({"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId",
 
 
 class Retention(Struct, frozen=True):
-    """Object Lock for every blob from the moment it is written. The bucket must have Object Lock enabled."""
+    """Object Lock for every blob from the moment it is written, but for those that are to be erased.
+
+    The bucket must have Object Lock enabled.
+    """
 
     mode: LockMode
     days: int
@@ -50,12 +53,12 @@ class S3BlobStore:
         self._prefix = f"s3://{bucket}/"
         self._folder = f"{folder}/" if folder else ""
 
-    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
-        """See ``BlobStore.put``."""
+    async def put(self, key: str, data: bytes, sha256: str, *, erasable: bool = False) -> StoredBlob:
+        """See ``BlobStore.put``. A bucket whose own default locks every object refuses to erase it later."""
         key = self._folder + key
         check_put(key, data, sha256)
         try:
-            answer = await asyncio.to_thread(self._client.put_object, **self._request(key, data, sha256))
+            answer = await asyncio.to_thread(self._client.put_object, **self._request(key, data, sha256, erasable))
         except (ClientError, BotoCoreError) as error:
             if isinstance(error, ClientError) and _code(error) in _TAKEN:
                 found, version_id = await self._fetch(key, None)
@@ -84,17 +87,32 @@ class S3BlobStore:
         except (ClientError, BotoCoreError) as error:
             raise self._failure(error, prefix) from error
 
-    def _request(self, key: str, data: bytes, sha256: str) -> dict[str, Any]:
+    async def erase(self, prefix: str, end: str) -> int:
+        """See ``BlobStore.erase``: every version and every delete marker."""
+        try:
+            return await asyncio.to_thread(self._erase, self._folder + prefix, end)
+        except (ClientError, BotoCoreError) as error:
+            raise self._failure(error, prefix) from error
+
+    def _erase(self, prefix: str, end: str) -> int:
+        pages = self._client.get_paginator("list_object_versions").paginate(Bucket=self._bucket, Prefix=prefix)
+        every = [one for page in pages for kind in ("Versions", "DeleteMarkers") for one in page.get(kind, ())]
+        found = [one for one in every if one["Key"].endswith(end)]
+        for one in found:
+            self._client.delete_object(Bucket=self._bucket, Key=one["Key"], VersionId=one["VersionId"])
+        return len({one["Key"] for one in found})
+
+    def _request(self, key: str, data: bytes, sha256: str, erasable: bool) -> dict[str, Any]:
         request: dict[str, Any] = {
             "Bucket": self._bucket,
             "Key": key,
             "Body": data,
-            "ContentType": "application/zip",
+            "ContentType": "application/jsonl" if erasable else "application/zip",
             "IfNoneMatch": "*",
             "ChecksumAlgorithm": "SHA256",
             "ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode(),
         }
-        if self._retention is not None:
+        if self._retention is not None and not erasable:
             request["ObjectLockMode"] = str(self._retention.mode)
             request["ObjectLockRetainUntilDate"] = self._now() + timedelta(days=self._retention.days)
         return request

@@ -1,7 +1,7 @@
 """The offline verifier: one row for each thing that a bundle proves or does not. Needs no database and no network.
 
     python -m evidence.verify BUNDLE [--key PEM]... [--fingerprint SHA256]... [--run ID] [--tenant NAME] [--sha256 HEX]
-        [--after EARLIER] [--disclosed FILE]... [--allow-unfinished] [--json]
+        [--after EARLIER] [--disclosed FILE]... [--log-key KEY]... [--allow-unfinished] [--json]
 
 BUNDLE is the zip file, or the directory into which it was extracted. Exit codes: 0 all checks passed, and the key that
 signed is trusted; 1 at least one check failed; 2 there is nothing to verify or the key is unusable; 6 nothing failed,
@@ -23,19 +23,19 @@ from pathlib import Path
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from core import bounded_json
-from core.canonical import JsonObject, canonical_bytes
+from core.canonical import JsonObject
 from core.errors import InputError
-from evidence import layout, members
+from evidence import layout
+from evidence.beside import Apart, Beside
 from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
 from evidence.closed import Closed
-from evidence.container import FILE_BYTES_MAX, Container, Files, HeldFiles
+from evidence.container import Container, Files, HeldFiles
 from evidence.crosscheck import Crosscheck
 from evidence.judged import TEXTS, Compiler
-from evidence.members import check_members
-from evidence.opened import OpenedFile
+from evidence.log.notes import NoteKey
 from evidence.pins import Pins, load_key
 from evidence.signing import PublicKey, open_envelope
+from evidence.statement import read_statement
 
 FAILED, UNUSABLE, UNKNOWN_KEY = 1, 2, 6
 _WIDTH = 100
@@ -124,12 +124,14 @@ def verify_bundle(
     pins: Pins | None = None,
     compiler: Compiler | None = None,
     disclosed: Sequence[Path] = (),
+    log_keys: Sequence[NoteKey] = (),
 ) -> Verification:
     """Check a bundle against the keys that you trust or, without one, against the key inside the bundle.
 
     With ``require_final`` the bundle of a run that has not closed fails. Any fault of the bundle becomes a row.
     ``public_key`` is one more trusted key. ``compiler`` reads its texts, if the caller may load what that takes.
-    ``disclosed`` are further files of what it opens.
+    ``disclosed`` are further files of what it opens; its sidecar is found beside it, or among them. ``log_keys`` are
+    keys of logs, by which the leaf of an erasure is proven.
     ``InputError`` only if there is no bundle at ``path``, or ``public_key`` or one of ``disclosed`` is not usable.
     """
     known = pins or Pins()
@@ -142,15 +144,17 @@ def verify_bundle(
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)), _REST))
     with closing(container):
-        further = [OpenedFile.at(each) for each in disclosed]
-        return _Run(container, known, require_final, compiler, further).verify(path)
+        beside = Beside.of(path, disclosed, log_keys)
+        return _Run(container, known, require_final, compiler, beside).verify(path)
 
 
-def verify_unsigned(files: Files | Mapping[str, bytes], statement: bytes, *, final: bool = True) -> Verification:
+def verify_unsigned(
+    files: Files | Mapping[str, bytes], statement: bytes, *, final: bool = True, beside: Beside | None = None
+) -> Verification:
     """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed if ``final``."""
     try:
         held = files if isinstance(files, Files) else HeldFiles(files)
-        return _Run(held, Pins(), require_final=final).contents(statement)
+        return _Run(held, Pins(), require_final=final, beside=beside or Beside()).contents(statement)
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)),))
 
@@ -160,7 +164,7 @@ class _Run(Struct):
     pins: Pins
     require_final: bool
     compiler: Compiler | None = None
-    further: Sequence[OpenedFile] = ()
+    beside: Beside = field(default_factory=Beside)
     rows: list[Row] = field(default_factory=list)
     trusted: bool = False
 
@@ -188,11 +192,14 @@ class _Run(Struct):
 
     def contents(self, statement: bytes) -> Verification:
         """Check everything against the statement. ``InputError`` if ``statement`` is no statement."""
-        subjects, predicate, number = _read_statement(statement)
+        subjects, predicate, number = read_statement(statement)
         self._check("integrity", lambda: self._integrity(subjects, number))
         self._check("checksums", lambda: self._sums(subjects))
-        third = number >= layout.JUDGED_SINCE
-        made = Closed(self.container, self.compiler, self.further) if third else Crosscheck(self.container)
+        made: Closed | Crosscheck
+        if number >= layout.JUDGED_SINCE:
+            made = Closed(self.container, Apart(self.beside, predicate, number), self.compiler)
+        else:
+            made = Crosscheck(self.container)
         with closing(made) as cross:
             return self._compared(cross, predicate)
 
@@ -206,6 +213,8 @@ class _Run(Struct):
         self._pinned("edition", lambda: self.pins.check_after(self.container))
         for name, check in cross.checks(report):
             self._check(name, check)
+        if isinstance(cross, Closed):
+            self._values(cross.apart)
         if cross.judged is None or cross.judged.begun_before:
             self._add("judged", _OLDER[cross.judged is None], Status.WARNING)
         if cross.judged is not None and cross.judged.withheld:
@@ -226,6 +235,16 @@ class _Run(Struct):
         if isinstance(cross, Closed):
             self._rules(cross)
         return Verification(tuple(self.rows), self.trusted)
+
+    def _values(self, apart: Apart) -> None:
+        """Add what became of the values that stand apart: disclosed, withheld or erased."""
+        try:
+            said = apart.said()
+        except InputError as error:
+            self._add("values", str(error), Status.FAILED)
+            return
+        if said is not None:
+            self._add("values", said[1], Status.OK if said[0] else Status.NOT_PROVEN)
 
     def _rules(self, closed: Closed) -> None:
         """Add what the rules give once more, as far as their facts are disclosed."""
@@ -334,33 +353,6 @@ class _Run(Struct):
             self._add("completeness", detail, Status.FAILED if self.require_final else Status.WARNING)
 
 
-def _read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
-    """The SHA-256 of each file, the predicate, and the number of the format."""
-    statement = bounded_json.parse_object(payload, bytes_max=FILE_BYTES_MAX, where="statement")
-    if canonical_bytes(statement) != payload:
-        raise InputError("is not canonical JSON", where="statement")
-    number = layout.FORMATS.get(str(statement.get("predicateType")), 0)
-    if number >= layout.JUDGED_SINCE:
-        check_members("statement", statement, members.STATEMENT)
-        check_members("statement", statement.get("predicate"), members.PREDICATE)
-    match [statement.get(name) for name in ("_type", "predicateType", "subject", "predicate")]:
-        case [layout.STATEMENT_TYPE, str(), [*listed], dict(predicate)] if number:
-            subjects: dict[str, str] = {}
-        case _:
-            raise InputError("is not an evidence bundle's in-toto statement", where="statement")
-    for entry in listed:
-        match entry:
-            case {"name": str(name), "digest": {"sha256": str(digest)}} if name not in subjects:
-                subjects[name] = digest
-            case _:
-                raise InputError("lists a file twice or without its SHA-256", where="statement")
-        if number >= layout.JUDGED_SINCE and entry != {"name": name, "digest": {"sha256": digest}}:
-            raise InputError("says more of a file than its SHA-256", where="statement")
-    if number >= layout.JUDGED_SINCE and [*subjects] != sorted(subjects):
-        raise InputError("lists the files in another order", where="statement")
-    return subjects, predicate, number
-
-
 def _some(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
 
@@ -375,8 +367,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--run", help="the run that it must be of")
     parser.add_argument("--tenant", help="the tenant that it must be of")
     parser.add_argument("--sha256", help="the SHA-256 that the file must have")
-    more = "a further file of disclosures, by `counterseal evidence disclose`"
+    more = "the sidecar, if it is not beside the bundle, or a further file of `counterseal evidence disclose`"
     parser.add_argument("--disclosed", type=Path, action="append", default=[], help=more)
+    keys = "key of the log (name+id+key), which proves that values were erased"
+    parser.add_argument("--log-key", action="append", default=[], help=keys)
     parser.add_argument("--after", type=Path, help="an earlier edition, with whose events it must begin")
     unfinished = "accept the bundle of a run that has not closed"
     parser.add_argument("--allow-unfinished", action="store_true", help=unfinished)
@@ -386,7 +380,9 @@ def main(arguments: list[str] | None = None) -> int:
         pinned = {name: getattr(options, name) for name in ("run", "tenant", "sha256", "after")}
         pins = Pins.of(options.key, options.fingerprint, **pinned)
         final = not options.allow_unfinished
-        result = verify_bundle(options.bundle, require_final=final, pins=pins, disclosed=options.disclosed)
+        logs = [NoteKey.parse(each, "--log-key") for each in options.log_key]
+        given = {"pins": pins, "disclosed": options.disclosed, "log_keys": logs}
+        result = verify_bundle(options.bundle, require_final=final, **given)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE

@@ -36,11 +36,11 @@ async def get(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Download a run's bundle. The export is recorded in the audit.
+    """Download a run's bundle, and beside it the values that it discloses, unless they are erased. It is recorded.
 
     With --so-far or --proof two files beside it say where the tenant's log has the run: `evidence logged` checks them.
     """
-    from app.shown import ENDED, exported, run_row
+    from app.shown import ENDED, exported, run_row, values_exported
     from runtime.keep.bundling import NOT_STORED, remedy
     from runtime.store import read_models
 
@@ -57,14 +57,21 @@ async def get(
             raise ConsistencyError(f"{NOT_STORED}: {found['evidence_problem']}", remedy=remedy(run_id))
         if row is None:
             raise ConsistencyError("The bundle is being written.", remedy="Try again; `counterseal keep` writes it.")
-        data = await exported(faces, tenant, context.actor(faces.settings), row)
+        actor = context.actor(faces.settings)
+        data = await exported(faces, tenant, actor, row)
+        values = await values_exported(faces, tenant, actor, row, data)
     path = _named(output, row["name"])
     seal = await _sealed(run_id, row["lines"]) if proof else None
-    _write(path, data)
+    beside = _write_both(path, data, values)
     if seal is not None:
         _write_seal(path, seal)
-    written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data)}
-    print_one(written, f"{path} ({len(data)} bytes, SHA-256 {row['sha256']})", as_json=as_json)
+    written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data), "values": beside and str(beside)}
+    words = f"{path} ({len(data)} bytes, SHA-256 {row['sha256']})"
+    if beside is not None:
+        words += f"\n{beside}: its values, which `evidence verify` finds there"
+    elif row["purged_at"] is not None:
+        words += "\nIts values are erased: `--proof` gets the leaf of the log that says so."
+    print_one(written, words, as_json=as_json)
 
 
 async def _get_so_far(run_id: UUID, output: Path, *, as_json: bool) -> None:
@@ -74,9 +81,10 @@ async def _get_so_far(run_id: UUID, output: Path, *, as_json: bool) -> None:
         actor = context.actor(settings)
         made, seal = await sealing.so_far(settings, database, settings.tenant, run_id, actor)
     path = _named(output, made.name)
-    _write(path, made.bytes)
+    beside = _write_both(path, made.bytes, made.sidecar)
     _write_seal(path, seal)
     written = {"path": str(path), "sha256": made.sha256, "bytes": len(made.bytes), "leaf": seal.leaf.kind}
+    written["values"] = beside and str(beside)
     print_one(written, f"{path}: the run so far, as the log has it ({seal.leaf.kind})", as_json=as_json)
 
 
@@ -92,8 +100,21 @@ def _named(output: Path, name: str) -> Path:
     return output / name if output.is_dir() else output
 
 
+def _write_both(path: Path, data: bytes, values: bytes | None) -> Path | None:
+    """Write a bundle and its values; the path of these. What lay there before would be taken for them."""
+    from evidence.layout import VALUES
+
+    beside = path.with_name(path.name + VALUES)
+    if values is None:
+        beside.unlink(missing_ok=True)
+    else:
+        _write(beside, values)
+    _write(path, data)
+    return None if values is None else beside
+
+
 def _write_seal(path: Path, seal: Sealed) -> None:
-    from app.sealing import LEAF, PROOF
+    from evidence.layout import LEAF, PROOF
 
     _write(path.with_name(path.name + LEAF), seal.leaf.bytes)
     _write(path.with_name(path.name + PROOF), seal.proof)
@@ -189,18 +210,23 @@ def verify(
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file must have.")] = None,
     after: Annotated[Path | None, typer.Option(help="An earlier edition, with whose events it must begin.")] = None,
     disclosed: Annotated[
-        list[Path] | None, typer.Option(help="A further file of disclosures; may be repeated.")
+        list[Path] | None, typer.Option(help="Its values, if elsewhere, or a further file of disclosures.")
+    ] = None,
+    log_key: Annotated[
+        list[str] | None, typer.Option(help="Key of the log, which proves that values were erased.")
     ] = None,
     allow_unfinished: Annotated[bool, typer.Option(help="Accept the bundle of a run that has not closed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check a bundle, offline: no database and no network. Exit 1 if a check failed, 6 if its key is not trusted."""
     from app.compiling import Texts
+    from evidence.log.notes import NoteKey
     from evidence.verify import verify_bundle
 
     pins = _pins(key, fingerprint, run=run, tenant=tenant, sha256=sha256, after=after)
+    logs = [NoteKey.parse(each, "--log-key") for each in log_key or ()]
     result = verify_bundle(
-        path, require_final=not allow_unfinished, pins=pins, compiler=Texts(), disclosed=disclosed or ()
+        path, require_final=not allow_unfinished, pins=pins, compiler=Texts(), disclosed=disclosed or (), log_keys=logs
     )
     print_one(result.to_json(), result.to_text(), as_json=as_json)
     if result.exit_code:

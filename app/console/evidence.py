@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -22,8 +23,9 @@ from app.faces import Faces
 from app.http.dependencies import decode_cursor, encode_cursor
 from app.outcomes import state_of
 from app.settings import trusted_keys
-from app.shown import fetched, run_row
+from app.shown import fetched, run_row, values_of
 from core.errors import ConsistencyError, InputError
+from evidence.layout import VALUES
 from evidence.pins import Pins
 from evidence.report.rendering import Report, render_report
 from evidence.verify import Status, Verification, verify_bundle
@@ -33,6 +35,8 @@ from runtime.store import read_models
 from runtime.store.read_models import Row
 
 router = APIRouter(prefix="/evidence")
+# A bundle and its sidecar.
+Files: TypeAlias = tuple[bytes, bytes | None]
 Desk: TypeAlias = Annotated[Viewer, Depends(opened_to(*AUDITORS))]
 
 SHOWN = 25
@@ -140,8 +144,8 @@ def _said(form: Form) -> str:
 @router.get("/{run}")
 async def checked(request: Request, run: str, viewer: Desk, faces: FacesDep) -> Response:
     """Verify the newest bundle of a run now, and show every row of the verifier."""
-    row, bundle, data = await _bundle(viewer, faces, identified(run))
-    found = await asyncio.to_thread(_verified, data, await _pins(viewer, faces, row, bundle))
+    row, bundle, files = await _bundle(viewer, faces, identified(run))
+    found = await asyncio.to_thread(_verified, files, await _pins(viewer, faces, row, bundle))
     shown = await page(request, faces, viewer)
     rows = [(*_SIGNS[one.status], one) for one in found.rows]
     return shown.show("bundle.html", at="evidence", run=row, bundle=bundle, found=found, rows=rows)
@@ -150,20 +154,21 @@ async def checked(request: Request, run: str, viewer: Desk, faces: FacesDep) -> 
 @router.get("/{run}/report")
 async def report(run: str, viewer: Desk, faces: FacesDep) -> Response:
     """Draw the report of the newest bundle of a run. Its one stylesheet is named by its hash; it has no script."""
-    row, bundle, data = await _bundle(viewer, faces, identified(run))
-    drawn = await asyncio.to_thread(_drawn, data, await _pins(viewer, faces, row, bundle))
+    row, bundle, files = await _bundle(viewer, faces, identified(run))
+    drawn = await asyncio.to_thread(_drawn, files, await _pins(viewer, faces, row, bundle))
     csp = f"default-src 'none'; style-src '{drawn.style}'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
     return Response(drawn.page, media_type="text/html", headers={"content-security-policy": csp})
 
 
-async def _bundle(viewer: Viewer, faces: Faces, run_id: UUID) -> tuple[Row, Row, bytes]:
-    """The run, its newest bundle, and the bytes of it. What is shown of them is recorded with the answer."""
+async def _bundle(viewer: Viewer, faces: Faces, run_id: UUID) -> tuple[Row, Row, Files]:
+    """The run, its newest bundle, and the bytes of it and of its sidecar. What is shown is recorded with the answer."""
     tenant = viewer.who.tenant
     row = await run_row(faces, tenant, run_id)
     bundle = await faces.ask(tenant, read_models.bundle, run_id)
     if bundle is None:
         raise ConsistencyError("This run has no evidence yet.", remedy="It is written when the run has ended.")
-    return row, bundle, await fetched(faces, tenant, bundle)
+    data = await fetched(faces, tenant, bundle)
+    return row, bundle, (data, await values_of(faces, tenant, bundle, data))
 
 
 async def _pins(viewer: Viewer, faces: Faces, row: Row, bundle: Mapping[str, Any]) -> Pins:
@@ -173,15 +178,21 @@ async def _pins(viewer: Viewer, faces: Faces, row: Row, bundle: Mapping[str, Any
     return Pins(pins.keys, (), pins.run, pins.tenant, pins.sha256, only=False)
 
 
-def _verified(data: bytes, pins: Pins) -> Verification:
-    with tempfile.TemporaryDirectory(prefix="counterseal-bundle-") as folder:
-        path = Path(folder, "bundle.zip")
-        path.write_bytes(data)
+def _verified(files: Files, pins: Pins) -> Verification:
+    with _written(files) as path:
         return verify_bundle(path, pins=pins, compiler=Texts())
 
 
-def _drawn(data: bytes, pins: Pins) -> Report:
+@contextmanager
+def _written(files: Files) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="counterseal-bundle-") as folder:
         path = Path(folder, "bundle.zip")
-        path.write_bytes(data)
+        path.write_bytes(files[0])
+        if files[1] is not None:
+            path.with_name(path.name + VALUES).write_bytes(files[1])
+        yield path
+
+
+def _drawn(files: Files, pins: Pins) -> Report:
+    with _written(files) as path:
         return render_report(path, pins=pins, compiler=Texts())[0]

@@ -26,8 +26,10 @@ from app.demo.world import demo_world
 from app.examples import examples
 from app.faces import Faces, build_faces
 from app.settings import PREFIX, load_settings
+from app.shown import values_of
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor
+from evidence.layout import VALUES
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.requests.policies import publish_policy
@@ -144,6 +146,8 @@ async def _look(faces: Faces, item: IncidentRun, since: datetime) -> IncidentRun
     store = await faces.blobs(faces.settings.tenant)
     data = await store.get(StoredBlob(bundle["uri"], bundle["version_id"], bundle["sha256"]))
     await asyncio.to_thread(path.write_bytes, data)
+    if (values := await values_of(faces, tenant, bundle, data)) is not None:
+        await asyncio.to_thread(path.with_name(path.name + VALUES).write_bytes, values)
     signer = await asyncio.to_thread(FileSigner.load, faces.settings.signing_key_path)
     await asyncio.to_thread(key.write_bytes, signer.public_key.pem)
     verification = await asyncio.to_thread(verify_bundle, path, public_key=key)

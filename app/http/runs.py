@@ -14,13 +14,14 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from app.access import Role
 from app.http import models, problems
 from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, Steerer, check_own
-from app.shown import ENDED, attempted, effects_of, exported, run_row, run_state
+from app.shown import ENDED, attempted, effects_of, exported, fetched, run_row, run_state, values_exported
 from approvals.model import VoteChannel
-from core.canonical import JsonObject
+from core.canonical import JsonObject, sha256_hex
 from core.changes import changes
 from core.errors import ConsistencyError, InputError
 from core.ids import new_id
 from evidence.chain import EventType
+from evidence.layout import VALUES
 from runtime.engine.model.states import RunState
 from runtime.engine.replay.past import PAGE_BYTES_MAX
 from runtime.keep.bundling import NOT_STORED, remedy
@@ -248,8 +249,44 @@ def etag(version: int) -> str:
 )
 async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
     """The stored bytes, checked against the SHA-256 in the database (`ETag`, `Content-Digest` of RFC 9530). The
-    download is an audit event, committed before the first byte is sent.
+    download is an audit event, committed before the first byte is sent. Its values stand in `/evidence/values`.
     """
+    row = await _newest(run_id, who, faces)
+    if isinstance(row, Response):
+        return row
+    return _file(await exported(faces, who.tenant, who.actor, row), row["name"], "application/zip")
+
+
+@evidence.get(
+    "/{run_id}/evidence/values",
+    response_class=Response,
+    summary="Download the values of a run's evidence bundle",
+    responses={
+        200: {
+            "content": {"application/jsonl": {}},
+            "description": "The sidecar of the bundle, which names its SHA-256",
+        },
+        409: {"description": "As for the bundle"},
+        410: {"description": "The values were erased, or none was opened"},
+    },
+)
+async def values(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
+    """Cards, reasons and values of the bundle: `evidence verify` finds them beside it under the name that is sent here.
+    The download is an audit event.
+    """
+    row = await _newest(run_id, who, faces)
+    if isinstance(row, Response):
+        return row
+    data = await values_exported(faces, who.tenant, who.actor, row, await fetched(faces, who.tenant, row))
+    if data is None:
+        erased = row["purged_at"] is not None
+        words = "The values of this run are erased." if erased else "The bundle opens no values."
+        return problems.problem(410, "erased" if erased else "no_values", words)
+    return _file(data, row["name"] + VALUES, "application/jsonl")
+
+
+async def _newest(run_id: UUID, who: Auditor, faces: FacesDep) -> Row | Response:
+    """The row of a run's newest bundle, or the reason why there is none."""
     run = await run_row(faces, who.tenant, run_id)
     if run["status"] not in ENDED:
         words = f"The run is {run['status']}; its evidence is written when it has ended."
@@ -260,12 +297,15 @@ async def download(run_id: UUID, who: Auditor, faces: FacesDep) -> Response:
     if row is None:
         words = "The bundle is being written; try again in a moment."
         return problems.problem(409, "being_written", words, {"Retry-After": "1"})
-    data = await exported(faces, who.tenant, who.actor, row)
-    digest = base64.b64encode(bytes.fromhex(row["sha256"])).decode()
+    return row
+
+
+def _file(data: bytes, name: str, kind: str) -> Response:
+    digest = sha256_hex(data)
     headers = {
-        "ETag": f'"{row["sha256"]}"',
-        "Content-Digest": f"sha-256=:{digest}:",
-        "Content-Disposition": f'attachment; filename="{row["name"]}"',
+        "ETag": f'"{digest}"',
+        "Content-Digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:",
+        "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "private, no-store",
     }
-    return Response(data, media_type="application/zip", headers=headers)
+    return Response(data, media_type=kind, headers=headers)

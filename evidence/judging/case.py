@@ -160,13 +160,14 @@ Questions: TypeAlias = Callable[[str], Question | None]
 
 
 class Case(Struct):
-    """Everything besides the events. ``whole`` says that the run began with this format: its lines lack nothing."""
+    """Everything besides the events. ``apart`` says that cards stand in a sidecar that is not here."""
 
     questions: Questions
     definition: Definition | None = None
     extracts: Mapping[str, Extract] = field(default_factory=dict)
     policies: Mapping[str, JsonObject] = field(default_factory=dict)
     tenant: Sequence[dict[str, Any]] | None = None
+    apart: bool = False
 
 
 def parted(key: str) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from msgspec import Struct
 
 from core.errors import InputError
@@ -153,6 +153,9 @@ def valid(key: NoteKey, message: bytes, signature: bytes) -> bool:
     """True if the signature over these bytes is of the key."""
     try:
         if key.kind is Kind.COSIGNED_ML_DSA_44:
+            # Older releases of cryptography lack it, and verify everything else.
+            from cryptography.hazmat.primitives.asymmetric import mldsa
+
             mldsa.MLDSA44PublicKey.from_public_bytes(key.key).verify(signature, message)
         else:
             ed25519.Ed25519PublicKey.from_public_bytes(key.key).verify(signature, message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from core.canonical import Json
 from core.errors import InputError
 from evidence import layout
+from evidence.beside import Apart, Beside
 from evidence.chain import LINE_BYTES_MAX
 from evidence.commitments import DISCLOSURE_BYTES_MAX, open_disclosure, path_of, reason_path
 from evidence.container import Container, Files
@@ -62,12 +63,12 @@ def read(path: Path) -> Read:
     """Read a bundle that was verified. ``InputError`` if it has no shape that a verified bundle has."""
     with closing(Container(path)) as files:
         try:
-            return _read(files)
+            return _read(files, Beside.of(path))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"is no verified bundle: {error!r}", where="report") from None
 
 
-def _read(files: Files) -> Read:
+def _read(files: Files, beside: Beside) -> Read:
     key = PublicKey.from_pem(files.read(layout.PUBLIC_KEY), where=layout.PUBLIC_KEY)
     statement = orjson.loads(open_envelope(files.read(layout.ENVELOPE), layout.PAYLOAD_TYPE, key))
     events = tuple({**orjson.loads(line), "seq": seq} for seq, line in enumerate(_lines(files, layout.EVENTS)))
@@ -79,7 +80,10 @@ def _read(files: Files) -> Read:
         committed.update(_commitments(one))
     opened = _opened(files, [run, *records["approvals"]], committed)
     if layout.OPENED in files.sizes:
-        records["approvals"], attempted = _third_format(files, events, records["approvals"], committed, opened)
+        apart = Apart(beside, statement["predicate"], layout.FORMATS[statement["predicateType"]])
+        with closing(apart), closing(OpenedFile(files)) as within:
+            sources = [within, *([] if apart.here is None else [apart.here])]
+            records["approvals"], attempted = _opened_of(sources, events, records["approvals"], committed, opened)
     else:
         attempted = {one["seq"]: _named(one.get("values"), opened) for one in attempts}
     definition = orjson.loads(files.read(layout.DEFINITION)) if layout.DEFINITION in files.sizes else {}
@@ -101,8 +105,8 @@ def _read(files: Files) -> Read:
     )
 
 
-def _third_format(
-    files: Files,
+def _opened_of(
+    sources: Sequence[OpenedFile],
     events: tuple[Mapping[str, Any], ...],
     approvals: list[dict[str, Any]],
     committed: dict[str, str],
@@ -113,16 +117,19 @@ def _third_format(
     All of their commitments are added to ``committed``.
     """
     attempted: dict[int, Mapping[str, Json]] = {}
-    with closing(OpenedFile(files)) as disclosed:
-        for event in events:
-            values, listed = disclosed.of(event)
-            committed.update([*pairs_of(event), *(listed or ())])
-            opened.update(values)
-            if event["type"] == EventType.ACTION_INTENDED:
-                own = f"/{digest_of(event)}/"
-                attempted[event["seq"]] = {
-                    path.removeprefix(own): value for path, value in values.items() if path.startswith(own)
-                }
+    for event in events:
+        values: dict[str, Json] = {}
+        for source in sources:
+            shown, listed = source.of(event)
+            values |= shown
+            committed.update(listed or ())
+        committed.update(pairs_of(event))
+        opened.update(values)
+        if event["type"] == EventType.ACTION_INTENDED:
+            own = f"/{digest_of(event)}/"
+            attempted[event["seq"]] = {
+                path.removeprefix(own): value for path, value in values.items() if path.startswith(own)
+            }
     return [_answered(one, opened) for one in approvals], attempted
 
 

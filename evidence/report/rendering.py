@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
 
 from core.errors import ConsistencyError, InputError
+from evidence import layout
 from evidence.container import Container
 from evidence.judged import Compiler
 from evidence.pins import Pins
@@ -69,6 +70,8 @@ def render_report(
 
 
 def _copied(path: Path, folder: Path) -> Path:
+    if (values := path.with_name(path.name + layout.VALUES)).is_file():
+        shutil.copyfile(values, folder / f"bundle{'' if path.is_dir() else '.zip'}{layout.VALUES}")
     if not path.is_dir():
         return Path(shutil.copyfile(path, folder / "bundle.zip")) if path.exists() else path
     copy = folder / "bundle"

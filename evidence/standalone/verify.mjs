@@ -1,17 +1,17 @@
 #!/usr/bin/env node
-// Verifies evidence bundles of Counterseal (format 3), offline, in one file. It needs Node 20 and no package.
+// Verifies evidence bundles of Counterseal (formats 3 and 4), offline, in one file. It needs Node 20 and no package.
 //
 //     node verify.mjs BUNDLE.zip [--key PEM]... [--fingerprint SHA256]... [--run ID] [--tenant NAME] [--sha256 HEX]
-//         [--disclosed FILE]... [--allow-unfinished] [--json]
+//         [--disclosed FILE]... [--log-key KEY]... [--allow-unfinished] [--json]
 //
 // It was written from docs/evidence-format.md, apart from the verifier in Python, so that each shows the faults of the
-// other. It judges the history. It does not evaluate rules, compile texts, or compute origins again, and says so.
+// other. It judges the history. It does not evaluate rules, compile texts, or recompute origins, and says so.
 //
 // Exit codes: 0 all checks passed, and a trusted key has signed; 1 a check failed; 2 there is nothing to verify, or it is
 // not of this format; 6 nothing failed, and nobody has said that the key is to be trusted.
 
 import { createHash, createPublicKey, verify as verifySignature } from "node:crypto";
-import { readFileSync, realpathSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 class Fault extends Error {}
@@ -146,7 +146,8 @@ function unpacked(data) {
 
 // -- the files and the vocabulary --------------------------------------------------------------------------------------
 
-const FORMAT = "https://counterseal.dev/evidence-bundle/v3";
+// The third format opens its values itself; since the fourth they stand in a sidecar, which the statement names.
+const FORMATS = new Map([3, 4].map((number) => [`https://counterseal.dev/evidence-bundle/v${number}`, number]));
 const ENVELOPE = "bundle.intoto.dsse.json";
 const STREAMS = new Set([
   "events.jsonl", "approvals.jsonl", "receipts.jsonl", "attempts.jsonl", "checkpoints.jsonl", "disclosures.jsonl",
@@ -331,9 +332,10 @@ function opened(envelope, key) {
 
 function readStatement(payload) {
   const told = parsed(payload, "statement");
-  if (told.predicateType !== FORMAT) throw new Unusable(`it is of the format ${told.predicateType}, not of ${FORMAT}`);
+  const number = FORMATS.get(told.predicateType);
+  if (!number) throw new Unusable(`it is of the format ${told.predicateType}, not of ${[...FORMATS.keys()].join(" or ")}`);
   onlyMembers("statement", told, [...STATEMENT]);
-  onlyMembers("statement", told.predicate, PREDICATE);
+  onlyMembers("statement", told.predicate, number > 3 ? [...PREDICATE, "sidecar"] : PREDICATE);
   const subjects = new Map();
   if (told._type !== "https://in-toto.io/Statement/v1" || !Array.isArray(told.subject) || !isObject(told.predicate)) {
     throw new Fault("statement: is not an evidence bundle's in-toto statement");
@@ -348,7 +350,7 @@ function readStatement(payload) {
   }
   const names = [...subjects.keys()];
   if (!same(names, [...names].sort())) throw new Fault("statement: lists the files in another order");
-  return { subjects, predicate: told.predicate };
+  return { subjects, predicate: told.predicate, number };
 }
 
 // -- the chain ---------------------------------------------------------------------------------------------------------
@@ -458,7 +460,8 @@ function pairsOf(event) {
 }
 
 class Opened {
-  constructor(data) {
+  constructor(data, where = "disclosures.jsonl") {
+    this.where = where;
     this.count = 0;
     this.problem = null;
     this.bySeq = new Map();
@@ -489,6 +492,7 @@ class Opened {
   // The opened values of an event by their paths.
   of(event) {
     const told = this.bySeq.get(event.seq), values = new Map();
+    this.listed = Boolean(told && told.values !== null);
     if (!told) return values;
     this.bySeq.delete(event.seq);
     try {
@@ -519,9 +523,164 @@ class Opened {
     if (this.problem === null && left !== undefined) {
       this.problem = `it opens values of event ${left}, which there is not, or which came before`;
     }
-    if (this.problem !== null) throw new Fault(`disclosures.jsonl: ${this.problem}`);
+    if (this.problem !== null) throw new Fault(`${this.where}: ${this.problem}`);
     return `${this.count} values are opened, each as its event's line commits to it`;
   }
+}
+
+// -- what stands apart -------------------------------------------------------------------------------------------------
+
+const ASKED = /^\/approval\/[^/]+\/asked$/;
+const LEAF_BYTES_MAX = 64 * 1024, PROOF_BYTES_MAX = 1024 * 1024;
+
+// The values that stand apart from a bundle: disclosed if the sidecar is here, erased if a leaf of the log proves it.
+class Apart {
+  constructor(predicate, number, { sidecar, disclosed, leaf, proof, "log-key": keys }) {
+    this.since = number > 3;
+    const named = this.since ? predicate.sidecar : null;
+    this.named = isText(named) && /^[0-9a-f]{64}$/.test(named) ? named : null;
+    this.here = null;
+    this.problem = null;
+    this.erased = null;
+    this.unproven = false;
+    this.further = [];
+    if (this.since && sidecar !== null) this.take(sidecar);
+    for (const data of disclosed) {
+      if (this.here === null && this.named !== null && hex(data) === this.named) this.here = new Opened(data, "sidecar");
+      else this.further.push(new Opened(data));
+    }
+    try {
+      if (this.named !== null && leaf !== null) this.erasure(predicate, leaf, proof ?? Buffer.alloc(0), keys);
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      this.problem ??= `its erasure is not proven: ${error.message}`;
+    }
+  }
+
+  take(data) {
+    if (this.named === null) this.problem = "there is one, and the statement names none";
+    else if (hex(data) !== this.named) {
+      this.problem = `the statement names ${this.named}, and beside the bundle is ${hex(data)}`;
+    } else this.here = new Opened(data, "sidecar");
+  }
+
+  get withheld() {
+    return this.named !== null && this.here === null;
+  }
+
+  erasure(predicate, leaf, proof, keys) {
+    if (leaf.length > LEAF_BYTES_MAX) throw new Fault(".leaf.json: is too long");
+    const told = parsed(leaf, ".leaf.json");
+    if (!isObject(told)) throw new Fault(".leaf.json: is no object");
+    if (told.kind !== "erased") return;
+    if (!same(told.tenant ?? null, predicate.tenant) || !same(told.run ?? null, predicate.run)) {
+      throw new Fault(".leaf.json: is not the leaf of this run");
+    }
+    if (same(told.count ?? null, predicate.count) && !same(told.head ?? null, predicate.head)) {
+      throw new Fault(".leaf.json: is of another history of this run");
+    }
+    this.unproven = !keys.length;
+    if (this.unproven) return;
+    if (proof.length > PROOF_BYTES_MAX) throw new Fault(".tlog-proof: is too long");
+    const { place, origin } = provenLeaf(proof, leaf, keys.map((key) => renamed(key, `${key.name}/${predicate.tenant}`)));
+    this.erased = `leaf ${place} of the log ${origin} says that retention erased them (${told.ts})`;
+  }
+
+  // The status and the words of the row.
+  row() {
+    if (this.problem !== null) throw new Fault(`sidecar: ${this.problem}`);
+    if (this.named === null) return ["ok", "nothing was opened, so there is no sidecar"];
+    if (this.here !== null) {
+      this.here.row();
+      const words = `disclosed: ${this.here.count} values, each as its event's line commits to it`;
+      return ["ok", this.erased === null ? words : `${words}. This is a copy: ${this.erased}`];
+    }
+    if (this.erased !== null) return ["ok", `erased: ${this.erased}`];
+    const words = `withheld: the sidecar ${this.named} is not here, so cards and reasons are neither shown nor judged`;
+    const more = "; a leaf says that it is erased, which only `--log-key`, the key of the log, proves";
+    return ["not_proven", words + (this.unproven ? more : "")];
+  }
+}
+
+// -- leaves of a log (C2SP signed-note, tlog-checkpoint, tlog-proof) ---------------------------------------------------
+
+const SPKI_ED25519 = Buffer.from("302a300506032b6570032100", "hex");
+
+function canonicalBase64(text) {
+  const data = Buffer.from(text, "base64");
+  return data.toString("base64") === text ? data : null;
+}
+
+function renamed(key, name) {
+  const id = createHash("sha256").update(`${name}\n`).update(Buffer.from([1])).update(key.raw).digest().subarray(0, 4);
+  return { ...key, name, id };
+}
+
+function logKey(text) {
+  const [name, id, ...rest] = text.trim().split("+"), data = canonicalBase64(rest.join("+"));
+  if (!name || /\s/.test(name) || data === null || data.length !== 33 || data[0] !== 1) {
+    throw new Unusable("--log-key: is no Ed25519 key of a log: name+id+key");
+  }
+  const raw = data.subarray(1), found = renamed({ raw }, name);
+  if (found.id.toString("hex") !== id) throw new Unusable("--log-key: its parts do not fit each other");
+  const key = createPublicKey({ key: Buffer.concat([SPKI_ED25519, raw]), format: "der", type: "spki" });
+  return { ...found, key };
+}
+
+// The text of a note that one of these keys has signed; every signature that names one of them must be good.
+function signedText(note, keys) {
+  const text = note.toString("utf8"), end = text.lastIndexOf("\n\n");
+  if (!Buffer.from(text).equals(note) || end < 0 || /[\x00-\x09\x0b-\x1f]/.test(text)) {
+    throw new Fault(".tlog-proof: has no signed note");
+  }
+  const body = text.slice(0, end + 1), lines = text.slice(end + 2).split("\n"), [origin] = body.split("\n");
+  let signed = 0;
+  if (lines.pop() !== "" || !lines.length || lines.length > 100) throw new Fault(".tlog-proof: has no signed note");
+  for (const line of lines) {
+    const [, name, coded] = /^\u2014 ([^\s+]+) ([A-Za-z0-9+/]+={0,2})$/.exec(line) ?? [];
+    const data = coded === undefined ? null : canonicalBase64(coded);
+    if (data === null || data.length <= 4) throw new Fault(".tlog-proof: has a line that is no signature");
+    for (const key of keys.filter((one) => one.name === name && one.id.equals(data.subarray(0, 4)))) {
+      const good = verifySignature(null, Buffer.from(body), key.key, data.subarray(4));
+      if (!good || key.name !== origin) throw new Fault(".tlog-proof: has a false signature, or one of another log");
+      signed += 1;
+    }
+  }
+  if (!signed) throw new Fault(`.tlog-proof: is not signed by a key of the log ${origin} that you named`);
+  return body;
+}
+
+function hashOf(text) {
+  const data = canonicalBase64(text);
+  if (data === null || data.length !== 32) throw new Fault(".tlog-proof: is no proof of a log");
+  return data;
+}
+
+// The place of a leaf in the log whose checkpoint one of these keys has signed (RFC 6962, RFC 9162 section 2.1.3.2).
+function provenLeaf(proof, leaf, keys) {
+  const end = proof.indexOf("\n\n"), NUMBER = /^(?:0|[1-9][0-9]{0,18})$/;
+  const lines = proof.subarray(0, Math.max(end, 0)).toString("latin1").split("\n");
+  const rows = lines.slice(lines[1]?.startsWith("extra ") ? 2 : 1), [word, index] = (rows[0] ?? "").split(" ");
+  if (end < 0 || lines[0] !== "c2sp.org/tlog-proof@v1" || word !== "index" || !NUMBER.test(index ?? "") ||
+    rows[0] !== `index ${index}`) {
+    throw new Fault(".tlog-proof: is no proof of a log");
+  }
+  const [origin, count, root] = signedText(proof.subarray(end + 2), keys).split("\n");
+  if (!origin || !NUMBER.test(count ?? "")) throw new Fault(".tlog-proof: is no checkpoint of a log");
+  const path = rows.slice(1).map(hashOf), joined = (...parts) => createHash("sha256").update(Buffer.concat(parts)).digest();
+  let at = BigInt(index), last = BigInt(count) - 1n, hash = joined(Buffer.from([0]), leaf), fits = at <= last;
+  for (const one of path) {
+    fits &&= last > 0n;
+    if (at & 1n || at === last) {
+      hash = joined(Buffer.from([1]), one, hash);
+      while (!(at & 1n) && at > 0n) [at, last] = [at >> 1n, last >> 1n];
+    } else hash = joined(Buffer.from([1]), hash, one);
+    [at, last] = [at >> 1n, last >> 1n];
+  }
+  if (!fits || last > 0n || !hash.equals(hashOf(root ?? ""))) {
+    throw new Fault(".tlog-proof: does not show that this leaf is in the log");
+  }
+  return { place: index, origin };
 }
 
 // -- what follows from the events --------------------------------------------------------------------------------------
@@ -1611,7 +1770,7 @@ class Actions extends Judge {
   card(event, asked, decision) {
     const { question } = asked, card = question?.card ?? null;
     if (card === null) {
-      if (this.whole && question !== null && event.data.secret !== true) {
+      if (this.whole && question !== null && event.data.secret !== true && !this.case.apart) {
         this.fault(event, "its card is withheld although nothing on it is secret");
       }
       return;
@@ -2085,13 +2244,13 @@ class Standing extends Judge {
 
 // The judgement of one bundle. Whatever cannot be read becomes a fault of the row "what it is judged by".
 class Judged {
-  constructor(files, run) {
+  constructor(files, run, apart) {
     this.files = files;
     this.problems = [];
     this.directories = new Set();
     this.policies = new Set();
     this.case = {
-      whole: false, definition: null, extracts: new Map(), policies: new Map(), tenant: null,
+      whole: false, apart, definition: null, extracts: new Map(), policies: new Map(), tenant: null,
       question: (approval) => this.question(approval),
     };
     this.run = run;
@@ -2210,7 +2369,7 @@ const NOT_PROVEN = [
   ["time", "asserted by the runtime's database; no independent time stamp"],
   ["target systems", "receipts hold what the targets answered; compare with the targets' own logs"],
   ["texts", "not compiled: that steps and rules are those of the texts is checked by `counterseal evidence verify`"],
-  ["origins", "not computed again: `counterseal evidence verify` does, as far as their values are opened"],
+  ["origins", "origins not recomputed: `counterseal evidence verify` does, as far as their values are opened"],
   ["rules", "rules not evaluated: this verifier has no evaluator"],
 ];
 
@@ -2232,6 +2391,16 @@ class Table {
       if (!(error instanceof Fault)) throw error;
       this.add(name, "failed", error.message);
       return false;
+    }
+  }
+
+  // A row that says its own status.
+  said(name, make) {
+    try {
+      this.add(name, ...make());
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      this.add(name, "failed", error.message);
     }
   }
 
@@ -2302,7 +2471,7 @@ function checkTexts(files, history) {
   return `the workflow and ${documents.length} policies are the texts that the events name`;
 }
 
-function checkPredicate(predicate, history, report) {
+function checkPredicate(predicate, history, report, apart) {
   const { tenant, producer } = predicate;
   if (!isText(tenant) || !isText(producer) || !/^(?:counterseal )?[0-9A-Za-z.+-]{0,64}$/.test(producer)) {
     throw new Fault("statement: names no tenant, or no release as releases are named");
@@ -2315,9 +2484,9 @@ function checkPredicate(predicate, history, report) {
   const wanted = {
     tenant, producer, policies, run: report.run, status: report.final ? history.status : "open",
     workflow: history.workflow, first_seq: 0, last_seq: report.count - 1, count: report.count, head: report.head,
-    final: report.final, redaction: "metadata",
+    final: report.final, redaction: "metadata", ...(apart.since ? { sidecar: apart.named } : {}),
   };
-  for (const name of PREDICATE) {
+  for (const name of Object.keys(wanted)) {
     if (!Object.hasOwn(predicate, name) || !same(predicate[name], wanted[name])) {
       throw new Fault(`statement: ${name} differs between the signed statement and the events`);
     }
@@ -2367,7 +2536,7 @@ function verify(data, options) {
     table.add("signature", "failed", error.message);
     return table;
   }
-  const { subjects, predicate } = signed.statement;
+  const { subjects, predicate, number } = signed.statement;
   table.check("integrity", () => checkIntegrity(files, subjects));
   table.check("checksums", () => {
     const wanted = [...subjects].filter(([name]) => name !== "SHA256SUMS").map(([name, sum]) => `${sum}  ${name}\n`);
@@ -2375,17 +2544,17 @@ function verify(data, options) {
       "SHA256SUMS agrees with the signed list");
   });
   if (table.failed) return table;
-  contents(table, files, predicate, signed.key, options);
+  contents(table, files, predicate, signed.key, options, new Apart(predicate, number, options));
   return table;
 }
 
-function contents(table, files, predicate, key, options) {
+function contents(table, files, predicate, key, options, apart) {
   const history = new History(), disclosed = new Opened(files.get("disclosures.jsonl")), lines = [];
-  const further = options.disclosed.map((data) => new Opened(data));
+  const { further } = apart, besides = apart.here === null ? further : [apart.here, ...further];
   let judged, report, told;
   const followed = table.check("chain", () => {
     told = claimed(files);
-    judged = new Judged(files, told.run);
+    judged = new Judged(files, told.run, apart.withheld);
     report = followChain(told, files.get("events.jsonl"), (event) => {
       try {
         checkLine(event);
@@ -2395,14 +2564,18 @@ function contents(table, files, predicate, key, options) {
         lines.push(error.message);
       }
       history.observe(event);
-      judged.observe(event, new Map([disclosed, ...further].flatMap((each) => [...each.of(event)])));
+      const within = disclosed.of(event);
+      if (apart.since && (disclosed.listed || ![...within.keys()].every((path) => ASKED.test(path)))) {
+        disclosed.problem ??= `event ${event.seq}: values stand in the sidecar, and the bundle itself opens more than terms`;
+      }
+      judged.observe(event, new Map([...within, ...besides.flatMap((each) => [...each.of(event)])]));
     });
     return `${report.count} events in ${told.appends.length} appends, unbroken, head ${report.head}`;
   });
   if (!followed) return;
   if (report.final) table.add("completeness", "ok", `the run is closed; ${report.count} events, and all are here`);
   else table.add("completeness", options["allow-unfinished"] ? "warning" : "failed", "the run had not closed");
-  table.check("statement", () => checkPredicate(predicate, history, report));
+  table.check("statement", () => checkPredicate(predicate, history, report, apart));
   if (options.run !== undefined || options.tenant !== undefined) {
     table.check("question", () => checkQuestion(options, predicate));
   }
@@ -2427,6 +2600,7 @@ function contents(table, files, predicate, key, options) {
   table.check("costs", () => summed("costs.json", `${history.costs.size} models' costs, as the events add up to`));
   table.check("disclosures", () => disclosed.row());
   if (further.length) table.check("further disclosures", () => further.map((each) => each.row()).join("; "));
+  if (apart.since) table.said("values", () => apart.row());
   judgement(table, judged, history, report);
 }
 
@@ -2463,19 +2637,24 @@ function read(path) {
   }
 }
 
+const isFile = (path) => existsSync(path) && statSync(path).isFile();
+
 function optionsOf(words) {
-  const options = { key: [], fingerprint: [], disclosed: [] }, flags = ["allow-unfinished", "json"], one = ["run", "tenant", "sha256"];
+  const options = { key: [], fingerprint: [], disclosed: [], "log-key": [] }, flags = ["allow-unfinished", "json"], one = ["run", "tenant", "sha256"];
   while (words.length) {
     const word = words.shift(), name = word.replace(/^--/, "");
     if (!word.startsWith("--")) options.bundle = word;
     else if (flags.includes(name)) options[name] = true;
-    else if (![...one, "key", "fingerprint", "disclosed"].includes(name) || !words.length) throw new Unusable(`unknown: ${word}`);
+    else if (![...one, "key", "fingerprint", "disclosed", "log-key"].includes(name) || !words.length) throw new Unusable(`unknown: ${word}`);
     else if (name === "key") options.key.push(trustedKey(words.shift()));
+    else if (name === "log-key") options["log-key"].push(logKey(words.shift()));
     else if (name === "disclosed") options.disclosed.push(read(words.shift()));
     else if (name === "fingerprint") options.fingerprint.push(words.shift().toLowerCase().replaceAll(":", ""));
     else options[name] = words.shift();
   }
   if (options.bundle === undefined) throw new Unusable("usage: node verify.mjs BUNDLE.zip [--key PEM]...");
+  const beside = (end) => (isFile(options.bundle + end) ? read(options.bundle + end) : null);
+  [options.sidecar, options.leaf, options.proof] = [".values.jsonl", ".leaf.json", ".tlog-proof"].map(beside);
   return options;
 }
 

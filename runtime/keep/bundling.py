@@ -10,11 +10,11 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from core.canonical import Json, JsonObject
+from core.canonical import Json, JsonObject, sha256_hex
 from core.db import Connection
 from core.documents import load_document
 from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError, TransportError
-from evidence import bundle
+from evidence import bundle, layout
 from evidence.blobs import BlobStore
 from evidence.bundle import BundleContent, ContradictionError, build_bundle
 from evidence.chain import timestamp
@@ -121,6 +121,10 @@ class Bundling(Struct, frozen=True):
             return _refused(message, problem)
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
         try:
+            # The values come first: a crash in between leaves a sidecar that no bundle names. The message is delivered
+            # again and puts the same bytes, or others under another name; retention deletes each that lies there.
+            if made.sidecar is not None:
+                await self.blobs.put(key + layout.VALUES, made.sidecar, sha256_hex(made.sidecar), erasable=True)
             stored = await self.blobs.put(key, made.bytes, made.sha256)
         except TransportError as error:
             return Later(str(error))

@@ -24,7 +24,6 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from core.clock import repeat
 from core.db import Connection, Database
 from core.outage import is_away, is_passing, report
-from evidence.events import EventType
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_CHANGE
@@ -45,13 +44,13 @@ from runtime.engine.model.graph import NO_GRAPH
 from runtime.engine.model.rows import Claim, StepRow, WaitRow
 from runtime.engine.model.states import StepState, WaitKind
 from runtime.keep.dispatcher import Lanes
+from runtime.keep.erasing import Stores, purge
 from runtime.keep.reviewing import follow
 from runtime.requests.scheduling import fire
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
-from runtime.requests.views import folded
 from runtime.requests.windows import end_window
-from runtime.store import approvals, audit, books, logs, retention, sweeps
+from runtime.store import approvals, logs, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
@@ -87,6 +86,8 @@ class Repair(Struct, frozen=True):
 class Sweeper(Struct):
     """Sweeps every ``interval``. Stateless: what it does follows from the database alone.
 
+    ``stores`` gives the store of a tenant's evidence; without it no evidence was ever written.
+
     ``lease`` is the span of workers' leases: one that ends later was taken before the database's clock went back.
     """
 
@@ -94,6 +95,7 @@ class Sweeper(Struct):
     definitions: Definitions
     interval: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=30)
+    stores: Stores | None = None
     _whole_at: float = 0.0
     _spared_until: float = 0.0
     _clock: tuple[datetime, float] | None = None
@@ -216,7 +218,7 @@ class Sweeper(Struct):
     async def _purges(self, runs: Sequence[UUID]) -> int:
         count = 0
         for run_id in runs:
-            repair = partial(purge, definitions=self.definitions, run_id=run_id)
+            repair = partial(purge, definitions=self.definitions, run_id=run_id, stores=self.stores)
             count += await self._guarded(Repair(run_id, repair), self.database)
         return count
 
@@ -357,21 +359,3 @@ def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: U
         doubt.given_up(transition, receipt, doubt.Found("nobody said what became of it in time", doubt.NOBODY))
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)
     waits.end_badly(transition, step, wait, WaitTimedOut, error.to_json())
-
-
-async def purge(database: Database, definitions: Definitions, run_id: UUID) -> bool:
-    """Remove the payloads of a run, if it is time; its audit and its evidence stay.
-
-    The run's key goes as well, so nobody who was not told a value can ever open what the audit commits to. All of it is
-    one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run whose book is
-    not what was recorded: a purge would remove what can still be compared.
-    """
-    async with database.transaction() as connection:
-        tenant = await retention.hold(connection, run_id)
-        if tenant is None:
-            return False
-        book = await books.read(connection, tenant, run_id)
-        past = await folded(connection, definitions, book)
-        await retention.remove_payloads(connection, book, past)
-        await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -52,15 +53,16 @@ async def look(
     for where, moment in (("since", wanted.since), ("until", wanted.until)):
         if moment is not None and moment.tzinfo is None:
             raise InputError("has no time zone.", where=where, remedy="Such as 2026-11-01T00:00:00Z.")
-    stream = await streams.read(connection, tenant)
     people = await tenants.directory(connection, tenant)
-    fits = [
-        event
-        for event in reversed(stream.events)
-        if (before is None or event["seq"] < before) and _fits(event, wanted, people)
-    ]
+    fits = deque[TenantEvent](maxlen=limit)  # the newest that fit: no more are held, however long the stream is
+
+    def observe(event: TenantEvent, _: str) -> None:
+        if (before is None or event["seq"] < before) and _fits(event, wanted, people):
+            fits.append(event)
+
+    head = await streams.followed(connection, tenant, observe)
     await audit.record(connection, tenant, EventType.EVIDENCE_READ, actor, {"what": "tenant"})
-    return Seen(fits[:limit], stream.head)
+    return Seen([*reversed(fits)], head)
 
 
 def _fits(event: TenantEvent, wanted: Wanted, people: Directory) -> bool:

@@ -14,6 +14,7 @@ from core.db import Connection
 from evidence import ocsf
 from evidence.chain import Actor
 from evidence.events import EventType
+from evidence.log.leaves import Leaf
 from runtime.store import audit, books, logs, streams
 
 WHAT = "ocsf"
@@ -36,15 +37,18 @@ async def export(
     handed out. A crash before the commit leaves no event. Whoever keeps the cursor moves it when the events are
     stored: after a crash before that they come once more, each with the same ``metadata.uid``.
     """
-    told, counts, following = list[JsonObject](), dict[str | None, int](), first
-    known: dict[str | None, Sequence[JsonObject]] = {}
-    async for place, leaf in logs.leaves(connection, tenant):
+    told, following, page = list[JsonObject](), first, list[Leaf]()
+    async for place, leaf in logs.leaves(connection, tenant, first):
         if place >= first + leaves_max:
             break
+        page.append(leaf)
+        following = place + 1
+    counts = await logs.counted(connection, tenant, first, {leaf.run for leaf in page if leaf.run is not None})
+    known: dict[str | None, Sequence[JsonObject]] = {}
+    for leaf in page:
         before = counts.get(leaf.run, 0)
         counts[leaf.run] = max(before, leaf.count)
-        following = max(following, place + 1)
-        if place < first or leaf.count <= before:
+        if leaf.count <= before:
             continue
         if leaf.run not in known:
             known[leaf.run] = await _events(connection, tenant, product, leaf.run)

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from core.canonical import JsonObject
 from core.db import Connection, Database
 from core.errors import CountersealError, InputError
+from evidence import layout
 from evidence.blobs import BlobStore, StoredBlob
 from evidence.chain import Actor, ChainHead
 from evidence.container import stated
@@ -253,6 +254,7 @@ def _in_force(row: Mapping[str, Any], stream: Stream) -> Iterator[str]:
 
 async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobStore, found: Found) -> None:
     """Read each bundle that the database names, and compare what it states with the leaf of the run's end."""
+    keys = {*await blobs.keys(f"{tenant}/")}
     for row in await logs.bundles(connection, tenant):
         run = str(row["run_id"])
         found.bundles += 1
@@ -267,8 +269,13 @@ async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobSt
             found.problems.append(f"run {run}: its bundle {row['name']} is another's: {words}")
         elif heads.get(row["lines"]) != said["head"]:
             found.problems.append(f"run {run}: its bundle {row['name']} ends with a head of which the log has no leaf")
+        erased = any(leaf.kind is LeafKind.ERASED for leaf in log.of_runs.get(run, ()))
+        beside = f"{tenant}/{run}/{row['uri'].rpartition('/')[2]}{layout.VALUES}" in keys
+        if said[layout.SIDECAR] is not None and erased is beside:
+            words = "in the store, and the log says that they are erased" if erased else "gone, and nothing erased them"
+            found.problems.append(f"run {run}: the values of its bundle {row['name']} are {words}")
     known = {*log.of_runs}
-    for key in await blobs.keys(f"{tenant}/"):
+    for key in sorted(keys):
         run = key.split("/")[1] if key.count("/") > 1 else ""
         if run not in known:
             found.problems.append(f"the store holds {key}, and the log knows no such run")

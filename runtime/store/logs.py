@@ -5,7 +5,7 @@ The leaves are written by triggers of the database, in the transaction of the fa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ _SQL = statements("logs")
 _MOVED = _SQL["moved"]
 _ORDER = _SQL["order"]
 _PAGE = _SQL["page"]
+_COUNTED = _SQL["counted"]
 _WITHOUT_PLACE = _SQL["without_place"]
 _UNORDERED = _SQL["unordered"]
 _COUNTER = _SQL["counter"]
@@ -80,6 +81,12 @@ async def leaves(connection: Connection, tenant: str, first: int = 0) -> AsyncIt
         for row in rows:
             yield row["place"], _leaf(row)
         place = rows[-1]["place"] + 1
+
+
+async def counted(connection: Connection, tenant: str, first: int, runs: Iterable[str]) -> dict[str | None, int]:
+    """The lines of these runs, and under None of the tenant's stream, that leaves before this place have counted."""
+    rows = await connection.fetch(_COUNTED, tenant, first, [UUID(run) for run in runs])
+    return {None if row["run_id"] is None else str(row["run_id"]): row["count"] for row in rows}
 
 
 def _leaf(row: asyncpg.Record) -> Leaf:

@@ -1,22 +1,28 @@
-"""Reads a tenant's whole audit stream, and computes its chain again. All who show the stream read it through here."""
+"""Reads a tenant's whole audit stream in pages, and computes its chain again. All who show it read it through here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
 
 from core.db import Connection
 from core.errors import NotFoundError
-from evidence.chain import ChainHead, verify_lines
+from evidence.chain import ChainHead, ChainReport
 from runtime.engine.book.recorded import Diverged
 from runtime.store.claims import aside
 from runtime.store.statements import statements
 
 _SQL = statements("streams")
-_STREAM = _SQL["stream"]
+_HEAD = _SQL["head"]
+_PAGE = _SQL["page"]
+_COUNTED = _SQL["counted"]
+# The lines that are held at once, however long the stream is.
+PAGE = 1000
 # A line of the stream, parsed, with its place as ``seq``.
 TenantEvent: TypeAlias = dict[str, Any]
 
@@ -30,40 +36,58 @@ class Stream(Struct, frozen=True):
 
 
 async def read(connection: Connection, tenant: str) -> Stream:
-    """The stream as it is at one moment.
+    """The whole stream as it is at one moment. Errors as for ``followed``."""
+    events, heads = list[TenantEvent](), list[str]()
+
+    def observe(event: TenantEvent, head: str) -> None:
+        events.append(event)
+        heads.append(head)
+
+    return Stream(await followed(connection, tenant, observe), events, heads)
+
+
+async def followed(connection: Connection, tenant: str, observe: Callable[[TenantEvent, str], None]) -> ChainHead:
+    """Verify the stream page by page. ``observe`` gets each event and the head after it, which is only then proven when
+    this returns: the head of the whole.
 
     ``Diverged`` names the first line that is not the one that was written, or is missing. ``NotFoundError`` without
     such a tenant.
     """
-    row = await connection.fetchrow(_STREAM, tenant)
+    row = await connection.fetchrow(_HEAD, tenant)
     if row is None:
         raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant create`.")
-    return await aside(row["audit_count"], lambda: _checked(tenant, row), connection)
+    stream, count = f"tenant:{tenant}", row["audit_count"]
+    report = ChainReport(stream, ChainHead.of(stream).hash)
+    while report.count < count:
+        rows = await _page(connection, row["stream_id"], report.count, min(report.count + PAGE, count))
+        if not rows:
+            raise _broken(f"line {report.count + 1} is missing: the tenant's row counts {count} lines")
+        await aside(len(rows), partial(_follow, report, rows, observe), connection)
+    if count and report.head != row["audit_head"]:
+        raise _broken("its lines do not come to the head in the tenant's row")
+    if not await connection.fetchval(_COUNTED, tenant):
+        raise _broken(f"there are more than the {count} lines that the tenant's row counts up to its head")
+    return ChainHead(stream, count, report.head)
 
 
-def _checked(tenant: str, row: asyncpg.Record) -> Stream:
-    lines, count = row["lines"] or [], row["audit_count"]
-    head = ChainHead.of(f"tenant:{tenant}")
-    if not count and not lines:
-        return Stream(head, ())
-    for number, (place, line, after) in enumerate(zip(row["places"] or (), lines, row["heads"] or (), strict=True)):
-        if place != number:
-            raise _broken(f"line {number + 1} is missing")
-        head = head.after([line])
-        if head.hash != after:
-            raise _broken(
-                f"line {number + 1} does not come to the hash beside it: it, or a line before it, was changed"
-            )
-    if len(lines) < count:
-        raise _broken(f"line {len(lines) + 1} is missing: the tenant's row counts {count} lines")
-    stored, events = ChainHead(head.stream, count, row["audit_head"]), list[TenantEvent]()
-    report = verify_lines(stored, lines, [1] * len(lines), events.append)
-    if not report.ok:
-        raise _broken(str(report.problem))
-    for event, kind in zip(events, row["types"], strict=True):
-        if event["type"] != kind:
-            raise _broken(f"line {event['seq'] + 1} is {event['type']}, and the column beside it says {kind}")
-    return Stream(stored, events, row["heads"] or ())
+async def _page(connection: Connection, stream: UUID, first: int, end: int) -> list[asyncpg.Record]:
+    return list(await connection.fetch(_PAGE, stream, first, end))
+
+
+def _follow(report: ChainReport, rows: Sequence[asyncpg.Record], observe: Callable[[TenantEvent, str], None]) -> None:
+    """Check the lines of a page, each against the chain and against the columns beside it."""
+    for row in rows:
+        place, told = report.count + 1, list[TenantEvent]()
+        if row["seq"] != report.count:
+            raise _broken(f"line {place} is missing")
+        if not report.follow(iter([row["line"]]), [1], told.append):
+            raise _broken(str(report.problem))
+        if report.head != row["hash"]:
+            raise _broken(f"line {place} does not come to the hash beside it: it, or a line before it, was changed")
+        (event,) = told
+        if event["type"] != row["type"]:
+            raise _broken(f"line {place} is {event['type']}, and the column beside it says {row['type']}")
+        observe(event, report.head)
 
 
 def _broken(words: str) -> Diverged:

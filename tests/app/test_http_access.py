@@ -38,6 +38,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", f"/v1/runs/{RUN}/timeline", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/audit", None, {Role.ADMIN, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}/evidence", None, {Role.ADMIN, Role.AUDITOR}),
+    ("GET", f"/v1/runs/{RUN}/evidence/values", None, {Role.ADMIN, Role.AUDITOR}),
     ("POST", f"/v1/runs/{RUN}/cancel", {}, {Role.ADMIN, Role.OPERATOR}),
     ("POST", f"/v1/runs/{RUN}/close", {}, {Role.ADMIN, Role.OPERATOR}),
     ("POST", f"/v1/runs/{RUN}/retry", {"reason": "mended"}, {Role.ADMIN, Role.OPERATOR}),

@@ -54,6 +54,8 @@ async def test_a_bundle_shows_business_state_and_what_was_attempted(installation
             [json.loads(line) for line in archive.read(f"{name}.jsonl").splitlines()]
             for name in ("events", "attempts", "disclosures")
         )
+    values = await client.get(f"/v1/runs/{run_id}/evidence/values")
+    opened += [json.loads(line) for line in values.content.splitlines()]
     (attempt,) = attempts
     line, listed = lines[attempt["seq"]], {one["seq"]: one["values"] for one in opened}
     assert (line["type"], line["data"]["receipt"]) == ("action.intended", attempt["receipt"])
@@ -98,7 +100,7 @@ async def test_evidence_that_is_not_written_yet_is_409_for_a_moment(installation
 async def test_a_bundle_that_was_changed_on_disk_is_not_handed_out(installation: Any) -> None:
     run_id = await installation.start("simple")
     await installation.work()
-    (path,) = [path for path in installation.settings.evidence_path.rglob("*") if path.is_file()]
+    (path,) = installation.settings.evidence_path.rglob("*.zip")
     path.chmod(0o600)
     path.write_bytes(path.read_bytes() + b"x")
     client = await installation.client(Role.AUDITOR)

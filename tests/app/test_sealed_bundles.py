@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from app import logbook, sealing
-from app.sealing import LEAF, PROOF
 from core.errors import ConsistencyError, InputError, NotFoundError
 from evidence.chain import Actor
+from evidence.layout import LEAF, PROOF
 from evidence.log.notes import NoteKey
 from evidence.log.rings import Ring
 from evidence.signing import FileSigner

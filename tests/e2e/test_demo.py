@@ -55,7 +55,8 @@ def _tells_it_all(bundle: Path) -> None:
     """The bundle of the agent that obeyed: what it asked for, what came of it, and where the address came from."""
     with zipfile.ZipFile(bundle) as archive:
         events = [json.loads(line) for line in archive.read("events.jsonl").splitlines()]
-        opened = [json.loads(line)["opened"] for line in archive.read("disclosures.jsonl").splitlines()]
+    values = bundle.with_name(f"{bundle.name}.values.jsonl").read_bytes()
+    opened = [json.loads(line)["opened"] for line in values.splitlines()]
     (card,) = [value for shown in opened for _, path, value in shown if path.endswith("/card")]
     asked = [source for one in events if one["type"] == "agent.answered" for source, _ in one["data"]["calls"]]
     assert asked == ["servicenow.incident.get"] + ["servicenow.incident.update"] * 5

@@ -233,3 +233,16 @@ async def test_an_unreachable_s3_is_a_transport_error(monkeypatch: pytest.Monkey
             await store.put(KEY, ONE, sha(ONE))
         with pytest.raises(TransportError):
             await store.get(StoredBlob(f"s3://{BUCKET}/{KEY}", None, sha(ONE)))
+
+
+async def test_what_is_to_be_erased_is_never_locked_and_goes_with_all_its_versions(store: BlobStore) -> None:
+    end = ".values.jsonl"
+    for place in ("acme/run-1", "acme/run-2"):
+        await store.put(f"{place}/a.zip", ONE, sha(ONE))
+        await store.put(f"{place}/a.zip{end}", ONE, sha(ONE), erasable=True)
+    gone = await store.put(f"acme/run-1/b.zip{end}", b"two", sha(b"two"), erasable=True)
+    assert await store.erase("acme/run-1/", end) == 2
+    assert await store.erase("acme/run-1/", end) == 0
+    assert await store.keys("acme/") == ["acme/run-1/a.zip", "acme/run-2/a.zip", f"acme/run-2/a.zip{end}"]
+    with pytest.raises(NotFoundError):
+        await store.get(gone)

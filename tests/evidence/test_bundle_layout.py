@@ -152,6 +152,7 @@ def test_the_layout_of_a_bundle_in_which_everything_happens(workshop: Any, whole
     del found["statement"]["subject"]
     for name in sorted(files.keys() - {layout.ENVELOPE, layout.README, layout.PUBLIC_KEY, layout.SUMS, layout.EVENTS}):
         found[name] = files[name].decode().splitlines()
+    found["sidecar"] = (whole.sidecar or b"").decode().splitlines()
     matches_golden("bundle", found)
 
 

@@ -10,17 +10,18 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.compiling import Texts
 from core.canonical import JsonObject
-from evidence.bundle import build_bundle
+from evidence.bundle import Bundle, build_bundle
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling, content_of
 from runtime.requests.steering import close_run
 from tests.support.agents import ALLOW, Agents, agent, call, calls, says
-from tests.support.forging import Forged, resealed
+from tests.support.forging import VALUES, Forged, laid, resealed
 from tests.support.mutating import containers, contents
 from tests.support.other_verifiers import by_node, by_python
 from tests.support.runtime_children import CHILD
@@ -56,7 +57,7 @@ POLICY = ALLOW.replace(
 
 
 @pytest.fixture
-async def whole(agents: Agents, late_gate: Any, tmp_path: Path) -> tuple[bytes, FileSigner]:
+async def whole(agents: Agents, late_gate: Any, tmp_path: Path) -> tuple[Bundle, FileSigner]:
     """The bundle of a run in which people, doubts, an agent, a child and an extension have their parts."""
     runtime: Any = agents.runtime
     read = call("probe_value_read", {"name": "y"})
@@ -89,7 +90,7 @@ async def whole(agents: Agents, late_gate: Any, tmp_path: Path) -> tuple[bytes, 
     making = Bundling(FileBlobStore(tmp_path), signer, "test", runtime.definitions)
     async with runtime.database.connection() as connection:
         material = await making.material(connection, "acme", run)
-    return build_bundle(content_of(material, "test"), signer).bytes, signer
+    return build_bundle(content_of(material, "test"), signer), signer
 
 
 # -- the forgeries: each by its name, with words of the row that finds it ---------------------------------------------
@@ -298,10 +299,10 @@ def changed(file: str, old: bytes, new: bytes, *, last: bool = False) -> Any:
 
 def relisted(f: Forged) -> None:
     """The commitments of one event are listed with another one."""
-    changed("disclosures.jsonl", b'"/output","', b'"/output","00')(f)
+    changed(VALUES, b'"/output","', b'"/output","00')(f)
 
 
-OPENED = "disclosures"
+OPENED, APART = "disclosures", "values"
 GATED, LET, RULES = "authority of people", "actions", "order of steps"
 BY = {"author": "a", "approver": "a"}
 INNER, HELD, TEXTS = "agents and runs within", "pauses and policies in force", "what it is judged by"
@@ -523,23 +524,23 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
     "another status in the statement": (lambda f: f.claims.update(status="canceled"), "statement", "status differs"),
     "a false output": (
         lambda f: f.bind("step.succeeded", "put", {"/output/name": "x"}, {"/output/name": "y"}),
-        OPENED, "nothing in its line commits",
+        APART, "nothing in its line commits",
     ),
     "a false state": (
         lambda f: f.bind("step.succeeded", "read", {"/values/found": 1}, {"/values/found": 2}),
-        OPENED, "nothing in its line commits",
+        APART, "nothing in its line commits",
     ),
     "an output that its line does not bind": (
         all_of(lambda f: f.bind("step.succeeded", "put", {"/output": "x"}, {"/output": "x"}), relisted),
-        OPENED, "lists other values",
+        APART, "lists other values",
     ),
     "an output of another event": (
         lambda f: f.bind("step.succeeded", "put", {"/output/a": 1}, {f"/{'0' * 64}/output/a": 1}),
-        OPENED, "nothing in its line commits",
+        APART, "nothing in its line commits",
     ),
     "a value of an event that there is not": (
-        added("disclosures.jsonl", b'{"opened":[["%s","/x",1]],"seq":9999,"values":null}\n' % (b"0" * 32)),
-        OPENED, "which there is not",
+        added(VALUES, b'{"opened":[["%s","/x",1]],"seq":9999,"values":null}\n' % (b"0" * 32)),
+        APART, "which there is not",
     ),
     "a reason under another question": (
         data(VOTED, 0, committed=[["/approval/other/vote/ana/x/reason", "0" * 64]]), "lines", "what is not its own"
@@ -572,14 +573,14 @@ FORGERIES: dict[str, tuple[Any, str, str]] = {
         for file, row in {
             "approvals.jsonl": "approvals", "receipts.jsonl": "receipts", "attempts.jsonl": "attempts",
             "checkpoints.jsonl": "checkpoints", "costs.json": "costs", "run.json": "run", "run-head.json": "run",
-            "disclosures.jsonl": OPENED, "definition.json": TEXTS,
+            "disclosures.jsonl": OPENED, VALUES: APART, "definition.json": TEXTS,
         }.items()
     },
     **{
         f"a line more in {file}": (added(file, b"{}\n"), row, "")
         for file, row in {
             "approvals.jsonl": "approvals", "receipts.jsonl": "receipts", "attempts.jsonl": "attempts",
-            "checkpoints.jsonl": "checkpoints", "disclosures.jsonl": OPENED, "tenant.jsonl": TEXTS,
+            "checkpoints.jsonl": "checkpoints", "disclosures.jsonl": OPENED, VALUES: APART, "tenant.jsonl": TEXTS,
         }.items()
     },
     "a member of a line of the tenant": (
@@ -603,7 +604,7 @@ async def test_every_false_history_is_found_and_the_true_one_is_not(whole: Any, 
     def failed(forge: Any) -> dict[str, str]:
         forged = Forged(bundle)
         forge(forged)
-        path.write_bytes(forged.sealed(signer))
+        laid(path, forged.sealed(signer))
         return {row.check: row.detail for row in verify_bundle(path, public_key=key, compiler=Texts()).failed}
 
     assert failed(lambda f: None) == {}, "taken apart and put together again, it is as true as before"
@@ -636,11 +637,11 @@ async def test_the_verifiers_of_one_file_come_to_the_same_verdicts(whole: Any, t
     files = Forged(bundle).files
     for number, (name, data) in enumerate(islice(contents(random, files), CHANGES // 4)):
         datas[f"{number}: a change of {name}"] = resealed(bundle, {name: data}, signer)
-    for number, data in enumerate(islice(containers(random, bundle, datas["quorum of two, one vote"]), CHANGES // 4)):
-        datas[f"{number}: a change of the zip"] = data
+    forged_zip = datas["quorum of two, one vote"].bytes
+    for number, data in enumerate(islice(containers(random, bundle.bytes, forged_zip), CHANGES // 4)):
+        datas[f"{number}: a change of the zip"] = replace(bundle, bytes=data)
     for number, data in enumerate(datas.values()):
-        paths.append(tmp_path / f"{number}.zip")
-        paths[-1].write_bytes(data)
+        paths.append(laid(tmp_path / f"{number}.zip", data))
         found = verify_bundle(paths[-1], public_key=key)
         wanted.append((found.exit_code, {row.check for row in found.failed}))
     named = [*zip(datas, wanted, strict=True)]
@@ -664,13 +665,15 @@ async def test_no_change_of_a_container_or_of_a_file_passes(whole: Any, tmp_path
     forged = Forged(bundle)
     terms(GATE, approvers=[{"group": "owners", "of": 1}])(forged)
 
-    def passes(data: bytes) -> bool:
-        path.write_bytes(data)
-        return verify_bundle(path, public_key=key).ok
+    def passes(made: Bundle) -> bool:
+        return verify_bundle(laid(path, made), public_key=key).ok
 
     assert passes(bundle)
-    changed = islice(containers(random, bundle, forged.sealed(signer)), CHANGES)
-    assert [number for number, data in enumerate(changed) if passes(data)] == []
+    changed = islice(containers(random, bundle.bytes, forged.sealed(signer).bytes), CHANGES)
+    assert [number for number, data in enumerate(changed) if passes(replace(bundle, bytes=data))] == []
     files = Forged(bundle).files
+    # A sidecar that nobody named anew.
+    for _, data in islice(contents(random, files, VALUES), CHANGES):
+        assert not passes(replace(bundle, sidecar=data)), data
     for name, data in islice(contents(random, files), CHANGES):
         assert not passes(resealed(bundle, {name: data}, signer)), (name, data)

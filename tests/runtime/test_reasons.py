@@ -17,6 +17,7 @@ from evidence.bundle import assemble
 from evidence.chain import Actor, timestamp
 from evidence.commitments import opening, path_of, reason_path
 from evidence.files import FileBlobStore
+from evidence.layout import VALUES
 from evidence.opened import Opened
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle, verify_unsigned
@@ -77,7 +78,8 @@ class Desk:
         verification = verify_bundle(path)
         assert verification.ok, verification.to_text()
         with zipfile.ZipFile(path) as archive:
-            return {name: archive.read(name) for name in archive.namelist()}
+            files = {name: archive.read(name) for name in archive.namelist()}
+        return {**files, "values": path.with_name(path.name + VALUES).read_bytes()}
 
     async def forged(self, run_id: UUID, reason: str, voter: str) -> dict[str, str]:
         """The failed checks of a bundle that shows another reason of this voter, or of the cancel by them."""
@@ -95,7 +97,9 @@ class Desk:
         content = replace(content, opened=[shown[seq] for seq in sorted(shown)])
         made = assemble(content, self.signer.public_key)
         with closing(made.files):
-            return {row.check: row.detail for row in verify_unsigned(made.files, made.statement).failed}
+            return {
+                row.check: row.detail for row in verify_unsigned(made.files, made.statement, beside=made.beside).failed
+            }
 
 
 @pytest.fixture
@@ -104,8 +108,8 @@ def desk(runtime: Any, tmp_path: Path) -> Desk:
 
 
 def opened_in(files: dict[str, bytes], path: str) -> list[Any]:
-    """The values that the bundle opens under paths with such an end, in the order of their events."""
-    lines = [json.loads(line)["opened"] for line in files["disclosures.jsonl"].splitlines()]
+    """The values that the sidecar opens under paths with such an end, in the order of their events."""
+    lines = [json.loads(line)["opened"] for line in files["values"].splitlines()]
     return [value for shown in lines for _, place, value in shown if place.endswith(path)]
 
 
@@ -136,7 +140,7 @@ async def test_a_changed_reason_does_not_verify(desk: Desk, reason: str) -> None
     await desk.vote("ana", "reject", NOTE)
     await desk.runtime.worker().work_off()
     assert await desk.forged(run_id, NOTE, "ana") == {}
-    assert "nothing in its line commits" in (await desk.forged(run_id, reason, "ana"))["disclosures"]
+    assert "nothing in its line commits" in (await desk.forged(run_id, reason, "ana"))["values"]
 
 
 async def test_a_reason_that_nobody_gave_does_not_verify(desk: Desk) -> None:
@@ -145,7 +149,7 @@ async def test_a_reason_that_nobody_gave_does_not_verify(desk: Desk) -> None:
     for person in ("ana", "ben"):
         await desk.vote(person, "approve", "")
     await desk.runtime.worker().work_off()
-    assert "nothing in its line" in (await desk.forged(run_id, "the boss said so", "ben"))["disclosures"]
+    assert "nothing in its line" in (await desk.forged(run_id, "the boss said so", "ben"))["values"]
 
 
 async def test_of_a_vote_that_its_voter_replaced_only_the_commitment_is_left(desk: Desk) -> None:
@@ -204,7 +208,7 @@ async def test_a_changed_reason_of_a_cancel_does_not_verify(desk: Desk) -> None:
     await desk.runtime.worker().work_off()
     await cancel(desk, run_id, NOTE)
     assert await desk.forged(run_id, NOTE, "ana") == {}
-    assert "nothing in its line commits" in (await desk.forged(run_id, "no reason", "ana"))["disclosures"]
+    assert "nothing in its line commits" in (await desk.forged(run_id, "no reason", "ana"))["values"]
 
 
 @pytest.mark.tampers

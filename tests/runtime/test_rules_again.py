@@ -15,7 +15,7 @@ from evidence.signing import FileSigner
 from evidence.verify import Row, verify_bundle
 from runtime.keep.bundling import Bundling, content_of
 from runtime.requests.disclosing import disclose
-from tests.support.forging import Forged
+from tests.support.forging import Forged, laid
 from tests.support.other_verifiers import by_node, by_python
 from tests.support.runtime_stage import ACTOR
 
@@ -44,7 +44,7 @@ FACTS = {"action.operation": "probe.effect.apply", "counters.writes_in_run": 2}
 
 
 @pytest.fixture
-async def thrice(runtime: Any, tmp_path: Path) -> tuple[Any, Any, Path, Path]:
+async def thrice(runtime: Any, tmp_path: Path) -> tuple[Any, Any, Path, Path, Any]:
     """The bundle of a run whose third write people approved, and the trusted key."""
     await runtime.tenant()
     await runtime.policy(POLICY)
@@ -60,9 +60,10 @@ async def thrice(runtime: Any, tmp_path: Path) -> tuple[Any, Any, Path, Path]:
     async with runtime.database.connection() as connection:
         material = await making.material(connection, "acme", run)
     bundle, key = tmp_path / "bundle.zip", tmp_path / "public.pem"
-    bundle.write_bytes(build_bundle(content_of(material, "test"), signer).bytes)
+    made = build_bundle(content_of(material, "test"), signer)
+    laid(bundle, made)
     key.write_bytes(signer.public_key.pem)
-    return run, signer, bundle, key
+    return run, signer, bundle, key, made
 
 
 def rules(bundle: Path, key: Path, *disclosed: Path) -> Row:
@@ -87,7 +88,7 @@ def let_out(f: Forged) -> None:
 async def test_a_verdict_that_the_rules_do_not_give_is_found_where_facts_are_disclosed(
     runtime: Any, thrice: Any, tmp_path: Path
 ) -> None:
-    run, signer, bundle, key = thrice
+    run, signer, bundle, key, made_of = thrice
     assert (rules(bundle, key).status, rules(bundle, key).detail[:19]) == ("not_proven", "rules not evaluated")
     more = tmp_path / "more.jsonl"
     async with runtime.faces.transaction("acme") as connection:
@@ -101,19 +102,19 @@ async def test_a_verdict_that_the_rules_do_not_give_is_found_where_facts_are_dis
     assert (told.status, "of 1 rules not evaluated" in told.detail) == ("not_proven", True), told
 
     for shown, status in ({}, "not_proven"), (FACTS, "failed"), ({**FACTS, "counters.writes_in_run": 1}, "not_proven"):
-        forged = Forged(bundle.read_bytes())
+        forged = Forged(made_of)
         let_out(forged)
         if shown:
             values = {f"/facts/{name}": fact for name, fact in shown.items()}
             forged.bind("decision.made", "c", values, values)
-        (tmp_path / "forged.zip").write_bytes(forged.sealed(signer))
+        laid(tmp_path / "forged.zip", forged.sealed(signer))
         assert rules(tmp_path / "forged.zip", key).status == status, "false facts that fit are found by no judge"
 
 
 async def test_a_further_file_opens_only_what_its_bundle_binds_and_nothing_secret(
     runtime: Any, thrice: Any, tmp_path: Path
 ) -> None:
-    run, _, bundle, key = thrice
+    run, _, bundle, key, _ = thrice
 
     async def opened(*paths: str) -> Any:
         async with runtime.faces.transaction("acme") as connection:

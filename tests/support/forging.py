@@ -9,11 +9,13 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from core.canonical import canonical_bytes, digest
+from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
 from evidence import layout
-from evidence.bundle import Unsigned, seal, stated
+from evidence.beside import parted
+from evidence.bundle import Bundle, Unsigned, seal, stated
 from evidence.chain import ChainHead, ChainReport, timestamp
 from evidence.commitments import commit, opening, path_of
 from evidence.container import Spool
@@ -25,6 +27,8 @@ from evidence.signing import Signer
 KEY = b"f" * 32
 LATER = timedelta(days=40)
 Files = dict[str, bytes]
+# The name of the sidecar among the files of a bundle that is taken apart.
+VALUES = "values.jsonl"
 
 
 class Forged:
@@ -33,15 +37,18 @@ class Forged:
     ``edits`` change the files once they are derived, before they are listed and signed; ``claims`` the statement.
     """
 
-    def __init__(self, data: bytes) -> None:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+    def __init__(self, bundle: Bundle) -> None:
+        with zipfile.ZipFile(io.BytesIO(bundle.bytes)) as archive:
             self.files = {name: archive.read(name) for name in archive.namelist()}
+        self.files[VALUES] = bundle.sidecar or b""
         self.events: list[dict[str, Any]] = [json.loads(line) for line in self.files[layout.EVENTS].splitlines()]
         self.definition = json.loads(self.files[layout.DEFINITION])
         for event in self.events:
             if event["type"] == EventType.APPROVAL_VOTED:
                 event["data"].pop("committed", None)  # we know no reasons
-        told = [json.loads(line)["opened"] for line in self.files[layout.OPENED].splitlines()]
+        told = [
+            json.loads(line)["opened"] for name in (layout.OPENED, VALUES) for line in self.files[name].splitlines()
+        ]
         parts = [(*path.split("/")[2:4], value) for opened in told for _, path, value in opened]
         self.asked = {approval: value for approval, what, value in parts if what == "asked"}
         self.cards = {approval: value for approval, what, value in parts if what == "card"}
@@ -96,7 +103,7 @@ class Forged:
 
     # -- putting it together -----------------------------------------------------------------------------------------
 
-    def sealed(self, signer: Signer) -> bytes:
+    def sealed(self, signer: Signer) -> Bundle:
         """The forged bundle, with everything derived anew: chain, head, files, checksums, statement, signature."""
         for event in self.events:
             self._commit(event)
@@ -105,7 +112,9 @@ class Forged:
                 event["data"]["count"] = seq + 1
         opened = self._opened()
         files: Files = dict.fromkeys(layout.STREAMS, b"")
-        files[layout.OPENED] = b"".join(canonical_bytes(opened[seq].to_json()) + b"\n" for seq in sorted(opened))
+        within, apart = zip(*(parted(opened[seq]) for seq in sorted(opened)), strict=True) if opened else ((), ())
+        for name, each in ((layout.OPENED, within), (VALUES, apart)):
+            files[name] = b"".join(canonical_bytes(one.to_json()) + b"\n" for one in each if one is not None)
 
         def emit(name: str, line: bytes) -> None:
             files[name] = files.get(name, b"") + line + b"\n"
@@ -125,11 +134,8 @@ class Forged:
         files |= {layout.people_file(key): canonical_bytes(each) + b"\n" for key, each in self.people.items()}
         for edit in self.edits:
             edit(files)
-        predicate = predicate_of(derived.history, report, tenant, self.predicate["producer"]) | self.claims
-        with closing(Spool()) as spool:
-            for name, each in files.items():
-                spool.write(name, each)
-            return seal(Unsigned("forged.zip", spool, stated(spool, predicate)), signer).bytes
+        predicate = predicate_of(derived.history, report, tenant, self.predicate["producer"], {}) | self.claims
+        return _signed(files, predicate, signer)
 
     def _commit(self, event: dict[str, Any]) -> None:
         """Commit to what was asked and shown by a key of our own."""
@@ -160,14 +166,31 @@ class Forged:
         return found
 
 
-def resealed(bundle: bytes, changed: Files, signer: Signer) -> bytes:
+def resealed(bundle: Bundle, changed: Files, signer: Signer) -> Bundle:
     """The bundle with other content of some files, listed and signed anew."""
     forged = Forged(bundle)
+    return _signed(forged.files | changed, forged.predicate, signer)
+
+
+def _signed(files: Files, predicate: JsonObject, signer: Signer) -> Bundle:
+    files = {**files}
+    sidecar = files.pop(VALUES, b"") or None
+    named: JsonObject = {layout.SIDECAR: None if sidecar is None else sha256_hex(sidecar)}
     with closing(Spool()) as spool:
-        for name, each in (forged.files | changed).items():
+        for name, each in files.items():
             if name not in (layout.SUMS, layout.ENVELOPE):
                 spool.write(name, each)
-        return seal(Unsigned("changed.zip", spool, stated(spool, forged.predicate)), signer).bytes
+        return seal(Unsigned("forged.zip", spool, stated(spool, {**predicate, **named}), sidecar), signer)
+
+
+def laid(path: Path, bundle: Bundle) -> Path:
+    """Write a bundle, and its sidecar beside it."""
+    beside = path.with_name(path.name + layout.VALUES)
+    beside.unlink(missing_ok=True)
+    if bundle.sidecar is not None:
+        beside.write_bytes(bundle.sidecar)
+    path.write_bytes(bundle.bytes)
+    return path
 
 
 Forge = Callable[[Forged], None]

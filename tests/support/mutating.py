@@ -9,6 +9,7 @@ from typing import Any
 
 from core.canonical import canonical_bytes
 from evidence import layout
+from tests.support.forging import VALUES
 
 # Files that follow from the events. What is opened may be withheld, and what a history is judged by is not all bound.
 DERIVED = (
@@ -36,14 +37,14 @@ def containers(random: Random, good: bytes, forged: bytes) -> Iterator[bytes]:
             yield found
 
 
-def contents(random: Random, files: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield a file, and what it holds now."""
+def contents(random: Random, files: dict[str, bytes], only: str = "") -> Iterator[tuple[str, bytes]]:
+    """Yield a file, any or this one, and what it holds now."""
     while True:
-        name = random.choice([*DERIVED, layout.OPENED])
+        name = only or random.choice([*DERIVED, layout.OPENED, VALUES])
         data = files[name]
         ways = ["flip", "more"]
         if name.endswith((".json", ".jsonl")):
-            ways += ["scalar"] if name == layout.OPENED else [*_LINES, *_JSON]
+            ways += ["scalar"] if name in (layout.OPENED, VALUES) else [*_LINES, *_JSON]
         changed = _changed(random, data, random.choice(ways))
         if changed != data:
             yield name, changed

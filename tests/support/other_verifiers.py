@@ -56,6 +56,26 @@ def _more(disclosed: Sequence[Path]) -> list[str]:
     return [word for each in disclosed for word in ("--disclosed", str(each))]
 
 
+def row_by_each(folder: Path, key: Path, bundle: Path, check: str, *more: str) -> list[tuple[int, str, str]]:
+    """The exit code, and the status and the words of one row, by verify.py and by verify.mjs."""
+    commands = [[sys.executable, "-S", folder / "verify.py"]]
+    (folder / "verify.py").write_bytes(_built(Language.PYTHON))
+    if shutil.which("node") is not None:
+        (folder / "verify.mjs").write_bytes(_built(Language.JAVASCRIPT))
+        commands.append(["node", folder / "verify.mjs"])
+    found = []
+    for command in commands:
+        done = subprocess.run(
+            [*map(str, command), str(bundle), "--key", str(key), "--json", *more],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_only(folder))}, cwd=folder,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout, done.stderr
+        row = next(row for row in json.loads(done.stdout)["rows"] if row["check"] == check)
+        found.append((done.returncode, row["status"], row["detail"]))
+    return found
+
+
 def by_python(folder: Path, key: Path, bundles: Sequence[Path], *disclosed: Path) -> list[tuple[int, set[str]]]:
     """The exit code and the failed rows of each bundle, by verify.py."""
     program = folder / "verify.py"

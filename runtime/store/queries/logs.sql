@@ -10,6 +10,14 @@ SELECT order_leaves($1);
 SELECT place, tenant_id, kind, run_id, number, count, head, at FROM log_leaves
 WHERE tenant_id = $1 AND place >= $2 ORDER BY place LIMIT $3;
 
+-- name: counted
+-- The lines that leaves before this place have counted: of these runs, and of the tenant's own stream. Both are looked up
+-- by an index, however long the log is.
+SELECT l.run_id, max(l.count) AS count FROM log_leaves l
+WHERE l.tenant_id = $1 AND l.run_id = ANY ($3::uuid[]) AND l.place < $2 GROUP BY l.run_id
+UNION ALL (SELECT NULL, l.count FROM log_leaves l
+  WHERE l.tenant_id = $1 AND l.run_id IS NULL AND l.place < $2 ORDER BY l.place DESC LIMIT 1);
+
 -- name: without_place
 SELECT place, tenant_id, kind, run_id, number, count, head, at FROM log_leaves
 WHERE tenant_id = $1 AND place IS NULL ORDER BY leaf_id;

@@ -91,7 +91,7 @@ WHERE tenant_id = $1 AND run_id = $2 AND n >= (
 ORDER BY n LIMIT $4;
 
 -- name: bundle
-SELECT b.run_id, b.name, b.uri, b.version_id, b.sha256, b.bytes, b.lines, r.audit_count, r.audit_head
+SELECT b.run_id, b.name, b.uri, b.version_id, b.sha256, b.bytes, b.lines, r.audit_count, r.audit_head, r.purged_at
 FROM bundles b JOIN runs r USING (run_id) WHERE b.tenant_id = $1 AND r.tenant_id = $1 AND b.run_id = $2
 ORDER BY b.lines DESC LIMIT 1;
 

@@ -1,6 +1,10 @@
--- name: stream
-SELECT t.audit_count, t.audit_head, e.* FROM tenants t CROSS JOIN LATERAL (
-  SELECT array_agg(e.seq ORDER BY e.seq) AS places, array_agg(e.type ORDER BY e.seq) AS types,
-    array_agg(e.line ORDER BY e.seq) AS lines, array_agg(e.hash ORDER BY e.seq) AS heads
-  FROM audit_events e WHERE e.stream_id = t.stream_id) e
-WHERE t.tenant_id = $1;
+-- name: head
+SELECT stream_id, audit_count, audit_head FROM tenants WHERE tenant_id = $1;
+
+-- name: page
+SELECT seq, type, line, hash FROM audit_events WHERE stream_id = $1 AND seq >= $2 AND seq < $3 ORDER BY seq;
+
+-- name: counted
+-- At one moment, as many lines are there as the tenant's row counts.
+SELECT t.audit_count = (SELECT coalesce(max(e.seq) + 1, 0) FROM audit_events e WHERE e.stream_id = t.stream_id)
+FROM tenants t WHERE t.tenant_id = $1;
