@@ -8,6 +8,8 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
+from app.spans import HISTOGRAMS, STEPS, Figure, Spans
+from core.tracing import Appended, Called, Told
 from runtime.store.queue_reads import TenantQueue
 
 # Whose requests are counted that nobody has authenticated.
@@ -24,6 +26,23 @@ class Metrics:
         """The counters of a tenant that is known to exist, or of ``NOBODY``."""
         return self._of.get(tenant) or self._of.setdefault(tenant, Counters())
 
+    def appended(self, done: Appended) -> None:
+        """Count a decision; see ``Watcher``. Nothing else of an append is counted here."""
+        if done.asked_at is not None:
+            self._measure(done)
+
+    def called(self, done: Called) -> None:
+        """Count a call; see ``Watcher``."""
+        self._measure(done)
+
+    def told(self, done: Told) -> None:
+        """Count nothing: the queue shows messages."""
+
+    def _measure(self, done: Appended | Called) -> None:
+        for made in Spans().of(done):
+            if isinstance(made, Figure):
+                self.of(done.tenant).measure(made)
+
 
 class Counters:
     """Counters of one tenant in this process, and its figures at the moment of the request."""
@@ -34,13 +53,18 @@ class Counters:
         self._requests = counter("counterseal_http_requests", "HTTP requests", ("method", "route", "status"))
         self._votes = counter("counterseal_votes", "Votes received", ("channel", "code"))
         self._refusals = counter("counterseal_requests_refused", "Signed requests refused", ("face", "code"))
-        self._seconds = Histogram(
+        histogram = partial(Histogram, registry=self._registry)
+        self._seconds = histogram(
             "counterseal_http_request_seconds",
             "Time to the first byte of the answer",
             ("route",),
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3),
-            registry=self._registry,
         )
+        self._measured = {
+            name: histogram(name.replace(".", "_").replace("duration", "seconds"), words, labels, buckets=buckets)
+            for name, (words, labels, buckets) in HISTOGRAMS.items()
+            if name != STEPS
+        }
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request; ``route`` is the path's template."""
@@ -55,6 +79,12 @@ class Counters:
     def refusal(self, face: str, code: str) -> None:
         """Count one request whose signature was missing or wrong."""
         self._refusals.labels(face, code).inc()
+
+    def measure(self, figure: Figure) -> None:
+        """Take in one measurement; those of steps are not shown here."""
+        if (histogram := self._measured.get(figure.name)) is not None:
+            labels = {name: value for name, value in figure.attributes.items() if name != "tenant"}
+            histogram.labels(**labels).observe(figure.seconds)
 
     def text(self, runs: Iterable[tuple[str, int]], queues: Iterable[TenantQueue]) -> bytes:
         """The exposition format: our counters, the counts of runs by status, and the tenant's queue."""
