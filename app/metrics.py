@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 
 from app.spans import HISTOGRAMS, STEPS, Figure, Spans
 from core.tracing import Appended, Called, Told
-from runtime.store.queue_reads import TenantQueue
+from runtime.store.queue_reads import Standing, TenantQueue
 
 # Whose requests are counted that nobody has authenticated.
 NOBODY = ""
@@ -86,8 +86,14 @@ class Counters:
             labels = {name: value for name, value in figure.attributes.items() if name != "tenant"}
             histogram.labels(**labels).observe(figure.seconds)
 
-    def text(self, runs: Iterable[tuple[str, int]], queues: Iterable[TenantQueue]) -> bytes:
-        """The exposition format: our counters, the counts of runs by status, and the tenant's queue."""
+    def text(
+        self,
+        runs: Iterable[tuple[str, int]],
+        queues: Iterable[TenantQueue],
+        questions: Iterable[Standing] = (),
+        leaves: Iterable[Standing] = (),
+    ) -> bytes:
+        """The exposition format: our counters, the counts of runs by status, the tenant's queue, and what waits."""
         registry = CollectorRegistry()
         gauge = partial(Gauge, registry=registry)
         by_status = gauge("counterseal_runs", "Runs of this tenant", ("status",))
@@ -95,7 +101,22 @@ class Counters:
             by_status.labels(status).set(count)
         for queue in queues:
             _add_queue(gauge, queue)
+        _add_standing(gauge, "questions", "Open questions to people", "kind", ("decision", "in_doubt"), questions)
+        _add_standing(gauge, "leaves", "Leaves of the log that wait", "state", ("unordered", "unsigned"), leaves)
         return generate_latest(self._registry) + generate_latest(registry)
+
+
+def _add_standing(
+    gauge: Callable[..., Gauge], what: str, words: str, label: str, names: Iterable[str], found: Iterable[Standing]
+) -> None:
+    """Add a number and the age of the oldest, 0 for what there is not: an alert ends when its cause does."""
+    counts = gauge(f"counterseal_{what}", words, (label,))
+    oldest = gauge(f"counterseal_{what}_oldest_seconds", "Age of the oldest", (label,))
+    known = {one.name: one for one in found}
+    for name in names:
+        one = known.get(name)
+        counts.labels(name).set(one.count if one else 0)
+        oldest.labels(name).set(one.oldest_seconds if one else 0)
 
 
 def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:

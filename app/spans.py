@@ -55,7 +55,7 @@ HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     CALLS: ("Time of a connector's call", ("connector", "outcome"), SECONDS),
     DECISIONS: ("Time from a question to its decision", ("outcome",), LONG),
 }
-"""What is measured: in words, its labels besides the tenant, and its buckets."""
+"""The histograms: their words, their labels besides the tenant, and their buckets."""
 BAD = frozenset({"failed", "held", "in_doubt", "refused", "not_sent", "undeliverable", "lease_expired"})
 """The outcomes that make a span an error."""
 
@@ -211,7 +211,7 @@ def _of_message(done: Told) -> Span:
     name = done.kind if done.kind == "bundle" else f"message {done.kind}"
     about = _about(done, message=done.kind, outcome=done.outcome)
     own = ("message", done.message, done.attempt)
-    return _span(done, own, within, name, done.began, done.ended, about, kind="producer")
+    return _span(done, own, within, name, done.at - int(done.seconds * 1e9), done.at, about, kind="producer")
 
 
 def _about(done: Appended | Called | Told, **named: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time_ns
 
 import structlog
 
@@ -70,7 +70,7 @@ class Telemetry:
 
     def told(self, done: Told) -> None:
         """See ``Watcher``."""
-        self._put(done)
+        self._put(done._replace(at=time_ns()))
 
     def _put(self, done: Appended | Called | Told) -> None:
         if len(self._waiting) >= WAITING_MAX:
@@ -123,7 +123,7 @@ class Telemetry:
 
 @dataclass
 class _Shared:
-    """What sends, for all parts of this process that send to the same collector."""
+    """The sender of all parts of this process that send to the same collector."""
 
     ends: ExitStack
     users: int = 0

@@ -52,7 +52,7 @@ class Called(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A delivery of a message, such as a card or a bundle; times in Unix nanoseconds."""
+    """A delivery of a message, such as a card or a bundle, that took ``seconds``. It was heard of ``at`` this time."""
 
     tenant: str
     run_id: UUID
@@ -61,12 +61,12 @@ class Told(NamedTuple):
     attempt: int
     outcome: str
     approval: UUID | None
-    began: int
-    ended: int
+    seconds: float
+    at: int = 0
 
 
 class Watcher(Protocol):
-    """Whoever is told what this process does. A watcher neither raises nor waits."""
+    """A watcher is told what this process does. It neither raises nor waits."""
 
     def appended(self, done: Appended) -> None:
         """Hear of an append that has been made."""
@@ -79,7 +79,7 @@ class Watcher(Protocol):
 
 
 watchers: tuple[Watcher, ...] = ()
-"""Who watches this process."""
+"""The watchers of this process."""
 
 INBOUND: ContextVar[Inbound | None] = ContextVar("inbound", default=None)
 OUTBOUND: ContextVar[str | None] = ContextVar("outbound", default=None)

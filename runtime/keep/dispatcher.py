@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from time import monotonic, time_ns
+from time import monotonic
 from typing import TypeAlias
 from uuid import UUID
 
@@ -176,7 +176,7 @@ class Dispatcher(Struct):
 
     async def _carry(self, job: _Job) -> None:
         """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
-        (message, deliver), began = job, time_ns()
+        (message, deliver), began = job, monotonic()
         structlog.contextvars.bind_contextvars(tenant=message.tenant_id)  # for all lines about it
         try:
             async with asyncio.timeout(LEASE.total_seconds() * 0.8):
@@ -228,7 +228,7 @@ class Dispatcher(Struct):
             await outbox.order(connection, message.tenant_id, message.run_id, ALARM, payload)
 
 
-def _watched(message: Message, result: Result, began: int) -> None:
+def _watched(message: Message, result: Result, began: float) -> None:
     """Tell whoever watches this process of a delivery that belongs to a run."""
     if not tracing.watchers or message.run_id is None:
         return
@@ -237,7 +237,7 @@ def _watched(message: Message, result: Result, began: int) -> None:
     except ValueError:
         approval = None
     about = (message.tenant_id, message.run_id, message.command_id, message.kind, message.attempts)
-    done = tracing.Told(*about, tracing.kind_of(result), approval, began, time_ns())
+    done = tracing.Told(*about, tracing.kind_of(result), approval, monotonic() - began)
     for watcher in tracing.watchers:
         watcher.told(done)
 

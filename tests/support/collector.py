@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector:
-    """What has arrived; ``hangs``: it takes a request, and answers none."""
+    """Keeps what has arrived; ``hangs``: it takes a request, and answers none."""
 
     def __init__(self) -> None:
         self.url = ""
