@@ -248,7 +248,7 @@ async def test_each_alert_fires_in_its_drill_alone_and_clears(settings: Any, ser
     targets = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
     assert len(targets) > 10
     for expression in (*RULES.values(), *targets):
-        for name, labels in names(expression):
+        for name, wanted in names(expression):
             assert name in exists, f"{expression}: there is no {name}"
-            assert labels <= exists[name], f"{expression}: {name} has the labels {sorted(exists[name])}"
+            assert wanted <= exists[name], f"{expression}: {name} has the labels {sorted(exists[name])}"
     assert [alert for alert in RULES if f"| `{alert}` |" not in EXPLAINED] == []

@@ -132,7 +132,7 @@ def test_every_list_can_be_read_on_a_terminal(
     clean_environment.setenv("COLUMNS", str(width))
     clean_environment.setenv("TERM", "xterm")
     clean_environment.setattr("sys.stdout.isatty", lambda: True)
-    groups = typer.main.get_command(root).commands.items()
+    groups = getattr(typer.main.get_command(root), "commands", {}).items()
     lists = [(name, "list") for name, group in groups if "list" in getattr(group, "commands", ())]
     assert len(lists) > 9
     lists += [("queue", "status"), ("queue", "dead"), ("audit", "tenant"), ("run", "show", runs[1])]
