@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -23,9 +24,20 @@ from app.spans import HISTOGRAMS, Figure, Span
 
 # The collector has so long for one batch, with all retries.
 SEND_SECONDS = 5.0
-FIGURES_SECONDS = 15.0
+FIGURES_SECONDS = 30.0
 KINDS = {kind.name.lower(): kind for kind in SpanKind}
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class _Resource(Resource):
+    """A resource that is hashed once: the libraries hash it for each span, by writing all of it as JSON."""
+
+    def __hash__(self) -> int:
+        return self._hashed
+
+    @cached_property
+    def _hashed(self) -> int:
+        return super().__hash__()
 
 
 class Collector:
@@ -35,7 +47,8 @@ class Collector:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         base = endpoint.rstrip("/")
         named = {"service.name": "counterseal", "service.version": version}
-        self._resource = Resource.create(named | {"service.instance.id": f"{socket.gethostname()}:{os.getpid()}"})
+        found = Resource.create(named | {"service.instance.id": f"{socket.gethostname()}:{os.getpid()}"})
+        self._resource = _Resource(dict(found.attributes))
         self._scope = InstrumentationScope("counterseal", version)
         self._spans: SpanExporter = OTLPSpanExporter(f"{base}/v1/traces", headers=headers, timeout=SEND_SECONDS)
         figures = OTLPMetricExporter(f"{base}/v1/metrics", headers=headers, timeout=SEND_SECONDS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -240,7 +240,7 @@ def _code(data: Mapping[str, Any]) -> str:
 
 
 def _nanos(at: datetime) -> int:
-    return int((at.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000) * 1_000
+    return round(at.timestamp() * 1_000_000) * 1_000
 
 
 def _seconds(began: int, ended: int) -> float:

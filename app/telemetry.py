@@ -26,8 +26,8 @@ log = structlog.get_logger(__name__)
 # Things that wait for the thread: some megabytes. Above it new ones are dropped.
 WAITING_MAX = 4_096
 BATCH_MAX = 512
-# A batch is sent when so many spans are there, or so long after its first one.
-BATCH_SECONDS = 1.0
+# A batch is sent when so many spans are there, and at this interval: a request costs more than its spans.
+BATCH_SECONDS = 5.0
 # The time for what is left at the end.
 LAST_SECONDS = 3.0
 SAY_SECONDS = 60.0
