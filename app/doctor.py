@@ -180,7 +180,7 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
         unstarted = await inbox.unstarted(connection, tenant)
         held = await pausing.listed(connection, tenant)
         unusable = await listed(connection, tenant)
-        waiting = [one for one in await documents.workflow_versions(connection, tenant) if one.waits_for]
+        versions = await documents.workflow_versions(connection, tenant)
         lost = await unread(connection, tenant, await tenants.directory(connection, tenant))
         unshown = await approvals.undelivered(connection, tenant, RUNS_SHOWN)
         broken = await glass.unreviewed(connection, tenant)
@@ -208,8 +208,10 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
         except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))
-    for new in waiting:
-        if new.retired_at is None:
+    startable = [one for one in versions if not one.waits_for and one.retired_at is None]
+    for new in (one for one in versions if one.waits_for):
+        passed = any(one.name == new.name and one.version > new.version for one in startable)
+        if new.retired_at is None and not passed:
             named = f"{new.name}@{new.version}"
             words = f"of {new.published_by} waits for an admin, because {new.waits_for}"
             yield Check(f"workflow {named}", State.WARNING, f"{words}; `counterseal workflow activate {named}`")

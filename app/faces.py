@@ -209,6 +209,10 @@ async def build_faces(
 
 async def faces_of(stack: AsyncExitStack, settings: Settings, url: str, blobs: BlobStore | None = None) -> Faces:
     """The faces of a database whose schema is at head; ``stack`` closes what they open."""
+    if settings.otel_endpoint is not None:
+        from app.telemetry import telemetry
+
+        stack.enter_context(telemetry(settings, version()))
     database = await stack.enter_async_context(Database(url, FACES_ROLE, limits=Limits.within(settings.lease_seconds)))
     return Faces(settings, database, stack, blobs)
 

@@ -8,7 +8,9 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
-from runtime.store.queue_reads import TenantQueue
+from app.spans import HISTOGRAMS, STEPS, Figure, Spans
+from core.tracing import Appended, Called, Told
+from runtime.store.queue_reads import Standing, TenantQueue
 
 # Whose requests are counted that nobody has authenticated.
 NOBODY = ""
@@ -24,6 +26,23 @@ class Metrics:
         """The counters of a tenant that is known to exist, or of ``NOBODY``."""
         return self._of.get(tenant) or self._of.setdefault(tenant, Counters())
 
+    def appended(self, done: Appended) -> None:
+        """Count a decision; see ``Watcher``. Nothing else of an append is counted here."""
+        if done.asked_at is not None:
+            self._measure(done)
+
+    def called(self, done: Called) -> None:
+        """Count a call; see ``Watcher``."""
+        self._measure(done)
+
+    def told(self, done: Told) -> None:
+        """Count nothing: the queue shows messages."""
+
+    def _measure(self, done: Appended | Called) -> None:
+        for made in Spans().of(done):
+            if isinstance(made, Figure):
+                self.of(done.tenant).measure(made)
+
 
 class Counters:
     """Counters of one tenant in this process, and its figures at the moment of the request."""
@@ -34,13 +53,18 @@ class Counters:
         self._requests = counter("counterseal_http_requests", "HTTP requests", ("method", "route", "status"))
         self._votes = counter("counterseal_votes", "Votes received", ("channel", "code"))
         self._refusals = counter("counterseal_requests_refused", "Signed requests refused", ("face", "code"))
-        self._seconds = Histogram(
+        histogram = partial(Histogram, registry=self._registry)
+        self._seconds = histogram(
             "counterseal_http_request_seconds",
             "Time to the first byte of the answer",
             ("route",),
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 3),
-            registry=self._registry,
         )
+        self._measured = {
+            name: histogram(name.replace(".", "_").replace("duration", "seconds"), words, labels, buckets=buckets)
+            for name, (words, labels, buckets) in HISTOGRAMS.items()
+            if name != STEPS
+        }
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request; ``route`` is the path's template."""
@@ -56,8 +80,20 @@ class Counters:
         """Count one request whose signature was missing or wrong."""
         self._refusals.labels(face, code).inc()
 
-    def text(self, runs: Iterable[tuple[str, int]], queues: Iterable[TenantQueue]) -> bytes:
-        """The exposition format: our counters, the counts of runs by status, and the tenant's queue."""
+    def measure(self, figure: Figure) -> None:
+        """Take in one measurement; those of steps are not shown here."""
+        if (histogram := self._measured.get(figure.name)) is not None:
+            labels = {name: value for name, value in figure.attributes.items() if name != "tenant"}
+            histogram.labels(**labels).observe(figure.seconds)
+
+    def text(
+        self,
+        runs: Iterable[tuple[str, int]],
+        queues: Iterable[TenantQueue],
+        questions: Iterable[Standing] = (),
+        leaves: Iterable[Standing] = (),
+    ) -> bytes:
+        """The exposition format: our counters, the counts of runs by status, the tenant's queue, and what waits."""
         registry = CollectorRegistry()
         gauge = partial(Gauge, registry=registry)
         by_status = gauge("counterseal_runs", "Runs of this tenant", ("status",))
@@ -65,7 +101,22 @@ class Counters:
             by_status.labels(status).set(count)
         for queue in queues:
             _add_queue(gauge, queue)
+        _add_standing(gauge, "questions", "Open questions to people", "kind", ("decision", "in_doubt"), questions)
+        _add_standing(gauge, "leaves", "Leaves of the log that wait", "state", ("unordered", "unsigned"), leaves)
         return generate_latest(self._registry) + generate_latest(registry)
+
+
+def _add_standing(
+    gauge: Callable[..., Gauge], what: str, words: str, label: str, names: Iterable[str], found: Iterable[Standing]
+) -> None:
+    """Add a number and the age of the oldest, 0 for what there is not: an alert ends when its cause does."""
+    counts = gauge(f"counterseal_{what}", words, (label,))
+    oldest = gauge(f"counterseal_{what}_oldest_seconds", "Age of the oldest", (label,))
+    known = {one.name: one for one in found}
+    for name in names:
+        one = known.get(name)
+        counts.labels(name).set(one.count if one else 0)
+        oldest.labels(name).set(one.oldest_seconds if one else 0)
 
 
 def _add_queue(gauge: Callable[..., Gauge], queue: TenantQueue) -> None:

@@ -22,6 +22,7 @@ from app import definitions, file_locks, storage
 from app.faces import version
 from app.settings import Settings
 from app.wiring import App, build
+from core import tracing
 from core.budgets import most
 from core.clock import repeat, unless
 from core.db import Database
@@ -90,7 +91,9 @@ async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: 
 
     Once they run, ``announce`` gets the URL where HTTP is served, or None without HTTP.
     """
-    async with asyncio.TaskGroup() as group:
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        if Duty.SERVE in duties:  # others have nobody who could ask for figures
+            stack.enter_context(tracing.watched(app.faces.metrics))
         if app.settings.embedded:
             group.create_task(storage.watch(app.settings, stop), name="postgres")
         group.create_task(storage.keep_schema(app.settings, stop), name="schema")

@@ -56,6 +56,7 @@ _NEEDED = (
     ("faces_database_url", "engine_database_url"),
     ("sqs_queue_url", "sqs_dlq_url"),
     ("s3_bucket", "s3_object_lock_mode"),
+    ("otel_endpoint", "otel_headers"),
 )
 # Read by the tests and the Makefile, never by us.
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "TEST_NODE_MODULES", "DEEP"})
@@ -247,6 +248,9 @@ class Settings(BaseSettings):
 
     lease_seconds: Annotated[float, Field(ge=1, le=3600)] = 30.0
     worker_concurrency: Annotated[int, Field(ge=1, le=256)] = 8
+    otel_endpoint: Address | None = None
+    otel_headers: dict[str, SecretStr] = Field(default_factory=dict)
+    otel_propagate: bool = False
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
 
@@ -263,7 +267,7 @@ class Settings(BaseSettings):
         """Name every missing setting that another one needs."""
 
         def given(name: str) -> bool:
-            return getattr(self, name) not in (None, "")
+            return getattr(self, name) not in (None, "", {})
 
         pairs = _TOGETHER if given("servicenow_url") else _TOGETHER[:1]
         halves = [pair for pair in pairs if given(pair[0]) != given(pair[1])]

@@ -72,7 +72,7 @@ class App:
         connectors = OwnConnectors(self.outsides)
         rehearse = partial(self.faces.helpers.rehearse, self.database.url)
         parts = (self.database, self.definitions, connectors, self.owner, lease, self.faces.slack_groups, rehearse)
-        tools = Tools(*parts)
+        tools = Tools(*parts, propagates=self.settings.otel_propagate)
         return Worker(tools, self.queue, concurrency=self.settings.worker_concurrency)
 
     def dispatcher(self) -> Dispatcher:

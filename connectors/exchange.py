@@ -19,6 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_
 from tenacity.wait import wait_random_exponential
 
 from connectors.port import Failure, InDoubt, NotSent, Refused
+from core import tracing
 from core.bounded_json import parse, parse_object
 from core.budgets import most
 from core.canonical import Json, JsonObject
@@ -159,8 +160,11 @@ async def exchange(
     """Send ``request`` within ``timeout_seconds`` in all. Retries only if there was certainly no effect.
 
     With ``effect``, any failure after the request left is in doubt: a timeout, a lost connection, 408, 5xx. Without it,
-    the same failure is ``NotSent``: a read can be repeated. Redirects are never followed.
+    the same failure is ``NotSent``: a read can be repeated. Redirects are never followed. The run's
+    trace goes along if the settings say so, and the request names none.
     """
+    if (carried := tracing.OUTBOUND.get()) is not None:
+        request.headers.setdefault("Traceparent", carried)
     deadline = deadline_in(timeout_seconds)
     retrying = AsyncRetrying(
         retry=retry_if_result(lambda attempt: attempt.again),

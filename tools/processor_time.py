@@ -4,7 +4,11 @@
     PYTHONPATH=. .venv/bin/python tools/processor_time.py . ../before
 
 Each turn has its own worker process and database server, with the load of `make bench`: 50 runs in flight. A third
-process starts and approves the runs; its time is shown separately. The checkouts alternate round by round, because the
+process starts and approves the runs; its time is shown separately. Settings of the worker may stand behind a checkout:
+
+    PYTHONPATH=. .venv/bin/python tools/processor_time.py .,COUNTERSEAL_OTEL_ENDPOINT=http://127.0.0.1:4318 .
+
+The checkouts alternate round by round, because the
 load of the machine changes. Ratios are relative to the last checkout, with and without the third process. Processor
 time depends less on the machine's load than elapsed time, but still does: look at `uptime`.
 """
@@ -26,8 +30,11 @@ from pathlib import Path
 WARM_UP = 60
 
 
-async def measured(runs: int) -> dict[str, list[float]]:
-    """Milliseconds per run of worker, PostgreSQL and load, by workload, with the modules of the working folder."""
+async def measured(runs: int, given: dict[str, str]) -> dict[str, list[float]]:
+    """Milliseconds per run of worker, PostgreSQL and load, by workload, with the modules of the working folder.
+
+    ``given`` are more settings of the worker.
+    """
     from benchmarks.children import child, environment
     from benchmarks.postgres_use import processor_seconds
     from benchmarks.timed import CONCURRENCY, Load, machine
@@ -35,7 +42,7 @@ async def measured(runs: int) -> dict[str, list[float]]:
 
     found = {}
     async with new_server() as (url, folder), new_world(url, folder) as world, AsyncExitStack() as stack:
-        settings = environment(world, COUNTERSEAL_WORKER_CONCURRENCY=str(CONCURRENCY))
+        settings = environment(world, COUNTERSEAL_WORKER_CONCURRENCY=str(CONCURRENCY)) | given
         command = ["-m", "benchmarks.process", "work"]
         worker = await stack.enter_async_context(child(command, settings, world.folder / "work.log"))
         running = await stack.enter_async_context(machine(world, concurrency=0))
@@ -53,9 +60,11 @@ async def measured(runs: int) -> dict[str, list[float]]:
     return found
 
 
-def turn(checkout: Path, runs: int) -> dict[str, list[float]]:
-    """Measure one checkout in a process of its own."""
-    command = [sys.executable, __file__, "--measure", "--runs", str(runs)]
+def turn(named: str, runs: int) -> dict[str, list[float]]:
+    """Measure one checkout, with the settings behind it, in a process of its own."""
+    folder, *settings = named.split(",")
+    checkout = Path(folder).resolve()
+    command = [sys.executable, __file__, "--measure", "--runs", str(runs), *settings]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -72,7 +81,7 @@ def say(line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("checkouts", nargs="*", type=Path, help="folders with a checkout each; the last is the base")
+    parser.add_argument("checkouts", nargs="*", help="folders with a checkout each, and settings; the last is the base")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--measure", action="store_true", help="measure the working folder, and print JSON")
@@ -81,14 +90,14 @@ def main() -> None:
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            say(json.dumps(runner.run(measured(given.runs))))
+            say(json.dumps(runner.run(measured(given.runs, dict(one.split("=", 1) for one in given.checkouts)))))
         return
     if not given.checkouts:
         parser.error("name at least one checkout")
-    sums: dict[tuple[Path, str], list[list[float]]] = {}
+    sums: dict[tuple[str, str], list[list[float]]] = {}
     for _ in range(given.rounds):
         for checkout in given.checkouts:
-            for workflow, used in turn(checkout.resolve(), given.runs).items():
+            for workflow, used in turn(checkout, given.runs).items():
                 sums.setdefault((checkout, workflow), []).append([sum(used[:2]), sum(used)])
                 worker, postgres, load = used
                 say(f"{workflow} {checkout}: worker {worker:.2f} + PostgreSQL {postgres:.2f} ms a run; load {load:.2f}")

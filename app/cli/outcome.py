@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -208,7 +209,10 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     if widths is None:
         wide = max(map(len, columns))
         for line in cells:
-            fields = (f"{name.replace('_', ' '):<{wide}}  {cell}" for name, cell in zip(columns, line, strict=True))
+            fields = (
+                _lines(f"{name.replace('_', ' '):<{wide}}  ", cell, console.width)
+                for name, cell in zip(columns, line, strict=True)
+            )
             typer.echo("\n".join(fields) + "\n")
         return
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
@@ -218,6 +222,13 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
         # Text, not str: rich would interpret markup in text from outside.
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+
+
+def _lines(title: str, cell: str, width: int) -> str:
+    """A member of a row below its title, broken between words only: ids stay whole."""
+    space = max(1, width - len(title))
+    lines = textwrap.wrap(cell, space, break_long_words=False, break_on_hyphens=False)
+    return title + f"\n{' ' * len(title)}".join(lines)
 
 
 def _short(name: str, cell: str) -> str:

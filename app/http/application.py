@@ -161,4 +161,5 @@ async def metrics(request: Request, faces: FacesDep) -> Response:
     async with faces.database.transaction(tenant) as connection:
         queues = await queue_reads.queues(connection, tenant, COUNTED_MAX)
         counted = await read_models.run_counts(connection, tenant, COUNTED_MAX)
-    return Response(faces.metrics.of(tenant).text(counted, queues), media_type=CONTENT_TYPE_LATEST)
+        standing = await queue_reads.standing(connection, tenant, COUNTED_MAX)
+    return Response(faces.metrics.of(tenant).text(counted, queues, *standing), media_type=CONTENT_TYPE_LATEST)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.access import principal_of
 from app.http import problems
 from app.metrics import NOBODY, Metrics
-from core import bounded_json
+from core import bounded_json, tracing
 from core.db import Database
 from core.errors import AuthenticationError, CountersealError
 
@@ -41,6 +41,9 @@ class Observe:
             return
         started = time.perf_counter()
         status = 0
+        if tracing.watchers:
+            named = [value for name, value in scope["headers"] if name == b"traceparent"]
+            tracing.INBOUND.set(tracing.Inbound(time.time_ns(), named[0].decode("latin-1") if len(named) == 1 else ""))
 
         async def sending(message: Message) -> None:
             nonlocal status

@@ -23,6 +23,7 @@ import structlog
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from core import tracing
 from core.canonical import JsonObject, clean
 from core.clock import repeat
 from core.db import Connection, Database
@@ -175,7 +176,7 @@ class Dispatcher(Struct):
 
     async def _carry(self, job: _Job) -> None:
         """Deliver one message and record how it ended. A crash in between leaves its lease to expire."""
-        message, deliver = job
+        (message, deliver), began = job, monotonic()
         structlog.contextvars.bind_contextvars(tenant=message.tenant_id)  # for all lines about it
         try:
             async with asyncio.timeout(LEASE.total_seconds() * 0.8):
@@ -185,6 +186,7 @@ class Dispatcher(Struct):
         except Exception as error:
             report("a handler failed", error, kind=message.kind, command=str(message.command_id))
             result = _failed(error)
+        _watched(message, result, began)
         try:
             await self._end(message, result)
         except Exception as error:
@@ -224,6 +226,20 @@ class Dispatcher(Struct):
         if ALARM in self.handlers and message.kind not in (ALARM, ALARMED) and message.run_id is not None:
             payload: JsonObject = {"run": str(message.run_id), "topic": f"message:{message.kind}", "reason": reason}
             await outbox.order(connection, message.tenant_id, message.run_id, ALARM, payload)
+
+
+def _watched(message: Message, result: Result, began: float) -> None:
+    """Tell whoever watches this process of a delivery that belongs to a run."""
+    if not tracing.watchers or message.run_id is None:
+        return
+    try:
+        approval = UUID(str(message.payload.get("approval", "")))
+    except ValueError:
+        approval = None
+    about = (message.tenant_id, message.run_id, message.command_id, message.kind, message.attempts)
+    done = tracing.Told(*about, tracing.kind_of(result), approval, monotonic() - began)
+    for watcher in tracing.watchers:
+        watcher.told(done)
 
 
 def _failed(error: Exception, words: str = "") -> Later:

@@ -300,6 +300,7 @@ def _decided(
     A crash before the append leaves nothing, and the person clicks again; after it, vote and answer are on their way.
     """
     commit = transition.commit()
+    commit.asked_at = stored.created_at
     if to is not None:
         note = _answer(stored, to, answer.sentence)
         commit.commands.append(CommandRow(new_id(), NOTE, CommandState.PENDING, note))

@@ -18,6 +18,7 @@ import asyncpg
 import structlog
 from msgspec.structs import asdict
 
+from core import tracing
 from core.canonical import Json
 from core.db import Connection, after_commit
 from core.grouping import Call, called
@@ -106,11 +107,18 @@ def say(commit: Commit) -> None:
     """
     for notice in commit.notices:
         audit.say(notice, tenant=commit.tenant_id, run=str(commit.run_id))
+    for watcher in tracing.watchers:
+        watcher.appended(_appended(commit))
     now = time.monotonic()
     if commit.clock_behind and now >= _SAID.get("next", 0.0):
         _SAID["next"] = now + _SAY_SECONDS
         words = "the database's clock has gone back; lines keep the latest time of their book until it has caught up"
         log.warning(words, run=str(commit.run_id), seconds=round(commit.clock_behind.total_seconds()))
+
+
+def _appended(commit: Commit) -> tracing.Appended:
+    about = (commit.tenant_id, commit.run_id, commit.lines, commit.asked_at, tracing.INBOUND.get())
+    return tracing.Appended(*about)
 
 
 def can_go_together(commit: Commit) -> bool:

@@ -21,6 +21,10 @@ _HELD = _SQL["held"]
 _PARKED = _SQL["parked"]
 _PARKED_NEWEST = _SQL["parked_newest"]
 _MESSAGES = _SQL["messages"]
+_QUESTIONS = _SQL["questions"]
+_LEAVES = _SQL["leaves"]
+# Questions whose lines are read: more than people answer in a day.
+QUESTIONS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,25 @@ class TenantQueue:
     def oldest_pending_seconds(self) -> float | None:
         """See ``LaneQueue``, over all lanes."""
         return max((age for lane in self.lanes if (age := lane.oldest_pending_seconds) is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The number of open questions of a kind, or of leaves of the log in a state, and the age of the oldest."""
+
+    name: str
+    count: int
+    oldest_seconds: float
+
+
+async def standing(connection: Connection, tenant: str, most: int) -> tuple[list[Standing], list[Standing]]:
+    """The open questions of a tenant by kind, and the leaves of its log that wait for a keeper or a signer."""
+    asked = await connection.fetch(_QUESTIONS, tenant, min(most, QUESTIONS_MAX))
+    leaves = await connection.fetch(_LEAVES, tenant, most)
+    questions, waiting = (
+        [Standing(name, count, max(0.0, age or 0.0)) for name, count, age in rows] for rows in (asked, leaves)
+    )
+    return questions, waiting
 
 
 async def queues(connection: Connection, tenant: str | None = None, most: int | None = None) -> list[TenantQueue]:

@@ -36,6 +36,7 @@ from connectors.port import (
     Usage,
 )
 from connectors.readback import ASKED, FOUND, shown
+from core import tracing
 from core.canonical import INTEGER_MAX, JsonObject, clean, unfit
 from core.clock import Patience
 from core.errors import CountersealError
@@ -225,8 +226,10 @@ class Calling:
             return Refused(NOT_CANONICAL, problem)
         secrets = Secrets.of(work.operation, work.call.input)
         self._sent = clock.now()
-        outcome = await _bounded(connector.perform(work.call), work.call.timeout_seconds, secrets)
+        call = _bounded(connector.perform(work.call), work.call.timeout_seconds, secrets)
+        outcome = await (self._carried(call) if self._tools.propagates else call)
         self._answered = clock.now()
+        self._watched(outcome, self._sent, self._answered)
         match secrets.outcome(outcome):
             case Done() as done:
                 return _kept(done, happened=work.operation.has_effect)
@@ -234,6 +237,27 @@ class Calling:
                 return _begun(parked)
             case other:
                 return _said(other)
+
+    async def _carried(self, call: Awaitable[Outcome]) -> Outcome:
+        """Await a call that carries the run's trace."""
+        hold = self._hold
+        carried = tracing.OUTBOUND.set(tracing.traceparent(hold.view.run_id, hold.step.key, hold.claim.epoch))
+        try:
+            return await call
+        finally:
+            tracing.OUTBOUND.reset(carried)
+
+    def _watched(self, outcome: Outcome, sent: datetime, answered: datetime) -> None:
+        """Tell whoever watches this process of the call; no value, and no word of the other system."""
+        if not tracing.watchers:
+            return
+        hold, operation = self._hold, self._work.operation
+        kind = tracing.kind_of(outcome)
+        code = clean(outcome.code, CODE_CHARACTERS_MAX) if isinstance(outcome, Refused) else ""
+        about = (hold.view.tenant_id, hold.view.run_id, hold.step.key, hold.claim.epoch, operation.name)
+        done = tracing.Called(*about, operation.connector, kind, code, sent, answered)
+        for watcher in tracing.watchers:
+            watcher.called(done)
 
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
         """Append what is known as ``action.late``; retry while PostgreSQL is away.

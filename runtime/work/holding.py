@@ -41,7 +41,8 @@ class Tools:
     """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases.
 
     ``slack`` gives what says who is in a tenant's Slack groups; without it, each is empty. ``rehearse`` begins a step
-    in another process, and tells nobody; it raises ``TooCostly`` if that was ended.
+    in another process, and tells nobody; it raises ``TooCostly`` if that was ended. ``propagates``: calls carry the
+    run's trace.
     """
 
     database: Database
@@ -51,6 +52,7 @@ class Tools:
     lease: timedelta
     slack: Callable[[str], SlackGroups | None] | None = None
     rehearse: Rehearse | None = None
+    propagates: bool = False
 
     @cached_property
     def recent(self) -> Recent:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from app.metrics import Counters, Metrics
-from runtime.store.queue_reads import CapQueue, LaneQueue, MessageQueue, TenantQueue
+from runtime.store.queue_reads import CapQueue, LaneQueue, MessageQueue, Standing, TenantQueue
 
 pytestmark = pytest.mark.req("Q-12")
 
@@ -34,7 +34,8 @@ QUEUE = TenantQueue(
 
 def figures(queue: TenantQueue) -> dict[str, float]:
     """The gauges of the queue: by name and labels."""
-    text = Counters().text([("succeeded", 3)], [queue]).decode()
+    standing = [Standing("in_doubt", 2, 60.0)], [Standing("unsigned", 4, 7.5)]
+    text = Counters().text([("succeeded", 3)], [queue], *standing).decode()
     found = re.findall(r"^counterseal_(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
     return {name.replace('"', ""): float(value) for name, value in found if not name.startswith(("http", "votes"))}
 
@@ -58,6 +59,14 @@ def test_each_figure_is_that_of_the_queue() -> None:
         "slots{state=free}": 11,
         "starts_left{cap=tenant}": 4,
         "starts_left{cap=workflow}": 2,
+        "questions{kind=decision}": 0,
+        "questions{kind=in_doubt}": 2,
+        "questions_oldest_seconds{kind=decision}": 0,
+        "questions_oldest_seconds{kind=in_doubt}": 60,
+        "leaves{state=unordered}": 0,
+        "leaves{state=unsigned}": 4,
+        "leaves_oldest_seconds{state=unordered}": 0,
+        "leaves_oldest_seconds{state=unsigned}": 7.5,
     }
 
 

@@ -92,6 +92,7 @@ async def test_every_kind_of_thing_that_leaves_has_a_row(walls: Walls) -> None:
         *("log_key", "log_memory", "log_origin"),
         *("secrets", "secrets_dir", "vault_url", "vault_mount", "vault_namespace", "vault_token", "vault_token_file"),
         *("definitions_mode", "definitions_dir", "lease_seconds", "worker_concurrency", "log_format", "log_level"),
+        *("otel_endpoint", "otel_headers", "otel_propagate"),
     }
     assert installation | outsides.OWNED == set(Settings.model_fields)
     assert not installation & outsides.OWNED

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
+from app.cli import root
 from app.cli.outcome import Exit
+from tests.support.trouble import Forger
 
 WORKFLOW = """
 workflow: {name}
@@ -33,7 +37,14 @@ rules:
   - {id: reads, match: {operation: transform.data.apply}, outcome: allow}
   - {id: night, match: {connector: probe}, when: run.workflow == 'denied', outcome: deny, because: Not at night.}
   - {id: ask, match: {connector: probe}, when: run.workflow != 'denied', outcome: needs_approval,
-     approvers: [{group: ops, of: 1}]}
+     approvers: [{group: ops, of: 1}], grants: {uses: 2, for: PT4H}}
+"""
+NIGHTLY = """
+workflow: nightly
+version: 1
+reference: nightly
+triggers: {schedule: {cron: 0 18 * * FRI, timezone: Europe/Berlin, workspace: main}}
+steps: [{id: nap, wait: {for: PT1H}}]
 """
 
 BOLD = re.compile(r"\x1b\[[0-9;]*m")
@@ -106,16 +117,29 @@ def test_a_run_is_meant_by_its_reference_or_the_beginning_of_its_id(command: Any
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_every_list_can_be_read_on_a_terminal(command: Any, begun: Any, clean_environment: Any, width: int) -> None:
+def test_every_list_can_be_read_on_a_terminal(
+    command: Any, begun: Any, clean_environment: Any, width: int, tmp_path: Path, work_off: Any, database_url: str
+) -> None:
     """No line of a table is wider than the terminal, and ids can be given to other commands."""
     runs = begun("denied", "asks", "form")
+    (tmp_path / "nightly.yaml").write_text(NIGHTLY)
+    command("workflow", "publish", str(tmp_path / "nightly.yaml"))
+    command("token", "create", "--subject", "ann", "--role", "admin")
+    (question,) = command.json("approval", "list")
+    command("approval", "approve", question["approval_id"], "--as", "ann", "--reason", "Seen.", "--grant-uses", "2")
+    begun("asks", reference="INC2")
+    asyncio.run(Forger(database_url).failed_message("bundle"))
     clean_environment.setenv("COLUMNS", str(width))
     clean_environment.setenv("TERM", "xterm")
     clean_environment.setattr("sys.stdout.isatty", lambda: True)
-    lists = [("run", "list"), ("approval", "list"), ("task", "list"), ("workflow", "list"), ("policy", "list")]
-    lists += [("queue", "status"), ("audit", "tenant"), ("tenant", "list"), ("run", "show", runs[1])]
-    for arguments in lists:
+    groups = getattr(typer.main.get_command(root), "commands", {}).items()
+    lists = [(name, "list") for name, group in groups if "list" in getattr(group, "commands", ())]
+    assert len(lists) > 9
+    lists += [("queue", "status"), ("queue", "dead"), ("audit", "tenant"), ("run", "show", runs[1])]
+    for what in lists:
+        arguments = (*what, runs[1]) if what[0] == "grant" else what
         lines = BOLD.sub("", command(*arguments)).splitlines()
+        assert lines, f"{arguments} has nothing to show"
         table = [line for line in lines if not line.startswith(("evidence", "state", "data"))]
         assert max(map(len, table)) <= width, arguments
     listed = command("run", "list")

@@ -141,6 +141,22 @@ class Trouble:
         passed = "UPDATE caps SET starts_left_at = starts_left_at - make_interval(secs => $1)"
         return await self._do(passed, seconds)
 
+    async def steps_stand_in_line(self, by: timedelta) -> int:
+        """Steps that could run have stood in line for so much longer."""
+        return await self._do("UPDATE queue SET created_at = created_at - $1::interval", by)
+
+    async def questions_are_older(self, by: timedelta) -> int:
+        """Open questions were asked so much earlier; they expire when they would."""
+        return await self._do(
+            "UPDATE approvals SET created_at = created_at - $1::interval WHERE status = 'requested'", by
+        )
+
+    async def leaves_are_older(self, by: timedelta) -> int:
+        """The leaves of the logs that nobody has signed were written so much earlier."""
+        signed = "(SELECT max(size) FROM log_checkpoints c WHERE c.tenant_id = log_leaves.tenant_id)"
+        new = f"place IS NULL OR place >= coalesce({signed}, 0)"
+        return await self._do_behind(f"UPDATE log_leaves SET at = at - $1::interval WHERE {new}", by)
+
     async def free_slots(self) -> int:
         """Let the holders of slots leave, and take their steps along."""
         return await self._do("DELETE FROM queue WHERE status <> 'claimable'")

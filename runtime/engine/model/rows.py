@@ -88,9 +88,8 @@ class MutationRow(Struct, frozen=True):
 
 
 class QueueRow(Struct, frozen=True):
-    """A step that may be claimed. ``epoch`` is that of its last lease: epochs of a step only grow.
-
-    ``starts_run``: its claim starts the run, which counts against the cap on starts."""
+    """A step that may be claimed. ``epoch`` is that of its last lease: epochs of a step only grow. ``starts_run``: its
+    claim starts the run, which counts against the cap on starts."""
 
     key: str
     step_id: UUID
@@ -279,10 +278,10 @@ class Commit(Struct):
     be told. With ``sealed`` the run waits for no more steps. ``cancels_rest`` ends whatever of the run is still open
     (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
     it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
-    ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by.
-    ``clock_behind`` is how far the database's clock has gone back behind the book.
-    ``latest`` is the latest time of its lines. ``state`` is the folded run, if this append stores it beside the book.
-    ``notices`` are the lines for the log, which are written once it has been made.
+    ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by. ``clock_behind`` is
+    how far the database's clock has gone back behind the book, ``latest`` the latest time of its lines. ``state`` is
+    the folded run, if this append stores it beside the book. ``notices`` are lines for the log. What it decides was
+    asked at ``asked_at``.
     """
 
     run_id: UUID
@@ -339,6 +338,7 @@ class Commit(Struct):
     clock_behind: timedelta = timedelta(0)
     state: bytes | None = None
     notices: list[Notice] = field(default_factory=list)
+    asked_at: datetime | None = None
 
 
 def step_id_of(run_id: UUID, key: str) -> UUID:

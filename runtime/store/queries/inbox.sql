@@ -48,14 +48,23 @@ SELECT t.tenant_id FROM tenants t WHERE EXISTS (
   SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1;
 
 -- name: unstarted
--- The workflows that recent events could not start: the newest reason for each, from the tenant's last lines.
+-- The workflows that recent events could not start: the newest reason for each, from the tenant's last lines. What is
+-- past is left out: a later event has started it, a newer version is published, or it is retired.
 SELECT DISTINCT ON (u.workflow) u.workflow, u.version, u.reason, i.received_at FROM tenants t
 JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq >= t.audit_count - 1000 AND e.type = 'workflow.unstarted'
 CROSS JOIN LATERAL (SELECT convert_from(e.line, 'UTF8')::jsonb AS line) l
 JOIN inbox i ON i.tenant_id = t.tenant_id AND i.source IN ('servicenow:' || (l.line #>> '{actor,id}'), 'webhook:' || (l.line #>> '{actor,id}'))
   AND i.notification_id = l.line #>> '{data,event}'
 CROSS JOIN LATERAL jsonb_to_recordset(i.result -> 'unstarted') AS u(workflow text, version int, reason text)
-WHERE t.tenant_id = $1 AND u.workflow = l.line #>> '{data,name}' ORDER BY u.workflow, e.seq DESC;
+WHERE t.tenant_id = $1 AND u.workflow = l.line #>> '{data,name}'
+  AND NOT EXISTS (SELECT FROM workflows w
+    WHERE w.tenant_id = t.tenant_id AND w.name = u.workflow AND w.version > u.version AND w.retired_at IS NULL)
+  AND EXISTS (SELECT FROM workflows w
+    WHERE w.tenant_id = t.tenant_id AND w.name = u.workflow AND w.version = u.version AND w.retired_at IS NULL)
+  AND NOT EXISTS (SELECT FROM runs r
+    WHERE r.tenant_id = t.tenant_id AND r.workflow = u.workflow AND r.created_at > i.received_at
+      AND r.trigger_type IN ('servicenow', 'webhook'))
+ORDER BY u.workflow, e.seq DESC;
 
 -- name: times_of
 SELECT created_at, due_at, now() FROM waits WHERE wait_id = $1;

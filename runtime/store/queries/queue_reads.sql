@@ -57,3 +57,25 @@ SELECT tenant_id, kind, status, count(*) AS count, extract(epoch FROM now() - mi
   UNION ALL
   (SELECT * FROM commands WHERE status = 'failed' AND tenant_id = ANY ($1::text[]) LIMIT $2)) m
 GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status;
+
+-- name: questions
+-- Open questions of the tenant $1, at most $2 of the newest: those about what became of an action, and the others.
+SELECT q.kind, count(*) AS count, extract(epoch FROM now() - min(q.created_at))::float8 AS oldest FROM (
+  SELECT a.created_at, CASE WHEN EXISTS (
+    SELECT FROM regexp_split_to_table(convert_from(j.lines, 'UTF8'), E'\n') line
+    WHERE position('"kind":"in_doubt"' IN line) > 0 AND position(a.approval_id::text IN line) > 0)
+    THEN 'in_doubt' ELSE 'decision' END AS kind
+  FROM (SELECT approval_id, run_id, n, created_at FROM approvals
+    WHERE tenant_id = $1 AND status = 'requested' ORDER BY approval_id DESC LIMIT $2) a
+  LEFT JOIN journal j ON j.run_id = a.run_id AND j.n = a.n) q
+GROUP BY q.kind;
+
+-- name: leaves
+-- Leaves of the tenant's log that no keeper has ordered, or no signer has signed: at most $2 of each, the oldest first.
+SELECT 'unordered' AS state, count(*) AS count, extract(epoch FROM now() - min(l.at))::float8 AS oldest FROM (
+  SELECT at FROM log_leaves WHERE tenant_id = $1 AND place IS NULL LIMIT $2) l
+UNION ALL
+SELECT 'unsigned', count(*), extract(epoch FROM now() - min(l.at))::float8 FROM (
+  SELECT at FROM log_leaves WHERE tenant_id = $1
+    AND place >= coalesce((SELECT max(size) FROM log_checkpoints WHERE tenant_id = $1), 0)
+  ORDER BY place LIMIT $2) l;

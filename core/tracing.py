@@ -1,0 +1,135 @@
+"""Traces of runs: ids that are derived from a run and its parts, and whoever watches what this process does.
+
+A trace has the id of its run. The id of a span is derived from the run and what the span is about, so processes need
+not exchange anything, and nothing is stored. Nobody watches by default: then each place below costs one comparison.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+# W3C Trace Context: version 00, or a later one that begins like it.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?\Z")
+
+
+class Inbound(NamedTuple):
+    """The request that is served: when it came (Unix nanoseconds), and the trace that its caller named."""
+
+    began: int
+    traceparent: str
+
+
+class Appended(NamedTuple):
+    """The lines of one append to a run's book, which hold no values. ``asked_at``: it decided a question of then."""
+
+    tenant: str
+    run_id: UUID
+    lines: Sequence[bytes]
+    asked_at: datetime | None
+    inbound: Inbound | None
+
+
+class Called(NamedTuple):
+    """A call of a connector, under the lease with this epoch; ``outcome`` is the kind of its outcome."""
+
+    tenant: str
+    run_id: UUID
+    step: str
+    epoch: int
+    operation: str
+    connector: str
+    outcome: str
+    code: str
+    sent: datetime
+    answered: datetime
+
+
+class Told(NamedTuple):
+    """A delivery of a message, such as a card or a bundle, that took ``seconds``. It was heard of ``at`` this time."""
+
+    tenant: str
+    run_id: UUID
+    message: UUID
+    kind: str
+    attempt: int
+    outcome: str
+    approval: UUID | None
+    seconds: float
+    at: int = 0
+
+
+class Watcher(Protocol):
+    """A watcher is told what this process does. It neither raises nor waits."""
+
+    def appended(self, done: Appended) -> None:
+        """Hear of an append that has been made."""
+
+    def called(self, done: Called) -> None:
+        """Hear of a call that has been answered, or given up."""
+
+    def told(self, done: Told) -> None:
+        """Hear of a delivery."""
+
+
+watchers: tuple[Watcher, ...] = ()
+"""The watchers of this process."""
+
+INBOUND: ContextVar[Inbound | None] = ContextVar("inbound", default=None)
+OUTBOUND: ContextVar[str | None] = ContextVar("outbound", default=None)
+"""The ``traceparent`` that a call of a connector carries; None for none."""
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Tell this watcher, too, until the end."""
+    global watchers
+    watchers = (*watchers, watcher)
+    try:
+        yield
+    finally:
+        watchers = tuple(one for one in watchers if one is not watcher)
+
+
+def trace_id(run_id: UUID) -> int:
+    """The id of a run's trace: the run's own, so that it is found by it."""
+    return run_id.int
+
+
+def span_id(run_id: UUID, *about: object) -> int:
+    """The id of the span about this part of a run; without a part, of its start, which all others are below."""
+    name = "\0".join(str(part) for part in about)
+    return int.from_bytes(sha256(run_id.bytes + name.encode()).digest()[:8], "big") or 1
+
+
+def step_span(run_id: UUID, step: str, epoch: int = 1) -> int:
+    """The id of the span of a step's lease. What concerns the step is below its first."""
+    return span_id(run_id, "step", step, *((epoch,) if epoch > 1 else ()))
+
+
+def call_span(run_id: UUID, step: str, epoch: int) -> int:
+    """The id of the span of the call under a lease."""
+    return span_id(run_id, "call", step, epoch)
+
+
+def traceparent(run_id: UUID, step: str, epoch: int) -> str:
+    """The header that a call carries."""
+    return f"00-{trace_id(run_id):032x}-{call_span(run_id, step, epoch):016x}-01"
+
+
+def kind_of(outcome: object) -> str:
+    """The kind of an outcome as attributes spell it: ``in_doubt``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(outcome).__name__).lower()
+
+
+def parent_of(header: str) -> tuple[int, int] | None:
+    """The ids of trace and span that a ``traceparent`` names; None if it is none."""
+    found = _TRACEPARENT.match(header)
+    ids = (int(found[1], 16), int(found[2], 16)) if found else (0, 0)
+    return ids if all(ids) else None
