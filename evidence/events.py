@@ -23,6 +23,7 @@ class EventType(StrEnum):
     RUN_STARTED = "run.started"
     RUN_REFERENCE_SET = "run.reference_set"
     RUN_EXTENDED = "run.extended"
+    RUN_MIGRATED = "run.migrated"
     RUN_CONTINUED = "run.continued"
     RUN_CANCELED = "run.canceled"
     RUN_PAUSED = "run.paused"
@@ -219,6 +220,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.HOLD_ANSWERED: frozenset({"wait", "kind", "choice", "channel"}),
     EventType.HOLD_REFUSED: frozenset({"wait", "code"}),
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
+    # workflow: {name, version, digest}, as of now on; definition, before: the definition from now on, and until now
+    EventType.RUN_MIGRATED: frozenset({"number", "workflow", "definition", "before"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
     # author: the person who published the text; by: who proposed it; approver: who put it in force

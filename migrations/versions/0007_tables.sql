@@ -277,3 +277,6 @@ CREATE POLICY engine ON schedules TO counterseal_engine USING (true) WITH CHECK 
 CREATE POLICY tenant ON schedules TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true));
 GRANT SELECT, INSERT, UPDATE ON schedules TO counterseal_engine;
 GRANT SELECT ON schedules TO counterseal_faces;
+-- Migrations: the version of its workflow to which a run was moved last, for lists. Its book tells it.
+ALTER TABLE runs ADD COLUMN migrated_to int;
+GRANT SELECT (migrated_to) ON runs TO counterseal_faces;
