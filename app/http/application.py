@@ -23,6 +23,7 @@ from app.http import (
     denials,
     events,
     grants,
+    operations,
     pauses,
     people,
     problems,
@@ -50,6 +51,7 @@ ROUTERS = (
     *(receipts.router, auditing.router, people.router),
     *(
         definitions.router,
+        operations.router,
         pauses.router,
         denials.router,
         several.router,

@@ -248,7 +248,7 @@ const WITHIN = {
   error: ["class", "code", "step"],
 };
 const OF_TENANT = ["name", "version", "digest", "author", "approver", "by", "consequences", "stop", "paused", "reason"];
-const TENANT_AREAS = /^(?:signal|task|request|evidence|token|session|policy|workflow|directory|pause|glass|schedule|operation|tenant)\./;
+const TENANT_AREAS = /^(?:signal|task|request|evidence|token|session|policy|workflow|directory|pause|glass|schedule|operation|tenant|message)\./;
 const TENANT_OTHERS = new Set(["run.purged", "hold.refused", "approval.vote_refused", "action.late"]);
 const STOPPING = new Set(["pause.set", "pause.lifted", "policy.activated", "policy.retired", "directory.published"]);
 

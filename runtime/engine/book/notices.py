@@ -105,6 +105,7 @@ OF_TENANTS: Mapping[E, Kind] = {
     E.DIRECTORY_PROPOSED: Kind(INFO, "directory proposed", ("name", "version", "by")),
     E.GLASS_BROKEN: Kind(WARNING, "glass broken: an action goes out without its approvers", ("approval", "run")),
     E.GLASS_REVIEWED: Kind(INFO, "use of broken glass reviewed", ("approval", "run", "reason")),
+    E.MESSAGE_GIVEN_UP: Kind(WARNING, "message given up", ("message", "kind", "run", "reason")),
     E.PAUSE_SET: Kind(WARNING, "pause set", ("paused", "reason")),
     E.PAUSE_LIFTED: Kind(WARNING, "pause lifted", ("paused", "reason")),
 }
