@@ -34,9 +34,9 @@ from runtime.engine.model.run import SKIPPED, Run
 from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
 
-# What a step writes, what comes before it, what it is called, and the steps that it holds: all else is what it does.
+# What a step writes, what comes before it, and the steps that it holds: all else is what it does, or says on cards.
 _BESIDES = frozenset({
-    "id", "title", "needs", "set", "reference", "on_failure", "on_timeout", "on_rejected", "then", "else", "steps",
+    "id", "needs", "set", "reference", "on_failure", "on_timeout", "on_rejected", "then", "else", "steps",
 })  # fmt: skip
 _INSIDE = (
     ("then", "then"), ("else_", "else"), ("steps", "steps"), ("on_failure", "on_failure"),

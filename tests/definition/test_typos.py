@@ -169,7 +169,11 @@ steps:
   - id: fill
     task:
       title: Fill in
-      form: {type: object, properties: {amount: {type: integer}, lines: {type: array, items: {type: string, enum: [a, b]}, uniqueItems: true}}}
+      form:
+        type: object
+        properties:
+          amount: {type: integer}
+          lines: {type: array, items: {type: string, enum: [a, b]}, uniqueItems: true}
       assign: {group: desk}
     set: {seen: "${{ %(own)s }}"}
   - id: triage
