@@ -37,6 +37,8 @@ CHARGES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/v1/workflows"): ("compile_units",),
     ("POST", "/v1/workflows/check"): ("compile_units",),
     ("POST", "/v1/policies"): ("compile_units",),
+    ("POST", "/v1/operations"): ("compile_units",),
+    ("POST", "/v1/operations/diff"): ("compile_units",),
 }
 # What an event from outside uses up.
 OF_EVENTS = ("requests", "starts", "open_runs", "open_questions")

@@ -60,7 +60,7 @@ def used() -> int:
 
 
 def _read(job: JsonObject) -> None:
-    from connectors.catalog import Catalog
+    from connectors.catalog import Catalog, Source, load_catalog
     from runtime.definition.workflow import thaw_operations
     from runtime.requests.publishing import check_workflow
 
@@ -70,6 +70,8 @@ def _read(job: JsonObject) -> None:
     catalog = Catalog({**packaged.operations, **declared}, packaged.packaged)
     if job["job"] == "workflow":
         check_workflow(catalog, text, file)
+    elif job["job"] == "operations":
+        load_catalog([Source(file, text)], catalog.operations)
     else:
         definitions.check_policy(text, file, catalog)
 

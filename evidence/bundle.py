@@ -75,6 +75,7 @@ class BundleContent(Struct, frozen=True):
 
     An append is a list of lines. ``opened`` are the values that the bundle shows, in the order of their events.
     ``producer`` is the version of Counterseal. ``judged_by`` is what the history is judged by.
+    ``moved_to`` are the versions of the workflow to which the run was moved.
     """
 
     tenant: str
@@ -85,6 +86,7 @@ class BundleContent(Struct, frozen=True):
     judged_by: JudgedBy
     opened: Iterable[Opened] = ()
     producer: str = ""
+    moved_to: tuple[DocumentText, ...] = ()
 
     @property
     def run(self) -> str:
@@ -219,6 +221,9 @@ def _others(content: BundleContent, key: PublicKey) -> Iterator[tuple[str, bytes
     yield layout.README, layout.readme(content.run, content.tenant, key.key_id, key.algorithm).encode()
     yield layout.PUBLIC_KEY, key.pem
     yield layout.text_file("workflow", workflow.name, workflow.version), workflow.text.encode()
+    others = {(one.name, str(one.version)): one for one in content.moved_to}
+    for name, version in sorted(others.keys() - {(workflow.name, str(workflow.version))}):
+        yield layout.text_file("workflow", name, version), others[name, version].text.encode()
     for policy in policies:
         yield layout.text_file("policy", policy.name, policy.version), policy.text.encode()
         if policy.plain is not None:

@@ -210,7 +210,8 @@ class Closed:
 
     def _texts(self) -> str:
         history, expected = self.history, set[str]()
-        for kind, document in [("workflow", history.workflow), *(("policy", one) for one in history.policies.values())]:
+        workflows = [("workflow", one) for one in (history.workflow, *history.moved_to)]
+        for kind, document in [*workflows, *(("policy", one) for one in history.policies.values())]:
             match document:
                 case {"name": str(name), "version": str() | int() as version, "digest": str(digest)}:
                     file = layout.text_file(kind, name, version)

@@ -23,6 +23,7 @@ class EventType(StrEnum):
     RUN_STARTED = "run.started"
     RUN_REFERENCE_SET = "run.reference_set"
     RUN_EXTENDED = "run.extended"
+    RUN_MIGRATED = "run.migrated"
     RUN_CONTINUED = "run.continued"
     RUN_CANCELED = "run.canceled"
     RUN_PAUSED = "run.paused"
@@ -108,12 +109,13 @@ class EventType(StrEnum):
     PAUSE_SET = "pause.set"
     PAUSE_LIFTED = "pause.lifted"
     TENANT_APPLIED = "tenant.applied"
+    MESSAGE_GIVEN_UP = "message.given_up"
 
 
 # The prefixes of events that belong to no run.
 _TENANTS = (
     *("signal.", "task.", "request.", "evidence.", "token.", "session.", "policy.", "workflow.", "directory."),
-    *("pause.", "glass.", "schedule.", "tenant.", "operation."),
+    *("pause.", "glass.", "schedule.", "tenant.", "operation.", "message."),
 )
 _OF_TENANTS = (kind for kind in EventType if kind.startswith(_TENANTS))
 _TENANT_ONLY = {EventType.RUN_PURGED, EventType.HOLD_REFUSED, *_OF_TENANTS}
@@ -219,6 +221,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.HOLD_ANSWERED: frozenset({"wait", "kind", "choice", "channel"}),
     EventType.HOLD_REFUSED: frozenset({"wait", "code"}),
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
+    # workflow: {name, version, digest}, as of now on; definition, before: the definition from now on, and until now
+    EventType.RUN_MIGRATED: frozenset({"number", "workflow", "definition", "before"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
     # author: the person who published the text; by: who proposed it; approver: who put it in force
@@ -233,6 +237,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     # an event failed to start this workflow; event: the SHA-256 of the event's content, which is its id in the inbox
     EventType.WORKFLOW_UNSTARTED: frozenset({"name", "version", "event"}),
     # a moment of this workflow's schedule, in UTC, at which no run started; code: down|newer
+    # message: its id; kind: of message, such as card or note; a person says why it is sent no more
+    EventType.MESSAGE_GIVEN_UP: frozenset({"message", "kind", "reason"}),
     EventType.SCHEDULE_MISSED: frozenset({"name", "version", "moment", "code"}),
     # checks: the verifier's checks that the run's bundle failed; the bundle was not signed
     EventType.EVIDENCE_FAILED: frozenset({"run", "checks"}),

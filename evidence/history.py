@@ -25,7 +25,9 @@ _OF_DOUBT = (EventType.ACTION_HELD, EventType.ACTION_DOUBT_RESOLVED)
 _ENDS = {EventType.APPROVAL_SUPERSEDED: "superseded", EventType.APPROVAL_EXPIRED: "expired"}
 _OF_APPROVALS = {EventType.APPROVAL_REQUESTED, EventType.APPROVAL_VOTED, EventType.APPROVAL_DECIDED, *_ENDS}
 _OF_GRANTS = {EventType.GRANT_GIVEN, EventType.GRANT_REVOKED, EventType.GRANT_ENDED}
-_OF_RUNS = (EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED)
+_OF_RUNS = (
+    EventType.RUN_OPENED, EventType.RUN_CANCELED, EventType.RUN_CLOSED, EventType.RUN_REOPENED, EventType.RUN_MIGRATED,
+)  # fmt: skip
 _OF_ACTIONS = (
     EventType.DECISION_MADE, EventType.ACTION_INTENDED, EventType.ACTION_UNNEEDED, *_SETTLES, *_OF_DOUBT,
     EventType.ACTION_LATE,
@@ -114,6 +116,7 @@ class History(Struct):
     lists: bool = True
 
     workflow: object = None
+    moved_to: list[object] = field(default_factory=list)
     tenant: object = None
     run_status: object = None
     run: dict[str, object] = field(default_factory=dict)
@@ -145,6 +148,8 @@ class History(Struct):
             if type(data.get("committed")) is list:
                 pairs = [pair for pair in data["committed"] if type(pair) is list and pair]
                 self.run["inputs"] = [pair for pair in pairs if str(pair[0]).startswith("/trigger/")]
+        elif kind is EventType.RUN_MIGRATED:
+            self.moved_to.append(data["workflow"])
         elif kind is EventType.RUN_CANCELED:
             self.canceled = self.canceled or (event["actor"]["id"], _committed(data, path_of("cancel", "reason")))
         elif kind is EventType.RUN_CLOSED:

@@ -56,6 +56,7 @@ class Judged:
         self._directories: set[str] = set()
         self._policies: dict[str, tuple[str, str]] = {}
         self._newer: list[str] = []
+        self._moved: list[tuple[int, str]] = []
         self._opened: Mapping[str, Json] = {}
         self._case = Case(self._question, apart=apart)
 
@@ -69,6 +70,8 @@ class Judged:
             self._read(data)
             self._judgement = Judgement(self._case)
             self._judgement.standing.named(self._run())
+        if kind == E.RUN_MIGRATED and isinstance(data["workflow"], dict) and type(data["number"]) is int:
+            self._moved.append((data["number"], str(data["workflow"].get("version"))))
         if kind == E.DECISION_MADE:
             self._read_policies(data["policies"])
         if kind in _BY_PEOPLE and isinstance(data.get("directory"), str):
@@ -115,7 +118,7 @@ class Judged:
         )  # fmt: skip
         self._problems += [f"{name} is of a directory that no event names" for name in extra]
         _or_faults([*self._newer, *self._problems], "")
-        added = 0 if self._case.definition is None else len(self._case.definition.added)
+        added = 0 if self._case.definition is None else len(self._case.definition.unbound)
         note = f" and {added} of extensions, which nothing binds" if added else ""
         return (
             f"the declarations that run.opened names{note}, {len(self._case.policies)} policies, "
@@ -131,6 +134,12 @@ class Judged:
         first = editions[0] if isinstance(editions, list) and editions else None
         if canonical_bytes(compiler.steps(self._text(file), told)) != canonical_bytes(first):
             raise InputError("has other steps than the workflow's text", where=layout.DEFINITION)
+        whole: JsonObject = {"operations": {**_object(told.get("added")), **_object(told.get("operations"))}}
+        for edition, version in self._moved:
+            text = self._text(layout.text_file("workflow", name, version))
+            now = editions[edition] if isinstance(editions, list) and edition < len(editions) else None
+            if canonical_bytes(compiler.steps(text, whole)) != canonical_bytes(now):
+                raise InputError("has other steps than the text to which the run was moved", where=layout.DEFINITION)
         for digest, (policy, number) in self._policies.items():
             plain = self._case.policies.get(digest)
             text = self._text(layout.text_file("policy", policy, number))
@@ -227,6 +236,10 @@ class Judged:
         except InputError as error:
             self._problems.append(f"the question {approval}: {error.message}")
             return None
+
+
+def _object(value: Json) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _check_tenant(told: JsonObject) -> None:

@@ -53,7 +53,7 @@ class Rollup(Struct):
             self._written(event)
         elif kind == EventType.RUN_REOPENED:
             self._source = "retry"
-        elif kind == EventType.RUN_EXTENDED and self._source == "loop":
+        elif kind in (EventType.RUN_EXTENDED, EventType.RUN_MIGRATED) and self._source == "loop":
             self._source = "extension"
         if "usage" in data and not self._spend(data["usage"]):
             self.problems.append(f"event {event['seq']}: its usage is malformed")

@@ -22,7 +22,6 @@ operation = Commands(name="operation", help="Declarations of operations: publish
 _NAMED = re.compile(r"(?P<name>[a-z][a-z0-9_.]{0,199})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
 
 Files = Annotated[list[Path], typer.Argument(help="YAML documents with `operations`.")]
-PACKAGED = "counterseal"
 
 
 @operation.command("publish")
@@ -54,25 +53,10 @@ async def operation_publish(files: Files, as_json: Json = False) -> None:
 @operation.command("list")
 async def operation_list(as_json: Json = False) -> None:
     """List the operations that workflows may name: published ones in use, and those that are part of Counterseal."""
-    from runtime.store import operations
+    from app.operations import in_use
 
     async with context.faces() as faces:
-        now = await faces.ask(faces.settings.tenant, faces.definitions.published)
-        used = {one.name: one for one in await faces.ask(faces.settings.tenant, operations.newest)}
-    rows = []
-    for name in sorted({*now.operations, *now.broken}):
-        declared, stored = now.operations.get(name), used.get(name)
-        mine = stored is not None and name not in now.packaged
-        rows.append({
-            "name": name,
-            "version": stored.version if stored is not None and mine else None,
-            "connector": "" if declared is None else declared.connector,
-            "risk": "" if declared is None else str(declared.risk),
-            "digest": stored.digest if stored is not None and mine else "" if declared is None else declared.digest,
-            "published_by": stored.published_by if stored is not None and mine else PACKAGED,
-            "published_at": stored.published_at if stored is not None and mine else None,
-            "problem": now.broken.get(name, ""),
-        })  # fmt: skip
+        rows = await in_use(faces, faces.settings.tenant)
     columns = ("name", "version", "connector", "risk", "published_by", "published_at", "problem")
     print_rows(rows, (*columns, "digest") if as_json else columns, as_json=as_json, empty="There are no operations.")
 
@@ -83,25 +67,17 @@ async def operation_show(
     as_json: Json = False,
 ) -> None:
     """Show one declaration as it was published, and its versions."""
+    from app.operations import shown
     from runtime.requests import declaring
-    from runtime.store import operations
-    from runtime.store.operations import StoredOperation
 
     name, version = _named(wanted)
-    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        tenant = faces.settings.tenant
-        found = await declaring.find(connection, faces.definitions, tenant, name, version)
-        every = await operations.listed(connection, tenant, name)
-    declared = declaring.declaration_of(found)
-    facts = {"name": name, "version": None, "digest": "", "published_by": PACKAGED, "published_at": None}
-    if isinstance(found, StoredOperation):
-        facts = {key: value for key, value in structs.asdict(found).items() if key != "source"}
-    else:
-        facts["digest"] = found.digest
+    async with context.faces() as faces:
+        found = await shown(faces, faces.settings.tenant, name, version)
     if as_json:
-        print_json({**facts, "versions": [one.version for one in every], "declaration": declared})
+        print_json(found)
         return
-    print_fields({**facts, "versions": ", ".join(str(one.version) for one in every)})
+    declared = found.pop("declaration")
+    print_fields({**found, "versions": ", ".join(map(str, found["versions"]))})
     typer.echo(declaring.document([declared]), nl=False)
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
+from msgspec import to_builtins
 
 from app.cli import context
-from app.cli.outcome import Commands, Exit, Json, print_json, print_part, print_rows
+from app.cli.outcome import Commands, Exit, Json, print_json, print_one, print_part, print_rows
 
 if TYPE_CHECKING:
     from runtime.store.queue_reads import CapQueue, TenantQueue
@@ -81,6 +82,23 @@ async def again(
     async with context.overview(tenant) as (_, database), database.transaction() as connection:
         rows = await outbox.send_again(connection, tenant or None, kind, message)
     print_rows(rows, ("tenant", "kind", "count"), as_json=as_json, empty="No message has failed.")
+
+
+@queue.command("give-up")
+async def give_up(
+    message: Annotated[UUID, typer.Argument(help="An id of `counterseal queue dead`.")],
+    reason: Annotated[str, typer.Option(help="Why nobody needs it any more; kept in the tenant's audit.")],
+    as_json: Json = False,
+) -> None:
+    """Give up a message that failed for good: it is not sent any more, and not listed. Exit 4 if there is none.
+
+    Evidence cannot be given up: mend the cause, and have it written by `counterseal evidence again RUN`.
+    """
+    from runtime.requests.giving_up import give_up
+
+    async with context.overview() as (settings, database), database.transaction() as connection:
+        done = await give_up(connection, message, context.actor(settings), reason)
+    print_one(to_builtins(done), f"message {message} ({done.kind} of {done.tenant}) is given up.", as_json=as_json)
 
 
 def _print(found: list[TenantQueue], sqs: dict[str, Any] | None) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated
 from uuid import UUID
 
 import typer
-from msgspec import to_builtins
 
 from app.cli import context
-from app.cli.outcome import Exit, Json, print_fields, print_json, print_one, print_part, print_rows
+from app.cli.bulk import Bulk, in_bulk
+from app.cli.outcome import Json, print_fields, print_json, print_one, print_part
 from app.cli.runs import As, answer, run, steer
 from core.errors import InputError
 from core.terms import Stopped
@@ -55,9 +55,10 @@ async def retry(
     from runtime.engine.life.holding import Answer
     from runtime.requests.steering import retry_run
 
-    if (one := _one(run_id, where, dry_run=dry_run)) is None:
-        await _several("retry", where or [], reason, dry_run=dry_run, yes=yes, as_json=as_json)
-    elif step is not None:
+    bulk = Bulk(where or [], reason, dry_run, yes, as_json)
+    if (one := await _meant("retry", run_id, bulk)) is None:
+        return
+    if step is not None:
         await answer(one, step, Answer.AGAIN, reason, as_person, as_json=as_json)
     else:
         await steer(retry_run, one, reason, as_json=as_json)
@@ -79,8 +80,7 @@ async def cancel(
     from app.shown import effects_of
     from runtime.requests import steering
 
-    if (one := _one(run_id, where, dry_run=dry_run)) is None:
-        await _several("cancel", where or [], reason, dry_run=dry_run, yes=yes, as_json=as_json)
+    if (one := await _meant("cancel", run_id, Bulk(where or [], reason, dry_run, yes, as_json))) is None:
         return
     async with context.faces() as faces:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
@@ -111,8 +111,7 @@ async def pause(
     """
     from runtime.requests import pausing
 
-    if (one := _one(run_id, where, dry_run=dry_run)) is None:
-        await _several("pause", where or [], reason, dry_run=dry_run, yes=yes, as_json=as_json)
+    if (one := await _meant("pause", run_id, Bulk(where or [], reason, dry_run, yes, as_json))) is None:
         return
     async with context.faces() as faces:
         given = (faces.settings.tenant, Stopped.RUN, str(one), reason, context.actor(faces.settings))
@@ -121,39 +120,13 @@ async def pause(
     print_one({"run_id": one, "changed": done.changed}, f"run {one} {words}.", as_json=as_json)
 
 
-def _one(run_id: UUID | None, where: list[str] | None, *, dry_run: bool) -> UUID | None:
-    """The one run that is meant; None if a filter says which."""
-    if (run_id is None) == (not where) or (run_id is not None and dry_run):
-        raise InputError("is one run or a filter.", where="RUN", remedy="Give RUN, or --where KEY=VALUE [--dry-run].")
-    return run_id
-
-
-async def _several(verb: str, texts: list[str], reason: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Print the plan, ask, then print the result of each run. Exit 4 if some could not."""
+async def _meant(verb: str, run_id: UUID | None, bulk: Bulk) -> UUID | None:
+    """The one run that is meant; None if a filter said which, and it is done to all of these."""
     from runtime.requests import several
 
-    wanted, where = several.Verb(verb), several.where_of(texts)
-    if as_json and not (yes or dry_run):
-        raise InputError("cannot ask.", where="--json", remedy="Give --dry-run or --yes, too.")
-    columns = ("run_id", "reference", "workflow", "was", "ok", "says")
-    async with context.faces() as faces:
-        actor = context.actor(faces.settings)
-        place = (faces.database, faces.definitions, faces.settings.tenant, wanted)
-        found = await several.plan(*place, where, actor, reason)
-        can = sum(one.ok for one in found)
-        if not as_json or dry_run:
-            rows = [to_builtins(one) for one in found]
-            print_rows(rows, columns, as_json=as_json, empty="There are no such runs.")
-        if not as_json:
-            typer.echo(f"{verb}: {can} of {len(found)} runs can, {len(found) - can} cannot.", err=True)
-        if dry_run or not found:
-            return
-        if not yes and can:
-            typer.confirm(f"{verb} {can} runs?", abort=True, err=True)
-        done = [one async for one in several.carry_out(*place, found, actor, reason)]
-    print_rows([to_builtins(one) for one in done], columns, as_json=as_json, empty="There are no such runs.")
-    did = sum(one.ok for one in done)
-    if not as_json:
-        typer.echo(f"{verb}: {did} of {len(done)} done, {len(done) - did} could not.", err=True)
-    if did < len(done):
-        raise typer.Exit(Exit.CONFLICT)
+    if (run_id is None) == (not bulk.where) or (run_id is not None and bulk.dry_run):
+        raise InputError("is one run or a filter.", where="RUN", remedy="Give RUN, or --where KEY=VALUE [--dry-run].")
+    if run_id is None:
+        async with context.faces() as faces:
+            await in_bulk(faces, verb, several.Verb(verb), several.where_of(bulk.where), bulk)
+    return run_id

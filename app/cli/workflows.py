@@ -12,6 +12,7 @@ import typer
 from msgspec import structs
 
 from app.cli import context
+from app.cli.bulk import Bulk, in_bulk
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_part, print_rows, printable
 from core.errors import CountersealError, DefinitionError, InputError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from connectors.catalog import Catalog
     from policy.sets import PolicySet
 
-workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, activate, retire.")
+workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, activate, retire, migrate.")
 
 _REFERENCE = re.compile(r"(?P<name>[^@\s]{1,100})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
 
@@ -237,6 +238,37 @@ async def workflow_retire(
     words = "is retired" if retired.changed else "was retired already"
     left = "no version is left" if retired.starts_with is None else f"runs start with version {retired.starts_with}"
     typer.echo(f"workflow {name} version {version} {words}; {left}")
+
+
+@workflow.command("migrate")
+async def workflow_migrate(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The workflow.")],
+    since: Annotated[
+        int, typer.Option("--from", min=1, max=context.INT4_MAX, help="The version that the runs are of now.")
+    ],
+    to: Annotated[int, typer.Option("--to", min=1, max=context.INT4_MAX, help="The version that they go on with.")],
+    reason: Annotated[str, typer.Option(help="Why; each run's book keeps it.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only those that fit; repeat it. Keys as for `run retry --where`."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would become of each run.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the plan is carried out.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Move runs that wait to another version of their workflow. Without this, a run keeps its version to its end.
+
+    First the plan: each run moves, or is refused with its reason. A question whose action changes is void and asked
+    anew. Then a result for each. Exit 4 if some could not.
+    """
+    from runtime.requests.migrating import Move, prepared
+
+    move = Move(name, since, to, where or ())
+    async with context.faces() as faces:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        act = await prepared(faces.database, faces.definitions, tenant, move, actor, owned=False)
+        bulk = Bulk(where or [], reason, dry_run, yes, as_json)
+        await in_bulk(faces, "migrate", act, move.filter(), bulk)
 
 
 def _numbered(text: str) -> tuple[str, int]:

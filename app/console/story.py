@@ -26,6 +26,7 @@ _PEOPLE = ("waiting", "slate")
 _WORDS: dict[str, tuple[str, str, str]] = {
     "run.opened": ("flow", "slate", "The run began"),
     "run.extended": ("flow", "slate", "Steps were added"),
+    "run.migrated": ("flow", "slate", "The run moved to another version of its workflow"),
     "run.canceled": ("canceled", "slate", "The run was canceled"),
     "run.paused": ("paused", "slate", "The run was paused"),
     "run.resumed": ("executing", "blue", "The run was resumed"),

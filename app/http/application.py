@@ -24,6 +24,7 @@ from app.http import (
     denials,
     events,
     grants,
+    operations,
     pauses,
     people,
     problems,
@@ -51,6 +52,7 @@ ROUTERS = (
     *(receipts.router, auditing.router, people.router),
     *(
         definitions.router,
+        operations.router,
         pauses.router,
         denials.router,
         several.router,

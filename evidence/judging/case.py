@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from msgspec import Struct, ValidationError, convert, field
 
-from core.canonical import Json, JsonObject, digest
+from core.canonical import JsonObject, digest
 from core.errors import InputError
 from core.identity import Contributor, Delegation, readings
 from core.terms import Terms
@@ -48,15 +48,24 @@ COMPOSITES = frozenset({"if", "foreach", "while"})
 JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
 
 
-class Definition(Struct, frozen=True, forbid_unknown_fields=True):
-    """The definition of a run: the declarations of its operations, and its steps at first and after each extension.
+class Migrated(Struct, frozen=True, forbid_unknown_fields=True):
+    """A migration: the number of the edition that it began, the digest of its text, and the names of its operations."""
 
-    ``added`` are the declarations that extensions brought.
+    edition: int
+    text: str
+    operations: tuple[str, ...]
+
+
+class Definition(Struct, frozen=True, forbid_unknown_fields=True):
+    """The definition of a run: the declarations of its operations, and its steps at first and after each change.
+
+    ``added`` are the declarations that extensions and migrations brought, ``migrated`` the migrations.
     """
 
     operations: Mapping[str, JsonObject]
     editions: Sequence[Mapping[str, Step]]
     added: Mapping[str, JsonObject] = field(default_factory=dict)
+    migrated: tuple[Migrated, ...] = ()
 
     @classmethod
     def read(cls, told: JsonObject, named: object, text: object) -> Definition:
@@ -66,15 +75,23 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
         found.check_closed()
-        parts: Json = {
-            name: declared[WITHHELD] if WITHHELD in declared else digest(declared)
-            for name, declared in found.operations.items()
-        }
-        if digest([text, parts]) != named:
+        if found.digest_of(text, found.operations) != named:
             raise InputError("has other declarations than the definition that run.opened names")
         if not found.editions:
             raise InputError("has no steps")
         return found
+
+    def digest_of(self, text: object, names: Iterable[str]) -> str:
+        """The digest of the definition with this text and the declarations with these names."""
+        parts: JsonObject = {}
+        for name in names:
+            declared = self.declared(name) or {}
+            parts[name] = declared[WITHHELD] if WITHHELD in declared else digest(declared)
+        return digest([text if isinstance(text, str) else None, parts])
+
+    def moved_to(self, edition: int) -> Migrated | None:
+        """The migration that began this edition; None if an extension did."""
+        return next((one for one in self.migrated if one.edition == edition), None)
 
     def check_closed(self) -> None:
         """Refuse what nothing binds: more of a withheld declaration than is judged, and unknown terms of a gate."""
@@ -83,6 +100,11 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
                 check_members("declaration", declared, frozenset({"name", *JUDGED, WITHHELD}))
         for step in (step for edition in self.editions for step in edition.values()):
             check_members("terms", step.terms, frozenset(Terms.__struct_fields__))
+
+    @property
+    def unbound(self) -> frozenset[str]:
+        """The declarations that no digest of a definition covers: those that extensions brought."""
+        return frozenset(self.added) - {name for one in self.migrated for name in one.operations}
 
     @property
     def withheld(self) -> int:

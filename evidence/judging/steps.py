@@ -29,6 +29,8 @@ _MOVES: Mapping[str, tuple[str, frozenset[str]]] = {
         frozenset({"", "running", "parked", "retry", "held", "resumed", "set back", "expired"}),
     ),
 }
+_WORKING = frozenset({"running", "resumed", "set back", "expired"})
+_GATE = "approve"
 _ANSWERS = ("again", "without", "cancel")
 _STATUSES = ("succeeded", "failed_terminal", "canceled")
 
@@ -56,6 +58,8 @@ class Steps(Judge):
         self.extensions = 0
         self._checkpoint = -1
         self._canceled = False
+        self._definition: object = None
+        self._migrations = 0
         self._waits: dict[str, str | None] = {}
 
     @property
@@ -77,6 +81,10 @@ class Steps(Judge):
             self._checkpoint = data["number"] if type(data["number"]) is int else self._checkpoint + 1
         elif kind == E.RUN_EXTENDED:
             self._extend(event)
+        elif kind == E.RUN_MIGRATED:
+            self._migrate(event)
+        elif kind == E.RUN_OPENED:
+            self._definition = data.get("definition")
         elif kind == E.RUN_CANCELED:
             self._canceled = True
         elif kind == E.RUN_REOPENED:
@@ -219,6 +227,28 @@ class Steps(Judge):
         if new != {*map(str, data["steps"])}:
             self.fault(event, "the definition has other steps added than it says")
 
+    def _migrate(self, event: dict[str, Any]) -> None:
+        """Judge that a run was moved while it waited, and that nothing of what has begun is done again or left out."""
+        data, before, definition = event["data"], self.steps, self.case.definition
+        self.extensions += 1
+        self._migrations += 1
+        if data["number"] != self.extensions:
+            self.fault(event, f"migration {data['number']} is number {self.extensions}")
+        if data["before"] != self._definition:
+            self.fault(event, "the run was of another definition before")
+        self._definition = data["definition"]
+        for key in sorted(key for key, life in self.lives.items() if life.state in _WORKING):
+            self.fault(event, f"{key} is in the middle of its work")
+        if definition is None or before is None:
+            return
+        moved = definition.moved_to(self.extensions)
+        text = data["workflow"].get("digest") if isinstance(data["workflow"], dict) else None
+        if moved is None or moved.text != text or definition.digest_of(text, moved.operations) != data["definition"]:
+            self.fault(event, "the definition that it names is not the one that is here")
+            return
+        for problem in _lost(before, definition.editions[self.extensions], self.lives):
+            self.fault(event, problem)
+
     def _reopen(self, event: dict[str, Any]) -> None:
         self._canceled = False
         for pair in event["data"]["steps"]:
@@ -266,6 +296,25 @@ class Steps(Judge):
         definition = self.case.definition
         if definition is not None and len(definition.editions) != self.extensions + 1:
             self.faults.append("the definition has more editions than the events tell extensions")
+        if definition is not None and len(definition.migrated) != self._migrations:
+            self.faults.append("the definition has more migrations than the events tell")
+
+
+def _lost(before: Mapping[str, Step], after: Mapping[str, Step], lives: Mapping[str, _Life]) -> Iterator[str]:
+    """Yield what a migration would have done again, or left out: steps that have begun, and gates."""
+    begun = {parted(key)[1] for key in lives}
+    for name in sorted(begun & before.keys()):
+        was, now = before[name], after.get(name)
+        if now is None or (now.operation, now.within, now.branch) != (was.operation, was.within, was.branch):
+            yield f"{name} has begun, and the new version does not have it there"
+    for name, step in before.items():
+        gate_ahead = step.operation == _GATE and step.within is None and name not in begun
+        if gate_ahead and (name not in after or after[name].operation != _GATE):
+            yield f"the gate {name} was still ahead, and the new version has none"
+    for name in sorted(begun & after.keys()):
+        for need in after[name].needs:
+            if after[need].operation == _GATE and need not in begun and before.get(name, after[name]).within is None:
+                yield f"{name} has begun, and comes after the gate {need} in the new version"
 
 
 def _around(steps: Mapping[str, Step], name: str) -> Iterator[str]:

@@ -211,6 +211,7 @@ const LINES = {
   "run.closed": "status! error:o? count:i!",
   "run.continued": "run! workflow!",
   "run.extended": "number:i! steps:l! committed:l early:l",
+  "run.migrated": "number:i! workflow:o! definition! before! reason_given:b committed:l",
   "run.opened": "workflow:o! definition trigger workspace committed:l inherited:l open:i tenant parent",
   "run.paused": "reason_given:b committed:l stop:i",
   "run.reference_set": "committed:l",
@@ -248,7 +249,7 @@ const WITHIN = {
   error: ["class", "code", "step"],
 };
 const OF_TENANT = ["name", "version", "digest", "author", "approver", "by", "consequences", "stop", "paused", "reason"];
-const TENANT_AREAS = /^(?:signal|task|request|evidence|token|session|policy|workflow|directory|pause|glass|schedule|operation|tenant)\./;
+const TENANT_AREAS = /^(?:signal|task|request|evidence|token|session|policy|workflow|directory|pause|glass|schedule|operation|tenant|message)\./;
 const TENANT_OTHERS = new Set(["run.purged", "hold.refused", "approval.vote_refused", "action.late"]);
 const STOPPING = new Set(["pause.set", "pause.lifted", "policy.activated", "policy.retired", "directory.published"]);
 
@@ -439,6 +440,7 @@ function placesOf({ type, data, step, ...event }) {
     case "wait.completed": return [`${pathOf("wait", data.wait)}/`];
     case "grant.revoked": return [`${pathOf("grant", data.grant)}/`];
     case "run.extended": return [`${pathOf("mutation", data.number)}/`];
+    case "run.migrated": return [`${pathOf("migrated", data.number)}/`];
     case "run.paused": case "run.resumed": case "run.sealed": case "run.reopened": return [`/${type.split(".")[1]}`];
     default: return [];
   }
@@ -704,6 +706,7 @@ class History {
     this.run = { opened_at: null, closed_at: null, trigger: null, workspace: null };
     for (const name of ["decisions", "policies", "approvals", "receipts", "grants", "costs"]) this[name] = new Map();
     this.attempts = [];
+    this.movedTo = [];
     this.checkpoints = [];
     this.faults = [];
     this.problems = [];
@@ -727,6 +730,8 @@ class History {
       this.run = {
         opened_at: event.ts, closed_at: null, trigger: data.trigger ?? null, workspace: data.workspace ?? null,
       };
+    } else if (type === "run.migrated") {
+      this.movedTo.push(data.workflow);
     } else if (type === "run.canceled") {
       this.canceled ??= { by: event.actor.id, reason: committed(data, "/cancel/reason") };
     } else if (type === "run.closed") {
@@ -766,7 +771,7 @@ class History {
       if (data.writes.every(isText)) made.writes.push({ seq: event.seq, step: event.step, channels: data.writes });
       else this.problems.push(`event ${event.seq}: its writes are no names of channels`);
     } else if (type === "run.reopened") made.source = "retry";
-    else if (type === "run.extended" && made.source === "loop") made.source = "extension";
+    else if (["run.extended", "run.migrated"].includes(type) && made.source === "loop") made.source = "extension";
     else if (type === "checkpoint.committed") {
       for (const write of made.writes) for (const name of write.channels) made.versions[name] = data.number;
       const { source, writes } = made;
@@ -1136,12 +1141,17 @@ const mayBeDelegated = (key) => !key.startsWith("slack_group:") && key !== "grou
 // The declarations that `run.opened` names, and the steps at first and after each extension.
 class Definition {
   constructor(told, named, text) {
-    onlyMembers("definition.json", told, ["operations", "editions", "added"]);
-    const { operations, editions, added = {} } = told;
+    onlyMembers("definition.json", told, ["operations", "editions", "added", "migrated"]);
+    const { operations, editions, added = {}, migrated = [] } = told;
     if (!isObject(operations) || !Array.isArray(editions) || !isObject(added) || !editions.every(isObject) ||
       ![...Object.values(operations), ...Object.values(added)].every(isObject)) {
       throw new Fault("definition.json: cannot be read");
     }
+    if (!Array.isArray(migrated) || !migrated.every((one) => isObject(one) && Number.isInteger(one.edition) &&
+      isText(one.text) && textList(one.operations))) {
+      throw new Fault("definition.json: cannot be read");
+    }
+    for (const one of migrated) onlyMembers("definition.json", one, ["edition", "text", "operations"]);
     for (const step of editions.flatMap((edition) => Object.values(edition))) {
       onlyMembers("definition.json", step, Object.keys(STEP));
       const empty = ["within", "branch", "terms", "tools", "workflow", "model"];
@@ -1152,6 +1162,7 @@ class Definition {
     }
     this.operations = operations;
     this.added = added;
+    this.migrated = migrated;
     this.editions = editions.map((edition) => new Map(Object.entries(edition)));
     const declared = [...Object.values(operations), ...Object.values(added)];
     const withheld = declared.filter((one) => Object.hasOwn(one, "withheld"));
@@ -1159,12 +1170,19 @@ class Definition {
       onlyMembers("declaration", one, ["name", "connector", "side_effects", "in_doubt", "withheld"]);
     }
     this.withheld = withheld.length;
-    const parts = Object.fromEntries(Object.entries(operations).map(([name, one]) =>
-      [name, Object.hasOwn(one, "withheld") ? one.withheld : digest(one)]));
-    if (digest([text, parts]) !== named) {
+    if (this.digestOf(text, Object.keys(operations)) !== named) {
       throw new Fault("definition.json: has other declarations than the definition that run.opened names");
     }
     if (!editions.length) throw new Fault("definition.json: has no steps");
+  }
+
+  // The digest of the definition with this text and the declarations with these names.
+  digestOf(text, names) {
+    const parts = Object.fromEntries(names.map((name) => {
+      const one = this.declared(name) ?? {};
+      return [name, Object.hasOwn(one, "withheld") ? one.withheld : digest(one)];
+    }));
+    return digest([isText(text) ? text : null, parts]);
   }
 
   declared(operation) {
@@ -1898,6 +1916,8 @@ class Steps extends Judge {
     this.extensions = 0;
     this.checkpoint = -1;
     this.canceled = false;
+    this.definition = null;
+    this.migrations = 0;
     this.waits = new Map();
   }
 
@@ -1914,6 +1934,8 @@ class Steps extends Judge {
       if (data.number !== this.checkpoint + 1) this.fault(event, `checkpoint ${data.number} follows ${this.checkpoint}`);
       this.checkpoint = data.number;
     } else if (type === "run.extended") this.extend(event);
+    else if (type === "run.migrated") this.migrate(event);
+    else if (type === "run.opened") this.definition = data.definition ?? null;
     else if (type === "run.canceled") this.canceled = true;
     else if (type === "run.reopened") this.reopen(event);
     else if (type === "run.closed") this.close(event);
@@ -2024,6 +2046,26 @@ class Steps extends Judge {
     }
   }
 
+  migrate(event) {
+    const { number, workflow, definition: named, before } = event.data, was = this.steps, told = this.case.definition;
+    this.extensions += 1;
+    this.migrations += 1;
+    if (number !== this.extensions) this.fault(event, `migration ${number} is number ${this.extensions}`);
+    if (before !== this.definition) this.fault(event, "the run was of another definition before");
+    this.definition = named;
+    for (const [key, life] of [...this.lives].sort()) {
+      if (["running", "resumed", "set back", "expired"].includes(life.state)) {
+        this.fault(event, `${key} is in the middle of its work`);
+      }
+    }
+    if (!told || !was) return;
+    const moved = told.migrated.find((one) => one.edition === this.extensions), text = workflow?.digest;
+    if (moved?.text !== text || told.digestOf(text, moved.operations) !== named) {
+      return this.fault(event, "the definition that it names is not the one that is here");
+    }
+    for (const problem of lost(was, told.editions[this.extensions], this.lives)) this.fault(event, problem);
+  }
+
   reopen(event) {
     this.canceled = false;
     for (const pair of event.data.steps) {
@@ -2066,6 +2108,34 @@ class Steps extends Judge {
     const editions = this.case.definition?.editions;
     if (editions && editions.length !== this.extensions + 1) {
       this.faults.push("the definition has more editions than the events tell extensions");
+    }
+    if (editions && this.case.definition.migrated.length !== this.migrations) {
+      this.faults.push("the definition has more migrations than the events tell");
+    }
+  }
+}
+
+// What a migration would have done again, or left out: steps that have begun, and gates.
+function* lost(before, after, lives) {
+  const begun = new Set([...lives.keys()].map((key) => parted(key)[1]));
+  const placeOf = (step) => step && canonical([step.operation, step.within ?? null, step.branch ?? null]);
+  for (const name of [...begun].sort()) {
+    if (before.has(name) && placeOf(before.get(name)) !== placeOf(after.get(name))) {
+      yield `${name} has begun, and the new version does not have it there`;
+    }
+  }
+  for (const [name, step] of before) {
+    const ahead = step.operation === "approve" && (step.within ?? null) === null && !begun.has(name);
+    if (ahead && after.get(name)?.operation !== "approve") {
+      yield `the gate ${name} was still ahead, and the new version has none`;
+    }
+  }
+  for (const name of [...begun].sort()) {
+    for (const need of after.get(name)?.needs ?? []) {
+      const within = (before.get(name) ?? after.get(name)).within ?? null;
+      if (after.get(need)?.operation === "approve" && !begun.has(need) && within === null) {
+        yield `${name} has begun, and comes after the gate ${need} in the new version`;
+      }
     }
   }
 }
@@ -2454,7 +2524,8 @@ function checkReadme(data, key, pem, run, tenant) {
 
 function checkTexts(files, history) {
   const expected = new Set(), documents = [...history.policies.values()].map((one) => ["policy", one]);
-  for (const [kind, one] of [["workflow", history.workflow], ...documents]) {
+  const workflows = [history.workflow, ...history.movedTo].map((one) => ["workflow", one]);
+  for (const [kind, one] of [...workflows, ...documents]) {
     const { name, version, digest: sum } = one ?? {};
     if (!isText(name) || !(isText(version) || Number.isInteger(version)) || !isText(sum)) {
       throw new Fault("an event names a workflow or policy without name, version and digest");

@@ -41,7 +41,7 @@ class AgentCompiler(LeafCompiler):
             return None
         turn = OperationNode(id=f"{entry.id}/", index=entry.index, needs=(), operation=CHAT, inputs=Given())
         return AgentNode(
-            **self._common(entry),
+            **self._common(entry, schema=agent.result),
             model=agent.model,
             instructions=self.template(scope, ("agent", "instructions"), agent.instructions),
             input=self.template(scope, ("agent", "input"), agent.input),

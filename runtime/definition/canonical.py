@@ -23,17 +23,23 @@ from runtime.engine.model.graph import (
 from runtime.engine.model.workflow import Workflow
 
 
-def definition_of(editions: Sequence[Workflow]) -> JsonObject:
-    """The declarations of a run's operations, and its steps at first and after each extension.
+def definition_of(editions: Sequence[Workflow], moved: Sequence[int] = ()) -> JsonObject:
+    """The declarations of a run's operations, and its steps at first and after each change of its graph.
 
-    ``run.opened.definition`` names the first text and the first declarations. An extension declares more of them.
+    ``run.opened.definition`` names the first text and the first declarations. An extension declares more of them. The
+    numbers ``moved`` are those of the editions that a migration began: ``run.migrated.definition`` names each.
     """
     first = editions[0]
     more = {name: operation for one in editions[1:] for name, operation in one.operations.items()}
     added: JsonObject = {name: _declared(one) for name, one in sorted(more.items()) if name not in first.operations}
     shown: JsonObject = {name: _declared(one) for name, one in sorted(first.operations.items())}
     steps: list[Json] = [steps_of(one.graph) for one in editions]
-    return {"operations": shown, "added": added, "editions": steps}
+    told: JsonObject = {"operations": shown, "added": added, "editions": steps}
+    migrated: list[Json] = [
+        {"edition": number, "text": editions[number].digest, "operations": [*sorted(editions[number].operations)]}
+        for number in moved
+    ]
+    return {**told, "migrated": migrated} if migrated else told
 
 
 def _declared(operation: Operation) -> JsonObject:

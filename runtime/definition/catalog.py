@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import orjson
@@ -26,6 +26,7 @@ from runtime.definition.edges import generics_of
 from runtime.definition.masking import evident
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.book.recorded import Diverged
+from runtime.engine.model.events import RunMigrated
 from runtime.engine.model.graph import Graph
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import Definition
@@ -146,7 +147,7 @@ class Definitions:
         return self._workflows.put((name, version, digest), await aside(weight_of(stored.source), thaw, connection))
 
     async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
-        """The graph of a run as it was published, and after each of its extensions."""
+        """The graph of a run as it was published, and after each of its changes."""
         every = [await self.of_run(connection, replace(run, extensions=n)) for n in range(run.extensions)]
         return [workflow.graph for workflow in [*every, await self.of_run(connection, run)]]
 
@@ -154,16 +155,36 @@ class Definitions:
         """The workflow as this run runs it: the version that it started with, and what was added since."""
         if run.extensions and (known := self._extended.known((run.run_id, run.extensions))) is not None:
             return known
-        base = await self.workflow(connection, run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
         if not run.extensions:
-            return base
-        async with within(connection, run.tenant_id):
-            added = await books.extensions(connection, run.run_id, run.run_key, run.extensions)
-        return self._with(run.run_id, base, added)
+            named = (run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
+            return await self.workflow(connection, *named)
+        base, added = await self.extended_from(connection, run)
+        return self._with((run.run_id, run.extensions), base, added)
+
+    async def extended_from(self, connection: Connection, run: Definition) -> tuple[Workflow, list[MutationRow]]:
+        """The version that the run is of after so many changes of its graph, and its extensions since."""
+        changes = list[books.Change]()
+        if run.extensions:
+            async with within(connection, run.tenant_id):
+                changes = await books.changes(connection, run.run_id, run.run_key, run.extensions)
+        moved, added = books.since_migration(changes)
+        named = (run.tenant_id, run.workflow, run.workflow_version, run.workflow_digest)
+        return await (
+            self.workflow(connection, *named) if moved is None else self._moved(connection, named[0], moved)
+        ), added
+
+    async def _moved(self, connection: Connection, tenant: str, moved: RunMigrated) -> Workflow:
+        """The version to which a run was moved. ``Diverged`` if it is not what it was then."""
+        named: Any = moved.workflow
+        found = await self.workflow(connection, tenant, named["name"], named["version"], named["digest"])
+        if found.definition_digest != moved.definition:
+            words = f"The workflow {found.name}@{found.version} is not what it was when the run was moved to it"
+            raise Diverged(words, "workflow and policies")
+        return found
 
     async def editions(self, connection: Connection, book: Book) -> list[Workflow]:
-        """The workflow as a run began with it, and after each of its extensions. ``Diverged`` for an altered one."""
-        row, added = book.row, books.extensions_in(book.events)
+        """The workflow as a run began with it, and after each change of its graph. ``Diverged`` for an altered one."""
+        row, changes, found = book.row, [*books.changes_in(book.events)], list[Workflow]()
         named = (row["tenant_id"], row["workflow"], row["workflow_version"], row["workflow_digest"])
         base = await self.workflow(connection, *named)
         if book.opened.definition != base.definition_digest:
@@ -171,11 +192,15 @@ class Definitions:
                 f"The workflow {base.name}@{base.version} is not what it was when the run started",
                 "workflow and policies",
             )
-        return [base, *(self._with(book.run_id, base, added[: number + 1]) for number in range(len(added)))]
+        for number in range(1, len(changes) + 1):
+            moved, added = books.since_migration(changes[:number])
+            since = base if moved is None else await self._moved(connection, row["tenant_id"], moved)
+            found.append(self._with((book.run_id, number), since, added))
+        return [base, *found]
 
-    def _with(self, run_id: UUID, base: Workflow, added: Sequence[MutationRow]) -> Workflow:
-        key = (run_id, len(added))
-        return self._extended.known(key) or self._extended.put(key, extended(base, added))
+    def _with(self, key: tuple[UUID, int], base: Workflow, added: Sequence[MutationRow]) -> Workflow:
+        known = self._extended.known(key)
+        return known or self._extended.put(key, extended(base, added) if added else base)
 
     def compiled(self, stored: StoredWorkflow) -> Workflow:
         """Compile a stored version against the declarations that were frozen with it."""

@@ -308,7 +308,7 @@ class LeafCompiler(ABC):
         return graph.TaskNode(
             title=title,
             description=self.template(scope, ("task", "description"), text) if text else None,
-            **self._common(entry, signal=True),
+            **self._common(entry, signal=True, schema=task.form),
             form=task.form,
             group=task.assign.group,
             timeout=entry.step.timeout,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
@@ -14,9 +15,9 @@ from core.canonical import Json, JsonObject, sha256_hex
 from core.db import Connection
 from core.documents import load_document
 from core.errors import ConsistencyError, CountersealError, DefinitionError, InputError, NotFoundError, TransportError
-from evidence import bundle, layout
+from evidence import layout
 from evidence.blobs import BlobStore
-from evidence.bundle import BundleContent, ContradictionError, build_bundle
+from evidence.bundle import BundleContent, ContradictionError, DocumentText, JudgedBy, build_bundle
 from evidence.chain import timestamp
 from evidence.commitments import Opening, opening, path_of, reason_path
 from evidence.events import EventType
@@ -36,6 +37,7 @@ from runtime.engine.model.events import (
     ApprovalVoted,
     DecisionMade,
     RunCanceled,
+    RunMigrated,
     RunOpened,
     StepSucceeded,
 )
@@ -66,9 +68,10 @@ class Material(Struct, frozen=True):
 
     book: Book
     past: Past
-    workflow: bundle.DocumentText
-    policies: tuple[bundle.DocumentText, ...]
-    judged_by: bundle.JudgedBy
+    workflow: DocumentText
+    policies: tuple[DocumentText, ...]
+    judged_by: JudgedBy
+    moved_to: tuple[DocumentText, ...] = ()
 
 
 class Bundling(Struct, frozen=True):
@@ -105,14 +108,19 @@ class Bundling(Struct, frozen=True):
         await check_rows(connection, past.run)
         workflow, policies = await bundles.texts(connection, book, past.policies)
         if workflow.digest != book.row["workflow_digest"]:
-            # It was published with secrets in its text, and its digest is that of the text without them.
-            version = (tenant, workflow.name, book.row["workflow_version"])
-            stored = await documents.workflow(connection, *version)
-            assert stored is not None, "versions are never deleted"
-            workflow = bundle.DocumentText(workflow.name, workflow.version, self.definitions.evident(stored))
+            workflow = await self._text(connection, tenant, workflow.name, book.row["workflow_version"])
         plain = await asyncio.to_thread(lambda: tuple(replace(one, plain=_plain(one)) for one in policies))
         editions = await self.definitions.editions(connection, book)
-        return Material(book, past, workflow, plain, await judged_by(connection, book, editions))
+        named: list[Any] = [one.event.workflow for one in book.events if isinstance(one.event, RunMigrated)]
+        moved = [await self._text(connection, tenant, one["name"], one["version"]) for one in named]
+        return Material(book, past, workflow, plain, await judged_by(connection, book, editions), tuple(moved))
+
+    async def _text(self, connection: Connection, tenant: str, name: str, version: int) -> DocumentText:
+        """The text of a version whose digest events name: each secret in it stands as a mark."""
+        stored = await documents.workflow(connection, tenant, name, version)
+        assert stored is not None, "versions are never deleted"
+        found = DocumentText(name, version, stored.source)
+        return found if found.digest == stored.digest else DocumentText(name, version, self.definitions.evident(stored))
 
     async def _make(self, message: Message, content: BundleContent) -> Result:
         try:
@@ -134,7 +142,7 @@ class Bundling(Struct, frozen=True):
         return Delivered(lambda connection: bundles.remember(connection, *facts))
 
 
-def _plain(policy: bundle.DocumentText) -> Json:
+def _plain(policy: DocumentText) -> Json:
     """The policy as JSON; None if it is no document, so that all it judged was denied."""
     try:
         return load_document(policy.text, policy.name).value
@@ -169,6 +177,7 @@ def content_of(material: Material, producer: str) -> BundleContent:
         judged_by=material.judged_by,
         opened=[*_opened(material, book.row["run_key"])],
         producer=producer,
+        moved_to=material.moved_to,
     )
 
 
@@ -193,6 +202,8 @@ def _opened(material: Material, key: bytes) -> Iterator[Opened]:
                 if committed and not canceled:
                     shown = (opening(key, path_of("cancel", "reason"), reason),)
                 canceled = True
+            case RunMigrated(reason=str(reason), number=number) if reason:
+                shown = (opening(key, path_of("migrated", str(number), "reason"), reason),)
         wanted = (lists and isinstance(recorded.event, _LISTED)) or (of_origins and _of_origins(recorded))
         listed = listed_values(recorded, line, key) if wanted else None
         if shown or listed:

@@ -43,8 +43,12 @@ def gathered(
     """Gather it from what was read: the texts of directories, and the tenant's lines. It takes long for a long book."""
     principals = {*_principals(book)}
     people = {digest: extract(_directory(text, digest), principals) for digest, text in texts.items()}
-    named = {*_directories(book)}
-    return JudgedBy(definition_of(editions), people, [*_relied_on(book, editions, named, lines)])
+    named, moved = {*_directories(book)}, [*_migrations(book)]
+    return JudgedBy(definition_of(editions, moved), people, [*_relied_on(book, editions, named, lines)])
+
+
+def _migrations(book: Book) -> Iterator[int]:
+    return (one.event.number for one in book.events if isinstance(one.event, e.RunMigrated))
 
 
 def _directories(book: Book) -> Iterator[str]:

@@ -84,7 +84,7 @@ async def publish_workflow(
         if before is None or before.source != text:
             raise wrong
     if owned:
-        await _check_owner(connection, tenant, workflow.name, actor)
+        await check_owner(connection, tenant, workflow.name, actor)
     await check_children(connection, definitions, tenant, workflow)
     waits = await waits_for(connection, definitions, tenant, workflow, actor) if owned else None
     schedule = None if workflow.schedule is None else workflow.schedule.spec
@@ -127,7 +127,7 @@ def check_workflow(catalog: Catalog, text: str, file: str, *, typed: bool = True
     return workflow
 
 
-async def _check_owner(connection: Connection, tenant: str, name: str, actor: Actor) -> None:
+async def check_owner(connection: Connection, tenant: str, name: str, actor: Actor) -> None:
     """Refuse a name that somebody else has published first. The tenant is locked, so one of two comes first."""
     versions = await documents.workflow_versions(connection, tenant, name)
     owner = min(versions, key=lambda one: (one.published_at, one.version)).published_by if versions else actor.id

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -49,7 +49,10 @@ KEYS = ("status", "workflow", "version", "reference", "requested-by", "error", "
 
 
 class Where(Struct, frozen=True):
-    """A filter of runs. ``error`` is the code with which they failed; ``after`` and ``before`` bound their start."""
+    """A filter of runs. ``error`` is the code with which they failed; ``after`` and ``before`` bound their start.
+
+    ``going`` are those that are not over.
+    """
 
     status: str | None = None
     workflow: str | None = None
@@ -59,6 +62,7 @@ class Where(Struct, frozen=True):
     error: str | None = None
     after: datetime | None = None
     before: datetime | None = None
+    going: bool = False
 
     def fits(self, row: Mapping[str, Any]) -> bool:
         """True if a run is one of them, as far as the database has not looked."""
@@ -67,7 +71,12 @@ class Where(Struct, frozen=True):
             and (self.error is None or (row["error"] or {}).get("code") == self.error)
             and (self.after is None or row["created_at"] >= self.after)
             and (self.before is None or row["created_at"] < self.before)
+            and not (self.going and row["finished_at"] is not None)
         )
+
+
+# Does something with one run inside a transaction, and says how it is then.
+Steer: TypeAlias = Callable[[Connection, Definitions, str, UUID, Actor, str], Awaitable[str]]
 
 
 class Told(Struct, frozen=True):
@@ -119,7 +128,7 @@ async def plan(
     database: Database,
     definitions: Definitions,
     tenant: str,
-    verb: Verb,
+    verb: Verb | Steer,
     where: Where,
     actor: Actor,
     reason: str,
@@ -144,7 +153,7 @@ async def carry_out(
     database: Database,
     definitions: Definitions,
     tenant: str,
-    verb: Verb,
+    verb: Verb | Steer,
     planned: Sequence[Told],
     actor: Actor,
     reason: str,
@@ -190,7 +199,7 @@ async def _try(
     database: Database,
     definitions: Definitions,
     tenant: str,
-    verb: Verb,
+    verb: Verb | Steer,
     row: Mapping[str, Any],
     actor: Actor,
     reason: str,
@@ -204,7 +213,8 @@ async def _try(
         status = ""
         try:
             async with database.transaction(tenant) as connection:
-                status = str(await _STEERS[verb](connection, definitions, tenant, told.run_id, actor, reason))
+                steer = _STEERS[verb] if isinstance(verb, Verb) else verb
+                status = str(await steer(connection, definitions, tenant, told.run_id, actor, reason))
                 if undo:
                     raise _Undone
         except _Undone:
@@ -228,5 +238,4 @@ async def _pause(
     return "paused"
 
 
-Steer = Callable[[Connection, Definitions, str, UUID, Actor, str], Awaitable[RunState]]
 _STEERS: Mapping[Verb, Steer] = {Verb.RETRY: retry_run, Verb.CANCEL: cancel_run}

@@ -27,7 +27,7 @@ from runtime.engine.model.run import RunView
 from runtime.engine.model.states import RUN, RunState
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.gating import Gating, gates_of
-from runtime.store import approvals, books, bundles, faces
+from runtime.store import approvals, bundles, faces
 from runtime.store.views import load, load_to_end
 
 
@@ -61,10 +61,9 @@ class Extending(Struct, frozen=True):
             view = await load(connection, run_id, self.definitions.graphs, lock=True, tenant=tenant)
             refuse_altering(view.workflow)
             _check(view, expected_version)
-            base = await self.definitions.of_run(connection, replace(view.definition, extensions=0))
+            base, known = await self.definitions.extended_from(connection, view.definition)
             before = await self.definitions.of_run(connection, view.definition)
             check_past(before.graph, view.run.state, extension)
-            known = await books.extensions(connection, run_id, view.run.run_key, view.run.extensions)
             added = MutationRow(view.run.extensions + 1, actor.id, dict(source), {})
             catalog = await self.definitions.published(connection, tenant)
             after = extended(base, [*known, added], catalog)

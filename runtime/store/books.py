@@ -5,9 +5,9 @@ A book that was read is unbroken up to the head that the run's row names, and it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -19,7 +19,7 @@ from core.errors import NotFoundError
 from evidence.chain import ChainHead, verify_lines
 from evidence.events import EventType
 from runtime.engine.book.recorded import Diverged, RecordedEvent
-from runtime.engine.model.events import RunExtended, RunOpened
+from runtime.engine.model.events import RunExtended, RunMigrated, RunOpened
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import Run
 from runtime.store import journal
@@ -91,20 +91,38 @@ async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[b
     )
 
 
-async def extensions(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[MutationRow]:
-    """The first ``count`` extensions of a run's graph, in their order. ``Diverged`` if one is not as recorded."""
-    return extensions_in(await journal.of_type(connection, run_id, run_key, EventType.RUN_EXTENDED))[:count]
+# What changes the graph of a run: an extension, or a migration to another version of its workflow.
+Change: TypeAlias = MutationRow | RunMigrated
 
 
-def extensions_in(recorded: Iterable[RecordedEvent]) -> list[MutationRow]:
-    """The extensions among these events."""
-    return [
-        MutationRow(
-            each.event.number, each.actor.id, each.event.source, each.event.operations, tuple(each.event.gates or ())
-        )
-        for each in recorded
-        if isinstance(each.event, RunExtended)
-    ]
+async def changes(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[Change]:
+    """The first ``count`` changes of a run's graph, in their order. ``Diverged`` if one is not as recorded."""
+    kinds = (EventType.RUN_EXTENDED, EventType.RUN_MIGRATED)
+    found = [each for kind in kinds for each in await journal.of_type(connection, run_id, run_key, kind)]
+    return sorted(changes_in(found), key=lambda one: one.number)[:count]
+
+
+def changes_in(recorded: Iterable[RecordedEvent]) -> Iterator[Change]:
+    """The changes of the graph among these events."""
+    for each in recorded:
+        match each.event:
+            case RunExtended() as event:
+                gates = tuple(event.gates or ())
+                yield MutationRow(event.number, each.actor.id, event.source, event.operations, gates)
+            case RunMigrated() as event:
+                yield event
+
+
+def since_migration(changes: Sequence[Change]) -> tuple[RunMigrated | None, list[MutationRow]]:
+    """The last migration among these changes, if there is one, and the extensions that came after it."""
+    moved: RunMigrated | None = None
+    added = list[MutationRow]()
+    for change in changes:
+        if isinstance(change, RunMigrated):
+            moved, added = change, []
+        else:
+            added.append(change)
+    return moved, added
 
 
 def _head(row: asyncpg.Record) -> ChainHead:

@@ -24,6 +24,8 @@ _LEASE_ONLY = _SQL["lease_only"]
 _END_SHOWN = _SQL["end_shown"]
 _END = _SQL["end"]
 _AGAIN = _SQL["again"]
+_GIVE_UP = _SQL["give_up"]
+_GIVEN_UP = _SQL["given_up"]
 _DEAD = _SQL["dead"]
 _ORDER = _SQL["order"]
 _PAYLOAD = _SQL["payload"]
@@ -156,3 +158,14 @@ async def send_again(
     """
     rows = await connection.fetch(_AGAIN, tenant, kind, message)
     return [{name: row[name] for name in ("tenant", "kind", "count")} for row in rows]
+
+
+async def give_up(connection: Connection, message: UUID, never: Sequence[str]) -> asyncpg.Record | None:
+    """Let a message that failed for good be sent no more, in the caller's transaction; return its tenant, kind and run.
+
+    None if there is no such message, or if it is of a kind that is ``never`` given up.
+    """
+    found = await connection.fetchrow(_GIVE_UP, message, [*never])
+    if found is not None:
+        await connection.execute(_GIVEN_UP, message)
+    return found

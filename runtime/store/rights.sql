@@ -39,8 +39,8 @@ GRANT UPDATE (result, processed_at) ON inbox TO counterseal_faces;
 GRANT SELECT (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest, trigger_type, trigger_ref,
   reference, requested_by, status, version, superstep, executing, width, writes, gate, extensions, audit_count,
   audit_head, state_n, run_key, error, canceling, result, parent_run_id, depth, cap, inherits, created_at, started_at,
-  finished_at, deadline_at, retention, purge_at, open_until, purged_at, root_run_id, last_at, requester, started_by)
-  ON runs TO counterseal_faces;
+  finished_at, deadline_at, retention, purge_at, open_until, purged_at, root_run_id, last_at, requester, started_by,
+  migrated_to) ON runs TO counterseal_faces;
 GRANT INSERT (tenant_id, stream_id) ON tenants TO counterseal_faces;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight) ON tenants TO counterseal_faces;
 GRANT UPDATE (revoked_at) ON tokens TO counterseal_faces;

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import boto3
 import pytest
@@ -115,6 +116,30 @@ def test_what_has_failed_is_sent_again(published: Any, outside_world: Any, work_
     ]
     (default,) = published.json("queue", "status", "--tenant", "default")["tenants"]
     assert [(one["kind"], one["status"]) for one in default["messages"]] == [("card", "pending")]
+
+
+def test_a_dead_message_is_given_up_once_and_evidence_never(
+    published: Any, outside_world: Any, work_off: Any, database_url: str
+) -> None:
+    published("run", "start", "asking", "--input", '{"number": "INC1"}')
+    work_off(outside_world)
+    asyncio.run(Forger(database_url).failed_message("card"))
+    (dead,) = published.json("queue", "dead")
+    published("queue", "give-up", dead["message"], "--reason", " ", exit_code=Exit.INPUT)
+    done = published.json("queue", "give-up", dead["message"], "--reason", "They have gone home.")
+    assert (done["kind"], done["tenant"], done["run_id"]) == ("card", "default", dead["run_id"])
+    assert published.json("queue", "dead") == []
+    assert published.json("queue", "again") == [], "it is sent no more"
+    for unknown in (dead["message"], str(uuid4())):
+        published("queue", "give-up", unknown, "--reason", "Gone.", exit_code=Exit.CONFLICT)
+    told = published("audit", "tenant", "--type", "message.given_up")
+    assert told.count(dead["message"]) == 1
+    assert "They have gone home." in told
+    published("run", "cancel", dead["run_id"])
+    asyncio.run(Forger(database_url).failed_message("bundle"))
+    (evidence,) = published.json("queue", "dead", "--kind", "bundle")
+    published("queue", "give-up", evidence["message"], "--reason", "Gone.", exit_code=Exit.CONFLICT)
+    assert published.json("queue", "dead", "--kind", "bundle") == [evidence]
 
 
 def test_a_database_that_is_away_is_said_in_a_line(command: Any, clean_environment: Any) -> None:

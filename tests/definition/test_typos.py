@@ -159,3 +159,42 @@ def test_what_was_published_before_names_were_checked_goes_on() -> None:
     """A run of an earlier release, and a start with the same text, do not fail by a name that is unknown today."""
     load_workflow(WORKFLOW % (RIGHT | {"choice": TRIGGER[0]}), "w.yaml", CATALOG)
     Definitions(CATALOG).compile_policy(POLICY % RULES[2], "p.yaml", CATALOG)
+
+
+PEOPLE = """
+workflow: people
+version: 1
+channels: {seen: {reduce: append}}
+steps:
+  - id: fill
+    task:
+      title: Fill in
+      form:
+        type: object
+        properties:
+          amount: {type: integer}
+          lines: {type: array, items: {type: string, enum: [a, b]}, uniqueItems: true}
+      assign: {group: desk}
+    set: {seen: "${{ %(own)s }}"}
+  - id: triage
+    agent:
+      model: m
+      instructions: Do.
+      input: x
+      result: {type: object, properties: {verdict: {type: object, properties: {why: {type: string}}}}}
+  - {id: last, set: {seen: "${{ %(later)s }}"}}
+"""
+
+
+@pytest.mark.parametrize(("place", "text"), [
+    ("own", "output.amuont"), ("later", "steps.fill.output.line"),
+    ("later", "steps.triage.output.verdit"), ("later", "steps.triage.output.verdict.wy"),
+], ids=str)  # fmt: skip
+def test_a_typo_below_what_a_form_or_an_agent_gives_is_found(place: str, text: str) -> None:
+    right = {"own": "output.amount", "later": "[steps.fill.output.lines[0], steps.triage.output.verdict.why]"}
+    load_workflow(PEOPLE % right, "w.yaml", CATALOG, typed=True)
+    wrong = PEOPLE % (right | {place: text})
+    with pytest.raises(DefinitionError) as found:
+        load_workflow(wrong, "w.yaml", CATALOG, typed=True)
+    assert len(found.value.problems) == 1
+    load_workflow(wrong, "w.yaml", CATALOG)  # what an earlier release has published goes on

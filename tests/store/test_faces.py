@@ -42,9 +42,9 @@ ADMITTED = {
     "approval.said", "approval.reassigned", "approval.edited",
     "approval.voted", "approval.vote_refused", "approval.decided", "approval.superseded", "wait.completed",
     "hold.answered", "grant.revoked",
-    "wait.canceled", "wait.postponed", "run.canceled", "run.extended", "run.paused", "run.resumed", "run.reopened",
-    "run.sealed", "step.resumed", "step.failed", "step.canceled", "run.reference_set", "checkpoint.committed",
-    "run.started", "run.closed",
+    "wait.canceled", "wait.postponed", "run.canceled", "run.extended", "run.migrated", "run.paused", "run.resumed",
+    "run.reopened", "run.sealed", "step.resumed", "step.failed", "step.canceled", "run.reference_set",
+    "checkpoint.committed", "run.started", "run.closed",
 }  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
     rows.refusals = refusals.given(before, run) if rows.votes else []
-    rows.extended = len(run.mutations)
+    rows.extended = run.extensions - before.extensions
     # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
     now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))

@@ -39,6 +39,7 @@ OF_RUNS: Mapping[E, Kind] = {
     E.RUN_RESUMED: Kind(INFO, "run resumed"),
     E.RUN_REOPENED: Kind(INFO, "run tried again", ("steps",)),
     E.RUN_EXTENDED: Kind(INFO, "steps added to the run", ("number", "steps")),
+    E.RUN_MIGRATED: Kind(WARNING, "run moved to another version of its workflow", ("number", "workflow")),
     E.RUN_CLOSED: Kind(INFO, "run ended", ("status", "error")),
     E.STEP_FAILED: Kind(WARNING, "step failed", ("class", "code", "released")),
     E.STEP_HELD: Kind(WARNING, "step failed and is held", ("group", "class", "code")),
@@ -104,6 +105,7 @@ OF_TENANTS: Mapping[E, Kind] = {
     E.DIRECTORY_PROPOSED: Kind(INFO, "directory proposed", ("name", "version", "by")),
     E.GLASS_BROKEN: Kind(WARNING, "glass broken: an action goes out without its approvers", ("approval", "run")),
     E.GLASS_REVIEWED: Kind(INFO, "use of broken glass reviewed", ("approval", "run", "reason")),
+    E.MESSAGE_GIVEN_UP: Kind(WARNING, "message given up", ("message", "kind", "run", "reason")),
     E.PAUSE_SET: Kind(WARNING, "pause set", ("paused", "reason")),
     E.PAUSE_LIFTED: Kind(WARNING, "pause lifted", ("paused", "reason")),
 }

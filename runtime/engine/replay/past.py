@@ -76,8 +76,8 @@ class Past(Struct):
 
 
 def graph_of(run: Run, recorded: RecordedEvent, graphs: Sequence[Graph]) -> Graph:
-    """The graph in which an event is folded: the published one, or what the run's extensions have made of it."""
-    return graphs[run.extensions + isinstance(recorded.event, e.RunExtended)]
+    """The graph in which an event is folded: the published one, or what extensions and migrations made of it."""
+    return graphs[run.extensions + isinstance(recorded.event, e.RunExtended | e.RunMigrated)]
 
 
 def place(recorded: RecordedEvent) -> str:

@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION append_to_run(
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 #variable_conflict use_column
-DECLARE bound text; seen int; book_at timestamptz;
+DECLARE bound text; seen int; book_at timestamptz; done boolean;
 BEGIN
   -- An assignment is cheaper than a query.
   bound := set_config('counterseal.tenant', _tenant, true);
@@ -39,7 +39,7 @@ BEGIN
         'approval.said', 'approval.reassigned', 'approval.edited', 'approval.voted', 'approval.vote_refused', 'approval.decided',
         'approval.superseded',
         'wait.completed', 'wait.canceled', 'wait.postponed', 'hold.answered', 'grant.revoked',
-        'run.canceled', 'run.extended', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
+        'run.canceled', 'run.extended', 'run.migrated', 'run.paused', 'run.resumed', 'run.reopened', 'run.sealed',
         -- What follows from it in the same append: a step that resumes or ends, the barrier behind that step, the end
         -- of the run.
         'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',
@@ -69,10 +69,19 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  RETURN append(
+  done := append(
     _run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished,
     _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals,
     _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
+  -- The version that a run is of now, for lists: its book tells it, and this row is of the same append.
+  IF done AND position('"type":"run.migrated"'::bytea IN _lines) > 0 THEN
+    UPDATE runs SET migrated_to = (
+      SELECT (l.line::jsonb #>> '{data,workflow,version}')::int
+      FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
+      WHERE l.line::jsonb ->> 'type' = 'run.migrated')
+    WHERE run_id = _run_id;
+  END IF;
+  RETURN done;
 END $function$;
 
 ALTER FUNCTION append_to_run OWNER TO counterseal_appender;

@@ -8,7 +8,7 @@ RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true),
-    link_line(_line, '^(signal|task|request|evidence|token|workflow|session|schedule)\.|^run\.purged$|^approval\.vote_refused$|'
+    link_line(_line, '^(signal|task|request|evidence|token|workflow|session|schedule|message)\.|^run\.purged$|^approval\.vote_refused$|'
       '^action\.late$|^hold\.refused$|^(policy|directory)\.proposed$|^policy\.retirement_proposed$|^glass\.broken$', _tenant);
 END $function$;
 

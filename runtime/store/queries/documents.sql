@@ -23,7 +23,7 @@ ORDER BY name, version DESC;
 -- Versions that runs may still start with, or go on with.
 SELECT name, version, digest, source, operations FROM workflows w
 WHERE tenant_id = $1 AND waits_for IS NULL AND (retired_at IS NULL OR EXISTS (SELECT FROM runs r
-  WHERE r.tenant_id = $1 AND r.workflow = w.name AND r.workflow_version = w.version AND r.finished_at IS NULL))
+  WHERE r.tenant_id = $1 AND r.workflow = w.name AND coalesce(r.migrated_to, r.workflow_version) = w.version AND r.finished_at IS NULL))
 ORDER BY name, version;
 
 -- name: by_digest

@@ -59,6 +59,14 @@ WITH again AS (
 SELECT tenant, kind, count(*) AS count, pg_notify('counterseal_messages', '') AS woken FROM again
 GROUP BY 1, 2 ORDER BY 1, 2;
 
+-- name: give_up
+-- It is pending only within the transaction: from failed, no other move leads on.
+UPDATE commands SET status = 'pending' WHERE command_id = $1 AND status = 'failed' AND kind <> ALL ($2::text[])
+RETURNING tenant_id AS tenant, kind, run_id;
+
+-- name: given_up
+UPDATE commands SET status = 'rejected' WHERE command_id = $1 AND status = 'pending';
+
 -- name: dead
 SELECT command_id AS message, tenant_id AS tenant, kind, run_id, attempts, created_at, last_error FROM commands
 WHERE status = 'failed' AND coalesce(tenant_id = $1::text, true) AND coalesce(kind = $2::text, true)

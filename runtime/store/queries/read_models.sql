@@ -2,7 +2,8 @@
 -- A page of the runs of the tenant $1, newest first: behind ($2, $3); with the status $4, of the workflow $5, with the
 -- reference $6, requested by the person $7 if they are given. Runs of an older release hold only texts: those in $8
 -- name the person.
-SELECT r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type, r.trigger_ref, r.reference,
+SELECT r.run_id, r.workspace_id, r.workflow, coalesce(r.migrated_to, r.workflow_version) AS workflow_version,
+  r.trigger_type, r.trigger_ref, r.reference,
   r.requested_by, r.requester, r.started_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at,
   r.started_at, r.finished_at, r.purged_at, r.deadline_at
 FROM runs r

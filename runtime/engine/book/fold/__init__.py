@@ -49,6 +49,8 @@ def fold(run: Run, recorded: RecordedEvent, graph: Graph, crossing: Crossing | N
             change = _FOLDS[type(event)]
             if change is not None:
                 change(run, recorded, event)
+            elif isinstance(event, e.RunMigrated):
+                _migrated(run, event, graph)
     return run
 
 
@@ -85,6 +87,16 @@ def _extended(run: Run, recorded: RecordedEvent, event: e.RunExtended) -> None:
     run.state.outputs.update(event.adopted or {})
     adder = contributors.added(run.state, event.steps, recorded.actor.kind, recorded.actor.id)
     run.adders.update(dict.fromkeys(map(str, event.steps), adder))
+    if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
+        run.status = RUN.next[run.status, RunEvent.RESUME]
+
+
+def _migrated(run: Run, event: e.RunMigrated, graph: Graph) -> None:
+    run.extensions += 1
+    first = event.channels or {}
+    run.ledger += first_entries({name: graph.channels[name] for name in first}, first)
+    run.state.channels.update(first)
+    run.state.outputs.update(event.adopted or {})
     if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
         run.status = RUN.next[run.status, RunEvent.RESUME]
 
@@ -188,6 +200,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.RunStarted: _started,
     e.RunReferenceSet: _named,
     e.RunExtended: _extended,
+    e.RunMigrated: None,
     e.RunContinued: _continued,
     e.RunCanceled: _canceled,
     e.RunPaused: _paused,

@@ -46,6 +46,7 @@ from runtime.engine.model.events.of_runs import (
     RunClosed,
     RunContinued,
     RunExtended,
+    RunMigrated,
     RunOpened,
     RunPaused,
     RunReferenceSet,
@@ -77,7 +78,7 @@ from runtime.engine.model.events.of_steps import (
 
 Event: TypeAlias = (
     RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
-    | RunPaused | RunResumed | RunReopened | RunSealed
+    | RunPaused | RunResumed | RunReopened | RunSealed | RunMigrated
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | StepHeld | HoldAnswered | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled

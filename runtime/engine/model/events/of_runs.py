@@ -80,6 +80,26 @@ class RunExtended(Struct, frozen=True):
     early: list[Json] | None = None
 
 
+class RunMigrated(Struct, frozen=True):
+    """A person moved the waiting run to another version of its workflow: all that follows is of that version.
+
+    ``workflow`` is its name, version and digest, ``definition`` the digest of its definition and ``before`` that of the
+    one left behind. ``number`` counts together with extensions. ``channels`` are the first values of the channels that
+    are new, ``adopted`` outputs of finished steps that nothing had read before, by step key.
+    """
+
+    TYPE: ClassVar = EventType.RUN_MIGRATED
+    number: int
+    workflow: JsonObject
+    definition: str
+    before: str
+    reason_given: bool
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+    channels: Private[JsonObject | None] = None
+    adopted: Private[JsonObject | None] = None
+
+
 class RunContinued(Struct, frozen=True):
     """A step has started another run. ``shaped`` are the marks of those who shaped its result.
 
