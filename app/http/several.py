@@ -46,5 +46,7 @@ async def runs(body: Several, who: Operator, faces: FacesDep) -> dict[str, Any]:
     place = (faces.database, faces.definitions, who.tenant, body.verb)
     found = await several.plan(*place, several.where_of(body.where), who.actor, body.reason, RUNS_MAX)
     if not body.dry_run:
+        # Each run that is moved is a request: the one that was charged for all stands for the first.
+        faces.budgets.meter.take("requests", who.tenant, amount=max(0, len(found) - 1))
         found = [one async for one in several.carry_out(*place, found, who.actor, body.reason)]
     return {"items": [to_builtins(one) for one in found]}
