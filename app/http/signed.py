@@ -132,7 +132,7 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
     if (over := await proved(request, faces, tenant, shown)) is not None:
         return over
     try:
-        event = bounded_json.parse_object(body)
+        event = bounded_json.object_of(await bounded_json.parse_aside(body))
     except InputError as error:
         return await refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
     workspace = hook.workspace or faces.settings.workspace

@@ -125,7 +125,7 @@ class Matrix:
         await two_tenants.apply(self.walls.installation, self.walls.globex.document())
 
     async def row_of(self, tenant: str) -> str:
-        """What stands in the row of this tenant's database."""
+        """The value in the row of this tenant's database."""
         connection = await asyncpg.connect(self.places[tenant].sql)
         try:
             return str(await connection.fetchval("SELECT status FROM crm.customers WHERE id = 1"))
@@ -133,7 +133,7 @@ class Matrix:
             await connection.close()
 
     async def start_at(self, tenant: str, key: str) -> None:
-        """Somebody starts a process with this key at the engine itself."""
+        """Start a process with this key at the engine itself, as anybody may."""
         bpmn = self.places[tenant].bpmn
         url = f"{bpmn.url}/engine-rest/process-definition/key/document-request/start"
         account = (bpmn.config.username, bpmn.config.password)
@@ -142,7 +142,7 @@ class Matrix:
         assert answer.status_code == 200, answer.text
 
     async def completed(self, tenant: str, page: int) -> bool:
-        """People complete what stands open in this tenant's engine, and a keeper of that tenant fetches it."""
+        """Complete what stands open in this tenant's engine, and let a keeper of that tenant fetch it."""
         state = self.places[tenant].bpmn.state
         for task in [task for one in state.instances.values() if one.ended is None for task in one.user_tasks()]:
             state.complete_user_task(task.activity_id, {"complete": True, "page": page})
@@ -198,8 +198,8 @@ async def test_engine_and_database_are_the_tenant_s_own(matrix: Matrix, tenant: 
     theirs = matrix.places[other.tenant].bpmn.state
     assert (len(matrix.places[tenant].bpmn.state.instances), len(theirs.instances)) == (1, 0)
     # The other's engine reports with the key of this wait: it ends nothing here, and is not acknowledged.
-    (wait,) = await matrix.walls.installation.all("SELECT correlation_key FROM waits WHERE run_id = $1", run)
-    await matrix.start_at(other.tenant, wait["correlation_key"])
+    wait = await matrix.walls.installation.books.wait(run=run)
+    await matrix.start_at(other.tenant, str(wait.correlation_key))
     assert await matrix.completed(other.tenant, 666) is False
     assert await matrix.walls.installation.status(run) == "waiting"
     assert await matrix.completed(tenant, 7) is True
@@ -207,7 +207,7 @@ async def test_engine_and_database_are_the_tenant_s_own(matrix: Matrix, tenant: 
     assert (ended.status, ended.result) == ("succeeded", 7)
     assert await matrix.walls.ended("row", tenant, tenant) == ("succeeded", "None")
     assert (await matrix.row_of(tenant), await matrix.row_of(other.tenant)) == (tenant, "new")
-    assert other.tenant not in own.seen + str(await matrix.walls.installation.all("SELECT * FROM journal"))
+    assert other.tenant not in own.seen + str(await matrix.walls.dump("journal"))
 
 
 @pytest.mark.parametrize("applied", [False, True])
