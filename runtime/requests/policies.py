@@ -80,7 +80,7 @@ async def publish_policy(
     compiled = partial(definitions.compile_policy, text, file)
     now, policy = await settled(connection, definitions, tenant, text, compiled)
     if await documents.policy(connection, tenant, policy.digest) is None:
-        policy = definitions.check_policy(text, file, now)
+        policy = await aside(COMPILING, partial(definitions.check_policy, text, file, now), connection)
     if policy.name.startswith(DENIALS):
         message = f"{policy.name!r} is a name of a denial: names that begin with {DENIALS!r} are reserved."
         problem = load_document(text, file).problem(("policy",), message, "Choose another name, or `counterseal deny`.")
