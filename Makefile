@@ -18,7 +18,7 @@ PIN = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes 
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check golden screenshots faults mutants covered bench dojo chaos docs requirements pin clean
+.PHONY: help demo up test check golden screenshots faults mutants covered bench dojo chaos docs requirements pin sbom clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,9 @@ requirements: $(DEV) ## Show which tests prove which requirement (JSON=1: as JSO
 pin: $(DEV) ## Write requirements*.txt anew, with hashes, for every platform (UPGRADE=1: the newest that pyproject.toml allows)
 	@$(PIN) pyproject.toml --output-file requirements.txt
 	@$(PIN) pyproject.toml --extra dev --constraint requirements.txt --output-file requirements-dev.txt
+
+sbom: $(DEV) ## Write sbom.json, the bill of materials (CycloneDX 1.5), from requirements.txt
+	@$(BIN)/python tools/sbom.py sbom.json
 
 clean: ## Remove the virtual environment and caches; your data in .counterseal and .counterseal-demo stays
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

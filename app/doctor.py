@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -16,12 +16,14 @@ from uuid import UUID
 
 from app import adapters, storage
 from app.faces import version
+from app.outside import Outsides, incoming_of
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.catalog import load_catalog
 from connectors.port import SETTINGS, Declared
 from core.db import FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError, TransportError
+from core.secret_values import SecretError
 from evidence.log.notes import Note
 from evidence.signing import FileSigner
 from policy.scope import EVERYTHING
@@ -106,6 +108,7 @@ async def _database(settings: Settings) -> list[Check]:
                 definitions = Definitions(load_catalog())
                 checks += [check async for check in of_tenant(settings.tenant, database, definitions)]
                 checks += [check async for check in _declared(settings, database, definitions)]
+                checks += [check async for check in _incoming(settings, database)]
             return [well, tls, Check("schema", State.OK, f"at {head}, the newest"), *checks]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]
@@ -138,6 +141,21 @@ async def _declared(settings: Settings, database: Database, definitions: Definit
             elif faults is not None:
                 words = " ".join(faults) or f"{len(own)} published declarations fit their system"
                 yield Check(f"operations of {name}", State.BROKEN if faults else State.OK, words)
+
+
+async def _incoming(settings: Settings, database: Database) -> AsyncIterator[Check]:
+    """Read the secrets by which the tenant knows who calls: without one, every call of that endpoint is refused."""
+    async with AsyncExitStack() as stack:
+        async with database.transaction(settings.tenant) as connection:
+            if await tenants.listed(connection):
+                outside = await Outsides(settings, stack).of(connection, settings.tenant)
+            else:
+                return
+        for place, secret in incoming_of(outside).items():
+            try:
+                await secret.value()
+            except SecretError as error:
+                yield Check(place, State.BROKEN, f"every request is refused like one of nobody's: {error}")
 
 
 async def of_server(tenant: str, database: Database) -> AsyncIterator[Check]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from app.helpers import Helpers
     from app.metrics import Metrics
     from app.outside import Outside, Outsides
-    from app.refusals import RefusalLog
+    from app.refusals import RefusalLog, UnreadSecrets
     from app.settings import Settings
     from app.waiting import Waiting
     from approvals.ports import SlackGroups
@@ -122,6 +122,13 @@ class Faces:
         from app.refusals import RefusalLog
 
         return RefusalLog(self.database)
+
+    @cached_property
+    def unread(self) -> UnreadSecrets:
+        """The lines about secrets of incoming requests that could not be had."""
+        from app.refusals import UnreadSecrets
+
+        return UnreadSecrets()
 
     @cached_property
     def budgets(self) -> Budgets:

@@ -190,6 +190,17 @@ class Outside:
         return None if found is None else (Incoming(self.lender, found.secret), found.workspace, found.signed)
 
 
+def incoming_of(outside: Outside) -> dict[str, Incoming]:
+    """The secrets by which the tenant's own settings know who calls, by their place there."""
+    content = outside.content
+    found = {
+        f"webhooks.{name}.secret": Incoming(outside.lender, one.secret)
+        for name, one in (content.webhooks.items() if content is not None else ())
+    }
+    slack = outside.slack_secret
+    return found | ({"slack.signing_secret": slack} if isinstance(slack, Incoming) else {})
+
+
 @dataclass(frozen=True)
 class Given:
     """Parts that stand for what the settings would make, for every tenant: of a test, or of a benchmark."""

@@ -7,6 +7,7 @@ holds the count. Nothing of the request is kept.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,3 +103,21 @@ class StrangerLog(_Windows):
         self._windows.move_to_end(key)
         while len(self._windows) > STRANGERS_MAX:
             self._windows.popitem(last=False)
+
+
+class UnreadSecrets:
+    """The lines about secrets of incoming requests that could not be had: one line per secret a minute.
+
+    Whoever sent the request has not proved anything, and is answered as if there were no such endpoint.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._told: dict[tuple[str, str], float] = {}
+
+    def note(self, tenant: str, place: str, reason: str) -> None:
+        """Tell the operators, unless they were told of this place of the tenant's settings within the last minute."""
+        now, key = self._now(), (tenant, place)
+        if now - self._told.get(key, -WINDOW_SECONDS) >= WINDOW_SECONDS:
+            self._told[key] = now
+            log.error("a secret of incoming requests cannot be had", tenant=tenant, place=place, reason=reason)

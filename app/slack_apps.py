@@ -62,6 +62,7 @@ class SlackApps:
         try:
             text = await secret.value() if isinstance(secret, Incoming) else secret
         except SecretError as error:
+            self._faces.unread.note(tenant, "slack.signing_secret", str(error))
             raise TransportError(error.message, remedy=error.remedy) from None
         endpoint = known.endpoint if known is not None and (known.chat, known.secret) == (chat, text) else None
         made = endpoint or endpoint_of(self._faces, tenant, chat, text)
@@ -69,10 +70,13 @@ class SlackApps:
         return made
 
     async def named(self, app: str) -> SlackEndpoint:
-        """The endpoint of the app of the tenant of this name; one that refuses everybody if there is none."""
+        """The endpoint of the app of the tenant of this name; one that refuses everybody if there is none.
+
+        It refuses everybody, too, while the app's secret cannot be had: another answer would tell that there is one.
+        """
         try:
             return await self.of(check_tenant(app)) or self._nobody
-        except (InputError, NotFoundError):
+        except (InputError, NotFoundError, TransportError):
             return self._nobody
 
     def is_nobody(self, endpoint: SlackEndpoint) -> bool:

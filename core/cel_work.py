@@ -55,6 +55,25 @@ def work_of(root: bytes) -> Work:
     return tuple(_walk(root, (), {}, None))
 
 
+def copies_of(expr: bytes) -> bool:
+    """True if a loop of it builds a list. The engine copies that list at each item: its work is a square."""
+    for kind, body in fields_of(expr):
+        if not isinstance(body, bytes):
+            continue
+        if kind == COMPREHENSION and not is_bind(body) and [*messages_of(first_of(body, 4), LIST)]:
+            return True
+        if kind == STRUCT:
+            entries = [
+                part for entry in messages_of(body, 2) for number in (3, 4) for part in messages_of(entry, number)
+            ]
+            if any(map(copies_of, entries)):
+                return True
+        numbers = {SELECT: (1,), CALL: (1, 3), LIST: (1,), COMPREHENSION: (2, 4, 5, 6, 7)}.get(kind, ())
+        if any(copies_of(part) for number in numbers for part in messages_of(body, number)):
+            return True
+    return False
+
+
 def exceeds(work: Work, values: Mapping[str, object]) -> bool:
     """True if the products are larger than ``WORK_MAX`` together for these values."""
     return sum(_product(factors, values) for factors in work) > WORK_MAX

@@ -52,10 +52,14 @@ def path_text(path: Iterable[str | int], prefix: str = "") -> str:
     return text
 
 
+# A document may have thousands of names, and each of its faults looks for the nearest.
+COMPARED_MAX = 100
+
+
 def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
     """The remedy for an unknown name: the nearest known name, or the list of known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, names[:COMPARED_MAX], n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"{what}: {', '.join(names[:NAMED_MAX])}{', …' if len(names) > NAMED_MAX else ''}." if names else ""

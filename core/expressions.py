@@ -27,7 +27,7 @@ from core.cel_engine import NO_VALUE, check_pattern, check_type, check_zone, ext
 from core.cel_functions import OPT_MAPS_MAX, written
 from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
-from core.cel_work import Work, exceeds, work_of
+from core.cel_work import Work, copies_of, exceeds, work_of
 from core.errors import ExpressionError
 from core.unkept import NOT_KEPT, first_marker, is_marker, said_of
 
@@ -52,6 +52,7 @@ FACT_TYPES = frozenset(_ENGINE_TYPES)
 """The types of declared variables, which ``compile`` can also demand of a result."""
 
 
+@lru_cache(4096)
 def is_variable_name(name: str) -> bool:
     """True if an expression can use every part of a dotted name. ``my-step`` is refused: it is a subtraction."""
     return all(_PART.match(part) and part not in ("in", "true", "false", "null") for part in name.split("."))
@@ -128,6 +129,7 @@ class Environment:
         expression.calls = written(source, syntax.calls)
         expression.read(reads_of(root_of(serialized)))
         expression.work = work_of(root_of(serialized))
+        expression.copies = copies_of(root_of(serialized))
         expression.places = tuple(dict.fromkeys(places_of(root_of(serialized))))
         expression.place = place_of(root_of(serialized))
         try:
@@ -190,6 +192,7 @@ class Expression:
         "_program",
         "_variable",
         "calls",
+        "copies",
         "environment",
         "place",
         "places",
@@ -200,6 +203,7 @@ class Expression:
         "work",
     )
     calls: frozenset[str]
+    copies: bool
     work: Work
     place: tuple[str, tuple[str, ...]] | None
     places: tuple[tuple[str, tuple[str, ...]], ...]

@@ -78,9 +78,10 @@ class Template:
     """A text, or a nested value of a document with texts at its leaves.
 
     ``references`` are all variables that it reads, ``functions`` all functions that it uses, with ``raw``.
+    ``copies`` says that an expression of it builds a list in a loop.
     """
 
-    __slots__ = ("_environment", "_languages", "_node", "functions", "references")
+    __slots__ = ("_environment", "_languages", "_node", "copies", "functions", "references")
 
     def __init__(self, environment: Environment, node: _Node, languages: Languages | None = None) -> None:
         self._environment = environment
@@ -88,6 +89,7 @@ class Template:
         self._languages = languages
         self.references = frozenset(_references(node))
         self.functions = frozenset(_functions(node))
+        self.copies = _copies(node)
 
     def ingredients(self) -> Iterator[tuple[Path, tuple[str | None, ...]]]:
         """Yield the ingredients of each text and value in it: the paths that it reads, None for the author's words."""
@@ -252,6 +254,14 @@ def _functions(node: _Node) -> Iterator[str]:
     elif isinstance(node, dict | list):
         for item in node.values() if isinstance(node, dict) else node:
             yield from _functions(item)
+
+
+def _copies(node: _Node) -> bool:
+    if isinstance(node, _Text):
+        return any(part.copies for part in node.parts if isinstance(part, Expression))
+    if isinstance(node, dict | list):
+        return any(map(_copies, node.values() if isinstance(node, dict) else node))
+    return False
 
 
 def _ingredients(node: _Node, path: Path) -> Iterator[tuple[Path, tuple[str | None, ...]]]:

@@ -22,6 +22,9 @@ class BrokenPolicy(Struct, frozen=True):
     scope: Scope = EVERYTHING
 
 
+# More rules than these are evaluated aside.
+RULES_LIGHT = 200
+
 Member: TypeAlias = "Policy | BrokenPolicy"
 
 
@@ -68,6 +71,13 @@ class PolicySet:
     def of(cls, *members: Member | None) -> PolicySet:
         """The set of these members; None is left out."""
         return cls(one for one in members if one is not None)
+
+    @cached_property
+    def is_heavy(self) -> bool:
+        """True if judging by it may take long even about little: it has many rules, or loops that build lists."""
+        rules = [rule for policy in self.policies for rule in policy.rules]
+        every = (one for rule in rules for one in (rule.condition, *rule.restrains.values()))
+        return len(rules) > RULES_LIGHT or any(one.copies for one in every)
 
     @cached_property
     def traces(self) -> bool:

@@ -6,13 +6,11 @@ from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from app.budgeting import OF_EVENTS
 from app.http import problems, signatures
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
-from app.http.signed import answered, hook_of, refused
+from app.http.signed import answered, hook_of, proved, refused
 from approvals.slack.guard import Refusal
-from core.budgets import OverLimit
 from core.errors import InputError
 from runtime.definition.tenant import Signed
 from runtime.requests.deliveries import WEBHOOK, start_from_delivery
@@ -45,12 +43,8 @@ async def delivered(tenant: str, endpoint: str, request: Request, faces: FacesDe
     found = signatures.read(signed, request.headers, body, hook.secret, faces.now())
     if isinstance(found, Refusal):
         return await refused(found, *place)
-    request.state.proved = True
-    try:
-        faces.budgets.take(hook.tenant, OF_EVENTS)
-    except OverLimit as error:
-        await refused(Refusal(429, error.limit, ""), *place)
-        return problems.of_error(error)
+    if (over := await proved(request, *place)) is not None:
+        return over
     workspace = hook.workspace or faces.settings.workspace
     try:
         # Answer only after the runs are committed (promise 4).

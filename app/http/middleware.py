@@ -117,7 +117,7 @@ class Bounded:
             await problems.problem(error.status_code, code, error.detail, **more)(scope, receive, send)
             return
         if body:
-            bounded_json.parse(body)
+            await bounded_json.parse_aside(body)
         messages = iter(({"type": "http.request", "body": body, "more_body": False},))
 
         async def replayed() -> Message:

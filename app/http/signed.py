@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import orjson
+import structlog
 from fastapi import APIRouter, Request
 from pydantic import SecretStr
 from slack_bolt.response import BoltResponse
@@ -34,7 +35,7 @@ from core import bounded_json
 from core.budgets import OverLimit
 from core.canonical import JsonObject
 from core.db import check_tenant
-from core.errors import InputError, NotFoundError, TransportError
+from core.errors import InputError, NotFoundError
 from core.secret_values import SecretError
 from runtime.definition.tenant import Signed
 from runtime.requests.starting import Started
@@ -91,16 +92,19 @@ async def servicenow_of_tenant(tenant: str, endpoint: str, request: Request, fac
 
 async def hook_of(tenant: str, endpoint: str, faces: Faces, signed: Collection[Signed]) -> Hook:
     """An endpoint of a tenant's own settings that signs in one of these ways; else one that no signature fits."""
+    nowhere = Hook(faces.settings.tenant, None, endpoint, _UNKNOWN, _NOWHERE.secret.get_secret_value())
     found = None
     with suppress(InputError, NotFoundError):
         found = (await faces.outside(check_tenant(tenant))).webhook(endpoint)
     if found is None or found[2] not in signed:
-        return Hook(faces.settings.tenant, None, endpoint, _UNKNOWN, _NOWHERE.secret.get_secret_value())
+        return nowhere
     incoming, workspace, scheme = found
     try:
         secret = await incoming.value()
     except SecretError as error:
-        raise TransportError(error.message, remedy=error.remedy) from None
+        # Another answer would tell that there is such an endpoint. Whoever sends tries again; `doctor` names it, too.
+        faces.unread.note(tenant, f"webhooks.{endpoint}.secret", str(error))
+        return nowhere
     return Hook(tenant, workspace, endpoint, f"{tenant}/{endpoint}", secret, scheme)
 
 
@@ -125,17 +129,13 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
     refusal = verify(request.headers, body, hook.secret, faces.now())
     if refusal is not None:
         return await refused(refusal, faces, tenant, shown)
-    request.state.proved = True
+    if (over := await proved(request, faces, tenant, shown)) is not None:
+        return over
     try:
-        event = bounded_json.parse_object(body)
+        event = bounded_json.object_of(await bounded_json.parse_aside(body))
     except InputError as error:
         return await refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
     workspace = hook.workspace or faces.settings.workspace
-    try:
-        faces.budgets.take(tenant, OF_EVENTS)
-    except OverLimit as error:
-        await refused(Refusal(429, error.limit, ""), faces, tenant, shown)
-        return problems.of_error(error)
     try:
         # Answer only after the runs are committed (promise 4).
         async with faces.database.transaction(tenant) as connection:
@@ -147,6 +147,18 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
         await refused(Refusal(400, "unusable", ""), faces, tenant, shown)
         return problems.of_error(error)
     return answered(started, unstarted, faces, tenant, "servicenow")
+
+
+async def proved(request: Request, faces: Faces, tenant: str, shown: str, kind: str = "servicenow") -> Response | None:
+    """Take a request for the tenant whose signature it bears. The answer if that has used up a limit; else None."""
+    request.state.proved = True
+    structlog.contextvars.bind_contextvars(tenant=tenant)
+    try:
+        faces.budgets.take(tenant, OF_EVENTS)
+    except OverLimit as error:
+        await refused(Refusal(429, error.limit, ""), faces, tenant, shown, kind)
+        return problems.of_error(error)
+    return None
 
 
 def answered(
@@ -214,6 +226,7 @@ async def sockets_of(faces: Faces, apps: SlackApps) -> Sockets | None:
         return None
 
     async def dispatch(payload: JsonObject) -> BoltResponse:
+        structlog.contextvars.bind_contextvars(tenant=tenant)
         endpoint = await apps.of(tenant)
         answer = BoltResponse(status=404, body="") if endpoint is None else await endpoint.answer(payload)
         if 400 <= answer.status < 500:
@@ -256,13 +269,15 @@ async def events_of_app(app: str, request: Request, faces: FacesDep) -> Response
 
 
 async def _answered(endpoint: SlackEndpoint, request: Request, faces: Faces, tenant: str, name: str) -> Response:
+    nobody = cast("SlackApps", request.app.state.slack).is_nobody(endpoint)
+    if not nobody:
+        structlog.contextvars.bind_contextvars(tenant=tenant)
     answer = await endpoint(request)
     if 400 <= answer.status_code < 500:
         # Codes are a closed set: the guard's codes, or "unhandled" and "malformed" for refusals by Bolt.
         code = "unhandled" if answer.status_code == 404 else "malformed"
         if answer.media_type == problems.MEDIA_TYPE:
             code = str(orjson.loads(answer.body).get("code", "malformed"))
-        nobody = cast("SlackApps", request.app.state.slack).is_nobody(endpoint)
         faces.metrics.of(NOBODY if nobody else tenant).refusal("slack", code)
         if not nobody:  # nobody writes lines of no tenant
             await faces.refusals.note(tenant, name, code)

@@ -79,6 +79,7 @@ class LeafCompiler(ABC):
         self.problems: list[Problem] = []
         self.read: set[str] = set()
         self.functions: frozenset[str] = frozenset()
+        self.copies = False
         self.failed: dict[str, str] = {}
         self.leaves: dict[str, Leaf] = {}
         # What variables hold, if it is known; names in expressions are looked up in it.
@@ -114,6 +115,7 @@ class LeafCompiler(ABC):
                 self.problem((*scope.path, *key, *inside), f"There is no {found.place}.", found.remedy)
         names = [name.split(".") for name in template.references]
         self.functions |= template.functions
+        self.copies |= template.copies
         self.read.update(name[1] for name in names if name[0] == "steps" and name[-1] == "output")
         return template
 

@@ -105,6 +105,7 @@ def load_workflow(
         max_concurrency=content.caps.max_concurrency,
         max_runs_per_min=content.caps.max_runs_per_min,
         functions=tuple(sorted(compiler.functions)),
+        copies=compiler.copies,
         subject=subject,
         trigger=content.trigger,
         schedule=others[0],
@@ -258,8 +259,8 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
         failed=compiler.failed,
         flow=flow_of(root),
     )
-    functions = tuple(sorted({*base.functions, *compiler.functions}))
-    return replace(base, graph=graph, operations=compiler.operations, functions=functions)
+    functions, copies = tuple(sorted({*base.functions, *compiler.functions})), base.copies or compiler.copies
+    return replace(base, graph=graph, operations=compiler.operations, functions=functions, copies=copies)
 
 
 class _Compiler(GraphCompiler):

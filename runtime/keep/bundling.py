@@ -91,7 +91,7 @@ class Bundling(Struct, frozen=True):
         assert message.run_id is not None, "every bundle is a run's"
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
-            long = len(material.book.events)
+            long = material.book.weight
             # The folded book is let go before the bundle is made: of a long run each takes much memory.
             content = await aside(long, lambda: content_of(material, self.producer), connection)
         except _UNSIGNED as problem:

@@ -30,7 +30,7 @@ _BY_PEOPLE = (
 
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
     """Gather what a bundle of this run needs, so that others can judge its history without the database."""
-    tenant, long = book.row["tenant_id"], len(book.events)
+    tenant, long = book.row["tenant_id"], book.weight
     named = await aside(long, lambda: {*_directories(book)}, connection)
     texts = await bundles.directories(connection, tenant, sorted(named))
     lines = await bundles.standing(connection, tenant)

@@ -24,7 +24,7 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.difference import difference, lines_of
 from runtime.store import operations, tenants
-from runtime.store.claims import aside, weight_of
+from runtime.store.claims import COMPILING, aside
 from runtime.store.operations import StoredOperation
 
 Made = TypeVar("Made")
@@ -62,11 +62,11 @@ async def settled(
     It is compiled before the lock, which others wait for, and once more if other declarations were published meanwhile.
     """
     before = await definitions.published(connection, tenant)
-    made = await aside(weight_of(text), partial(compiled, before), connection)
+    made = await aside(COMPILING, partial(compiled, before), connection)
     await tenants.lock(connection, tenant)
     now = await definitions.published(connection, tenant)
     if now.digests != before.digests:
-        made = await aside(weight_of(text), partial(compiled, now), connection)
+        made = await aside(COMPILING, partial(compiled, now), connection)
     return now, made
 
 

@@ -33,6 +33,7 @@ from runtime.engine.model.states import RunState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.replay import unopened
 from runtime.store import documents, faces, read_models, runs, tenants
+from runtime.store.claims import aside, weight_of
 from runtime.store.faces import NewRun
 
 # After this time without a start, the next one reads the database's time.
@@ -184,11 +185,16 @@ async def _open(
 
     ``guarded`` says that these people may be out of date: then nothing starts either if they are.
     """
-    view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
-    transition = Transition(view, workflow.graph)
-    error = transition.open(_opening(workflow, request, view, open_for), request.actor)
     digest = people.digest if guarded and request.requester is None else None
-    new_run = _new_run(workflow, request, view, open_for, digest, pinned=pinned)
+
+    def made() -> tuple[RunView, Transition, JsonObject | None, NewRun]:
+        view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
+        transition = Transition(view, workflow.graph)
+        new_run = _new_run(workflow, request, (view, open_for, digest, pinned))
+        return view, transition, transition.open(_opening(workflow, request, view, open_for), request.actor), new_run
+
+    within_it = None if isinstance(at, Database) else at
+    view, transition, error, new_run = await aside(weight_of(request.trigger, heavy=workflow.is_heavy), made, within_it)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
     return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
@@ -220,15 +226,10 @@ def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for:
 
 
 def _new_run(
-    workflow: Workflow,
-    request: StartRequest,
-    view: RunView,
-    open_for: timedelta | None,
-    people: str | None,
-    *,
-    pinned: bool,
+    workflow: Workflow, request: StartRequest, made: tuple[RunView, timedelta | None, str | None, bool]
 ) -> NewRun:
-    """The row of a run. ``people`` is the digest of the directory, if a newer one is to refuse the start."""
+    """The row of a run, of its view, its time, the digest of the people that a newer one refuses, and ``pinned``."""
+    view, open_for, people, pinned = made
     return NewRun(
         workflow=workflow.name,
         workflow_version=workflow.version,
@@ -363,9 +364,8 @@ def _subject(workflow: Workflow, view: RunView) -> frozenset[str]:
         return contributors.about(named_in(workflow.subject.render(view.constants)))
     except ExpressionError as error:
         words = f"the workflow's subject cannot be made from this trigger: {error.message}"
-        raise InputError(
-            words, where="trigger", remedy="Send the fields that the workflow's `subject` reads."
-        ) from None
+        remedy = "Send the fields that the workflow's `subject` reads."
+        raise InputError(words, where="trigger", remedy=remedy) from None
 
 
 def reference_of(workflow: Workflow, constants: Mapping[str, object]) -> str:

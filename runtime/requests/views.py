@@ -101,7 +101,7 @@ async def folded(
     """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
-    past = await aside(len(book.events), lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
+    past = await aside(book.weight, lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
     books.check_row(book, past.run)
     return past
 

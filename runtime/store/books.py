@@ -12,6 +12,7 @@ from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
+from msgspec.structs import replace
 
 from core.canonical import canonical_bytes
 from core.db import Connection
@@ -32,11 +33,15 @@ _RUN = _SQL["run"]
 
 
 class Book(Struct, frozen=True):
-    """A run's row with its key, its appends and its events. If the run's values were erased, there are no events."""
+    """A run's row with its key, its appends and its events. If the run's values were erased, there are no events.
+
+    ``weight`` is the number of lines whose work is about that of reading it.
+    """
 
     row: asyncpg.Record
     appends: Sequence[Append]
     events: Sequence[RecordedEvent]
+    weight: int = 0
 
     @property
     def run_id(self) -> UUID:
@@ -75,7 +80,8 @@ async def checked(row: asyncpg.Record, connection: Connection | None = None) -> 
     ``Diverged`` if it is not what was written: its chain is broken or does not end where the run's row says, a value is
     another one, or the key to the values is lost.
     """
-    return await aside(row["audit_count"], lambda: _checked(row), connection)
+    long = row["audit_count"] + journal.weight(row["every_vals"] or ())
+    return replace(await aside(long, lambda: _checked(row), connection), weight=long)
 
 
 async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
@@ -87,7 +93,9 @@ async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[b
     """The lines of a run alone. ``Diverged`` if they are not those that were written."""
     row = await fetch(connection, tenant, run_id)
     return await aside(
-        row["audit_count"], lambda: [line for append in _unbroken(row) for line in append.lines], connection
+        row["audit_count"] + journal.weight(row["every_vals"] or ()),
+        lambda: [line for append in _unbroken(row) for line in append.lines],
+        connection,
     )
 
 

@@ -23,6 +23,7 @@ from typing import TypeVar
 from uuid import UUID
 
 import asyncpg
+from msgspec.msgpack import encode
 
 from core.db import Connection
 from runtime.engine.model.rows import Claim
@@ -131,9 +132,13 @@ LONG = 300
 SAID_SECONDS = 1.0
 
 
-def weight_of(text: str) -> int:
-    """The number of lines whose work is about that of reading and compiling this document."""
-    return len(text) // 64
+def weight_of(*values: object, heavy: bool) -> int:
+    """The number of lines whose work is about that of working on these values. ``heavy``: it is long for any values."""
+    return LONG + 1 if heavy else len(encode(values)) // 64
+
+
+# Compiling a document: a short one, too, may name the same step many times.
+COMPILING = LONG + 1
 
 
 async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:

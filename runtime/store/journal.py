@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,10 @@ from runtime.store.statements import statements
 
 # The events that tell what a call has used.
 _USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_HELD, EventType.STEP_RETRY_SCHEDULED)
+
+# So many bytes of values are read in the time of a line without any.
+BYTES_OF_LINE = 64
+WEIGHED_MAX = 64 * 1024
 
 _SQL = statements("journal")
 _LINES = _SQL["lines"]
@@ -56,6 +61,22 @@ def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes 
     """The appends of a run, from the columns of its rows."""
     columns = zip(firsts, lines, vals, strict=True)
     return [Append(first, text.split(b"\n"), values) for first, text, values in columns]
+
+
+def weight(vals: Sequence[bytes | None]) -> int:
+    """The number of lines whose work is about that of reading these values. Counting ends where there is no doubt."""
+    size = 0
+    for stored in vals:
+        if stored is not None and size < WEIGHED_MAX:
+            size += len(stored) if stored.startswith(b"{") else len(_inflated(stored))
+    return size // BYTES_OF_LINE
+
+
+def _inflated(stored: bytes) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(stored, WEIGHED_MAX)
+    except zlib.error:  # whoever reads it finds out, and says so
+        return b""
 
 
 async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[RecordedEvent]:

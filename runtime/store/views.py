@@ -30,7 +30,7 @@ from runtime.engine.model.states import STEP, RunState, StepState
 from runtime.engine.replay.past import blindly, refold
 from runtime.engine.replay.replay import unopened
 from runtime.store.claims import aside
-from runtime.store.journal import Append, appends
+from runtime.store.journal import Append, appends, weight
 from runtime.store.statements import statements
 
 log = structlog.get_logger(__name__)
@@ -147,7 +147,8 @@ async def view_of(
         return view
     definition, head = _places(row)
     known, lines = await graphs(connection, definition), head.count if row["state"] is None else 0
-    run = await aside(lines, lambda: _folded(row, definition, head, known), connection)
+    long = lines + weight([*(row["vals"] or ()), row["state"]])
+    run = await aside(long, lambda: _folded(row, definition, head, known), connection)
     return _view(row, definition, head, run if whole else run.rest())
 
 

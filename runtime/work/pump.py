@@ -32,6 +32,7 @@ from runtime.engine.model.rows import HELD, AskRow, Claim, StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.states import StepState
 from runtime.store import approvals, claims
+from runtime.store.claims import aside, weight_of
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
 from runtime.work.deps import WorkerDeps
@@ -149,7 +150,8 @@ class Pump:
         clock = met.clock
         if clock.error > CLOCK_ERROR_MAX:
             return False
-        sent = self._built(replace(met, view=replace(met.view, now=clock.now(), error=clock.error)), moves)
+        now = replace(met, view=replace(met.view, now=clock.now(), error=clock.error))
+        sent = await aside(_weight(met), lambda: self._built(now, moves))
         if sent is None or (sent.commit.strict and met.drifted):
             return False
         try:
@@ -221,7 +223,8 @@ class Pump:
                         move.fail(LostLease())
                         left.remove(move)
                     move.goes_on &= found == HELD
-                sent = self._built(replace(met, view=await self._heeding(connection, met.view)), left) if left else None
+                now = replace(met, view=await self._heeding(connection, met.view))
+                sent = await aside(_weight(met), lambda: self._built(now, left), connection) if left else None
                 if sent is not None:
                     sent.commit.held = []  # checked under lock above; the guard would refuse a lease that ran out
                     if (applied := await apply(connection, sent.commit)) is None:
@@ -292,6 +295,12 @@ class Pump:
         asked = time.monotonic()
         view = await load(connection, self._run_id, graphs, lock=lock, afresh=afresh, before=before)
         return deps.recent.put(await meet(connection, deps.definitions, deps.connectors, view, asked))
+
+
+def _weight(met: CachedRun) -> int:
+    """The weight of deciding the next moves of a run, in lines: a heavy one is decided aside, and the loop goes on."""
+    run, heavy = met.view.run, met.workflow.is_heavy or met.policy.is_heavy
+    return weight_of(run.trigger, run.state.channels, run.state.outputs, heavy=heavy)
 
 
 def _is_due(met: CachedRun) -> bool:

@@ -118,6 +118,19 @@ async def test_an_event_and_a_body_beyond_their_limits_name_them_too(installatio
     ]
 
 
+@pytest.mark.parametrize("low", [{"requests": 8}])
+async def test_many_runs_at_once_are_charged_by_run(installation: Any) -> None:
+    client = await installation.client(Role.OPERATOR, Role.TRIGGER)
+    for number in ("INC1", "INC2", "INC3", "INC4"):
+        await installation.start("asking", number)
+    body = {"verb": "cancel", "where": ["workflow=asking"], "reason": "x"}
+    planned = await client.post("/v1/bulk/runs", json={**body, "dry_run": True})
+    assert (planned.status_code, len(planned.json()["items"])) == (200, 4), "one request"
+    assert len((await client.post("/v1/bulk/runs", json=body)).json()["items"]) == 4
+    refused = await client.get("/v1/runs")
+    assert (refused.status_code, refused.json()["limit"]) == (429, "requests")
+
+
 def test_a_bucket_fills_up_again_and_what_is_known_afterwards_makes_the_next_one_wait() -> None:
     clock = [0.0]
     meter = Meter({"starts": 60, "answer_bytes": 600}, lambda: clock[0])

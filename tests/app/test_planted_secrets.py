@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +17,9 @@ from uuid import UUID
 import pytest
 import structlog
 
+from app import doctor
 from app.access import Role
+from app.http.application import create_app
 from app.settings import Settings
 from tests.support import two_tenants
 from tests.support.agents import call, calls, says
@@ -61,13 +65,18 @@ async def everything(walls: Walls, logged: Any) -> AsyncIterator[tuple[str, str]
     for table in await installation.all("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"):
         for row in await walls.dump(table["tablename"]):
             yield table["tablename"], row
-    client = await installation.client(Role.ADMIN, Role.AUDITOR, Role.OPERATOR, Role.APPROVER, tenant="globex")
-    for run in await installation.books.runs():
-        for part in ("", "/timeline", "/steps", "/checkpoints", "/audit", "/receipts", "/mutations"):
-            answer = await client.get(f"/v1/runs/{run.id}{part}")
-            yield f"GET {part}", f"{answer.text} {answer.headers}"
-    for path in ("/metrics", "/v1/approvals", "/readyz"):
-        yield path, (await client.get(path)).text
+    client = await installation.client(*Role, tenant="globex")
+    named = {"run_id": [one.id for one in await installation.books.runs()]}
+    named |= {"approval_id": [one.id for one in await installation.books.approvals()], "step_key": ["a"]}
+    named |= {"name": ["called"], "kind": ["workflow"], "number": [1], "version": [1]}
+    for path, methods in create_app(installation.app.faces).openapi()["paths"].items():
+        for filled in product(*(named.get(one, ["none"]) for one in re.findall(r"{(\w+)", path))):
+            if "get" in methods:
+                query = {"from": "0", "to": "1"} if path.endswith("/diff") else {}
+                answer = await client.get(re.sub(r"{\w+}", "{}", path).format(*filled), params=query)
+                yield f"GET {path}", f"{answer.text} {answer.headers}"
+    for check in await doctor.examine(installation.settings.model_copy(update={"tenant": "globex"})):
+        yield "doctor", str(check)
     for one in walls.globex.world.slack.state.messages(CARDS):
         yield "card", f"{one.text} {json.dumps(one.blocks)} {one.metadata}"
     for path in walls.globex.folder.rglob("*.zip"):
@@ -121,8 +130,9 @@ ENDS = [
     *(("called", status, "") for status in (200, 302, 400, 429, 500)),
     ("called", 400, "retry"),
     *(("asked", status, how) for status, how in ((200, "approve"), (400, "approve"), (200, "reject"))),
-    *(("agent", status, "") for status in (200, 400)),
-    *(("growing", status, "") for status in (200, 400)),
+    *(("agent", status, "") for status in (200, 302, 400, 500)),
+    *(("growing", status, "") for status in (200, 302, 400, 500)),
+    ("asked", 500, "approve"),
     *(("noted", 200, how) for how in ("approve", "reject")),
 ]
 

@@ -54,8 +54,8 @@ CONNECTORS = {
     "slack": "post",
     "http": "call",
     "model": "ask",
-    "bpmn": "targets only: tests/app/test_completing.py ends waits by it",
-    "sql": "targets only: tests/connectors/test_sql.py calls it",
+    "bpmn": "tests/app/test_tenants_matrix.py",
+    "sql": "tests/app/test_tenants_matrix.py",
 }
 # Each kind of message, with what carries it.
 MESSAGES = {

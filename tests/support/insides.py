@@ -5,7 +5,10 @@ Each function says why there is no other way. A test outside this folder that re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +120,21 @@ def wrap_connections_of(connector: Any, wrap: Callable[[Any], Any]) -> None:
         return wrapped
 
     vars(link)["_connection"] = connected
+
+
+@contextmanager
+def holding(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Iterator[dict[str, float]]:
+    """Find the callbacks that take more of this thread's processor time: asyncio tells only of elapsed time."""
+    found: dict[str, float] = {}
+    run = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run(handle)
+        spent = time.thread_time() - began
+        if spent > seconds:
+            found[repr(handle)] = spent
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.Handle, "_run", timed)
+        yield found

@@ -6,9 +6,10 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,9 +23,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.settings import Settings
+from connectors.catalog import Source
 from connectors.hosts import AllowedHost
 from evidence.chain import Actor
-from runtime.requests import policies, publishing, tenancy
+from runtime.requests import declaring, policies, publishing, tenancy
 from sandbox.model import ModelConfig
 from sandbox.server import LoopbackServer
 from sandbox.servicenow import ServiceNowConfig
@@ -54,6 +56,7 @@ rules:
     outcome: needs_approval
     approvers: [{group: leads}]
   - {id: complete, match: {connector: model}, outcome: allow}
+  - {id: process, match: {connector: bpmn}, outcome: allow}
   - {id: write, match: {connector: servicenow}, outcome: needs_approval, approvers: [{group: leads}]}
 """
 
@@ -80,6 +83,11 @@ class Echo:
         return Starlette(routes=[Route("/{rest:path}", answer, methods=["GET", "POST", "PUT"])])
 
 
+def word(tenant: str, name: str) -> str:
+    """The value of a secret, which names its tenant."""
+    return f"{tenant}-{name}-c4n4ry+/=9"
+
+
 @dataclass
 class Side:
     """One tenant and its world. ``secret`` gives the values that its world takes, all of which name the tenant."""
@@ -88,9 +96,10 @@ class Side:
     world: World
     echo: Echo
     folder: Any
+    more: list[str] = field(default_factory=list)
 
     def secret(self, name: str) -> str:
-        return f"{self.tenant}-{name}-c4n4ry+/=9"
+        return word(self.tenant, name)
 
     @property
     def seen(self) -> str:
@@ -126,6 +135,7 @@ class Side:
                 f"  crm_token: {{from: environment, for: ['{host}']}}",
                 "  hook: {from: environment, for: [incoming]}",
                 "  pem: {from: file, name: evidence.pem, for: [evidence]}",
+                *self.more,
                 *(text for name, text in parts.items() if not without.get(name)),
             ]
         )
@@ -133,15 +143,14 @@ class Side:
     @property
     def given(self) -> dict[str, SecretStr]:
         """The secrets that the environment keeps for this tenant."""
-        names = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook")
+        names = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook", "bpmn", "sql")
         return {name: SecretStr(self.secret(name)) for name in names}
 
 
 async def side(stack: AsyncExitStack, tenant: str, folder: Any) -> Side:
     """A running world whose every credential is this tenant's own."""
 
-    def own(name: str) -> str:
-        return f"{tenant}-{name}-c4n4ry+/=9"
+    own = partial(word, tenant)
 
     config = SandboxConfig(
         slack=SlackConfig(bot_token=own("slack_bot"), signing_secret=own("signing")),
@@ -171,18 +180,19 @@ def environment_of(settings: Settings, own: Side, others: list[Side], home: Any)
             "servicenow_username": INTEGRATION_USER,
             "servicenow_password": own.given["sn"],
             "http_hosts": (AllowedHost(host, int(port), allow_private=True),),
-            "webhooks": {},
         }
     )
 
 
-async def prepare(installation: Any, tenant: str, *workflows: str) -> None:
-    """The tenant with its people, its policy and these workflows."""
+async def prepare(installation: Any, tenant: str, *workflows: str, operations: Sequence[Source] = ()) -> None:
+    """The tenant with its people, its policy, and these operations and workflows."""
     faces = installation.app.faces
     async with faces.database.transaction(tenant) as connection:
         await publishing.ensure_tenant(connection, tenant)
         await publishing.publish_directory(connection, tenant, PEOPLE, "people.yaml", OPERATOR)
-        await policies.publish_policy(connection, faces.definitions, tenant, POLICY, "policy.yaml", OPERATOR)
+        await declaring.publish_operations(connection, faces.definitions, tenant, operations, OPERATOR)
+        policy = POLICY + ("  - {id: row, match: {connector: sql}, outcome: allow}\n" if operations else "")
+        await policies.publish_policy(connection, faces.definitions, tenant, policy, "policy.yaml", OPERATOR)
         for text in workflows:
             await publishing.publish_workflow(connection, faces.definitions, tenant, text, "test.yaml", OPERATOR)
 
@@ -237,7 +247,9 @@ class Walls:
 
 
 @asynccontextmanager
-async def walls(settings: Settings, serve: Any, folder: Path, *workflows: str) -> AsyncIterator[Walls]:
+async def walls(
+    settings: Settings, serve: Any, folder: Path, *workflows: str, operations: Sequence[Source] = ()
+) -> AsyncIterator[Walls]:
     """A served installation with both tenants; the settings of `globex` are still to be applied."""
     async with AsyncExitStack() as stack:
         sides = [await side(stack, name, folder / f"evidence-{name}") for name in ("default", "globex")]
@@ -254,7 +266,7 @@ async def walls(settings: Settings, serve: Any, folder: Path, *workflows: str) -
             one.world.slack.people.url = f"{installation.url}{path}"
             record = {"sys_id": INCIDENT, "number": "INC1", "sys_mod_count": "0"}
             one.world.servicenow.state.seed("incident", record)
-            await prepare(installation, one.tenant, *workflows)
+            await prepare(installation, one.tenant, *workflows, operations=operations)
         yield Walls(installation, *sides)
 
 

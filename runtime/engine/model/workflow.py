@@ -94,6 +94,10 @@ class ServiceNowStart:
         return self.overrun is not Overrun.ALL or self.debounce is not None
 
 
+# The steps of longer workflows are evaluated aside.
+TEXT_LIGHT = 32 * 1024
+
+
 @dataclass(frozen=True)
 class Workflow:
     """One immutable version of a workflow.
@@ -103,8 +107,8 @@ class Workflow:
     both. ``retention`` is how long the payloads of a run are kept once it is over; None is for ever.
     ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
     of these start; None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
-    sorted. ``trigger`` is the JSON Schema of what starts a run. ``subject`` gives the people whom its runs are about:
-    they decide on none of it (promise 12).
+    sorted. ``copies`` says that one of these builds a list in a loop. ``trigger`` is the JSON Schema of what starts a
+    run. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12).
     """
 
     name: str
@@ -122,6 +126,7 @@ class Workflow:
     max_concurrency: int | None = None
     max_runs_per_min: int | None = None
     functions: tuple[str, ...] = ()
+    copies: bool = False
     subject: Template | None = None
     schedule: ScheduleStart | None = None
     webhook: WebhookStart | None = None
@@ -137,6 +142,11 @@ class Workflow:
     @cached_property
     def _trigger_validator(self) -> Draft202012Validator:
         return validator_of(self.trigger or {})
+
+    @cached_property
+    def is_heavy(self) -> bool:
+        """True if a step of it may take long even with little: for its length, or for lists that loops build."""
+        return self.copies or len(self.text) > TEXT_LIGHT
 
     @property
     def triggered(self) -> bool:
