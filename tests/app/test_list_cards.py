@@ -44,7 +44,7 @@ class Channel:
 
     @property
     def card(self) -> Any:
-        return [one for one in self.slack.state.messages(CARDS) if not one.ephemeral_for][0]
+        return next(one for one in self.slack.state.messages(CARDS) if not one.ephemeral_for)
 
     async def press(self, action: str, user: str = "U0ANA", ts: str = "") -> Any:
         return await self.slack.people.click(CARDS, ts or self.card.ts, action, user)
@@ -121,7 +121,7 @@ async def test_a_list_is_answered_only_from_its_own_message_and_its_own_window(c
 
 
 async def test_people_ask_and_answer_on_a_list_about_the_question_they_name(channel: Channel) -> None:
-    """Asked, answered and handed on from the list's window; whoever may not, and a window of somebody else, say nothing."""
+    """From the list's window. Whoever may not, and a window of somebody else, say nothing."""
     people, state = channel.slack.people, channel.slack.state
 
     async def say(user: str, what: str, text: str, record: str, **more: str) -> str:
