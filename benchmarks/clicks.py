@@ -18,6 +18,7 @@ from benchmarks.postgres_use import processor_seconds
 from benchmarks.stage import Stage, tell
 from benchmarks.timed import CONCURRENCY_WITHIN, machine
 from benchmarks.world import World
+from core.terms import QUESTIONS
 from runtime.store import approvals
 from sandbox.faults import Fault
 from sandbox.server import LoopbackServer
@@ -104,13 +105,13 @@ async def park(world: World, runs: int) -> None:
     """Start runs that each wait for a vote."""
     gate = asyncio.Semaphore(CONCURRENCY_WITHIN // 2)
 
-    async def start() -> None:
-        async with gate:
-            await world.start("parked")
+    async def start(number: int) -> None:
+        async with gate:  # a requester has so many questions open at once, and no more
+            await world.start("parked", requester=f"requester-{number // QUESTIONS['requester']}")
 
     async with machine(world) as running, asyncio.TaskGroup() as group:
-        for _ in range(runs):
-            group.create_task(start())
+        for number in range(runs):
+            group.create_task(start(number))
         while len(await world.open_approvals()) < runs:
             await running.notice(0.2)
 

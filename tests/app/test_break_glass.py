@@ -147,6 +147,8 @@ async def test_one_of_those_who_may_lets_it_out_alone_loudly_and_it_is_reviewed_
     assert '"counted": true' in await emergency.cli("bob", other.id, "break-glass")
     await installation.work()
     assert len(installation.outside.effects) == 2
+    refused = await emergency.http("tess", other.id, "review")
+    assert refused.status_code == 403, "whoever has asked for what it let out does not review that either"
     assert (await emergency.console("eve", other.id, "review")).status_code == 303
 
 
