@@ -69,7 +69,7 @@ async def measure(stage: Stage) -> list[Figure]:
             found = await _clicked(world, served, clicked, rate)
             after = await _processors(world, served)
             used = [(then - now) * 1000 / len(clicked) for now, then in zip(before, after, strict=True)]
-            drawn = await _drawn(chat, {card["ts"] for card in clicked})
+            drawn = await _drawn(chat, await _decided(world, clicked))
             found |= {"drawn": drawn, "limited": sum(bool(call.fault) for call in chat.faults.calls), "limit": limit}
         row = await world.plain.fetchrow(_DECIDED, [card["approval"] for card in clicked])
         assert row is not None
@@ -87,6 +87,12 @@ async def _posted(world: World, chat: Slack) -> list[dict[str, str]]:
             await approvals.shown(connection, card.id, Posted(MessageRef(CHANNEL, shown.ts)))
             cards.append({"approval": str(card.id), "nonce": card.nonce, "channel": CHANNEL, "ts": shown.ts})
     return cards
+
+
+async def _decided(world: World, cards: Sequence[dict[str, str]]) -> set[str]:
+    """The messages of those of these questions that are decided: a click that is not taken draws nothing."""
+    query = "SELECT message_ts FROM approvals WHERE status = 'approved' AND approval_id::text = ANY ($1)"
+    return {row["message_ts"] for row in await world.plain.fetch(query, [card["approval"] for card in cards])}
 
 
 async def _drawn(chat: Slack, wanted: set[str]) -> int:
@@ -163,10 +169,10 @@ def _figures(rate: int, found: dict[str, Any], once: int, clicks: int, used: lis
             {"decided_once": once, "refused": refused},
         ),
         Figure(
-            f"{clicks:,} cards: drawn anew as decided; asked by Slack to wait (429)",
-            f"{clicks:,}; {found['limit']:,}",
+            "decided cards: drawn anew; updates that Slack put off (429)",
+            f"{once:,}; {found['limit']:,}",
             f"{found['drawn']:,}; {found['limited']:,}",
-            Verdict.WITHIN if (found["drawn"], found["limited"]) == (clicks, found["limit"]) else Verdict.OVER,
+            Verdict.WITHIN if (found["drawn"], found["limited"]) == (once, found["limit"]) else Verdict.OVER,
             {"drawn": found["drawn"], "limited": found["limited"]},
         ),
     ]
