@@ -73,7 +73,7 @@ class Desk:
         return home(waiting, requests, self._faces.settings.pages, await self._given(entry))
 
     async def _given(self, entry: Entry) -> list[Given]:
-        """What this person has allowed in advance with their newest votes, while it can be taken back."""
+        """The things that this person has allowed in advance with their newest votes, while it can be taken back."""
         async with self._faces.database.transaction(self._tenant) as connection:
             voted = await console.answered(connection, self._tenant, entry.id, LOOKED_MAX)
             of_rule = [one.stored for one in voted if one.stored.approval.terms.grants and one.answer == Choice.APPROVE]

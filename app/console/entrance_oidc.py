@@ -79,7 +79,7 @@ async def back(request: Request, faces: FacesDep) -> Response:
 
 
 async def _since(request: Request, faces: Faces, begun: Begun) -> float | None:
-    """Since when whoever is logged in here logs in anew, as we have noted it; None for a first login."""
+    """The moment since which whoever is logged in here logs in anew, as we have noted it; None for a first login."""
     question, digest = begun.anew
     if not question:
         return None

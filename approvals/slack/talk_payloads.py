@@ -123,7 +123,7 @@ def _selected(values: Members, field: str) -> Members:
 
 
 def _whom(values: Members) -> str:
-    """Whom it is handed to, "" for nobody."""
+    """The id or key of whom it is handed to, "" for nobody."""
     if TO_FIELD not in values:
         return ""
     return text_of(_selected(values, TO_FIELD), "value", f"{VALUES}.{TO_FIELD}")

@@ -81,7 +81,7 @@ def begun_hash(secret: str, state: str, approval_id: UUID, digest: str) -> str:
 
 
 async def begun(connection: Connection, tenant: str, key: str) -> float | None:
-    """When the login anew with this key was begun, in Unix seconds, which uses it up; None if none was, or long ago."""
+    """The moment of a login anew with this key, in Unix seconds, which uses it up; None if none was begun lately."""
     row = await connection.fetchrow(_BEGUN, tenant, key)
     return None if row is None else float(row["since"])
 

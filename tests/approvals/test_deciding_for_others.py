@@ -87,7 +87,7 @@ def test_some_groups_are_never_delegated(approval: Approval, group: str) -> None
 
 
 def test_nobody_approves_for_somebody_what_asks_for_a_login_anew(approval: Approval) -> None:
-    """Whoever sits at Ann's open browser could name themselves there, and log in anew as who they are."""
+    """An open browser of Ann's could name anybody, who would then log in anew as who they are."""
     terms = Terms(Tier.LOW, (LEADS,), step_up_seconds=300)
     asked = replace(approval, terms=terms, contributors=BY_TESS, expires_at=None, votes=())
     assert judged(asked, people(**AWAY), "bob", fresh=NOW)[0] == "not_eligible"
