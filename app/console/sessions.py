@@ -167,7 +167,7 @@ async def begin_step_up(database: Database, viewer: Viewer, state: str, approval
 
 
 async def step_up_begun(database: Database, viewer: Viewer, state: str, approval_id: UUID, digest: str) -> float:
-    """The moment since which the viewer logs in anew for this, in Unix seconds; used up. ``AuthenticationError`` if not."""
+    """The moment since which the viewer logs in anew for this, used up; ``AuthenticationError`` if there is none."""
     tenant, key = viewer.who.tenant, begun_hash(viewer.secret, state, approval_id, digest)
     async with database.transaction(tenant) as connection:
         since = await sessions.begun(connection, tenant, key)

@@ -422,7 +422,14 @@ REFUSED_URLS = [
         "http://h/a%u002e",
     ),
     # Many servers read two slashes as one, so a rule about /admin/ would not see these.
-    *("http://h//admin", "http://h/a//", "http://h/%2Fadmin", "http://h/%252fadmin", "http://h/;/admin", "http://h/;a=b/x"),
+    *(
+        "http://h//admin",
+        "http://h/a//",
+        "http://h/%2Fadmin",
+        "http://h/%252fadmin",
+        "http://h/;/admin",
+        "http://h/;a=b/x",
+    ),
     *("http://u@h/", "http://u:p@h/", "http://h@evil/", "http://h%40evil/", "http://h\\@evil/", "http://h/a\\..\\b"),
     *(
         "http://h/#a",
