@@ -27,7 +27,14 @@ from approvals.slack.payloads import (
     TaskClick,
     TaskSubmission,
 )
-from approvals.slack.talk_payloads import EditClick, EditSubmission, TalkClick, TalkSubmission
+from approvals.slack.talk_payloads import (
+    EditClick,
+    EditSubmission,
+    ListTalkClick,
+    ListTalkSubmission,
+    TalkClick,
+    TalkSubmission,
+)
 from approvals.slack.workspace import SENTENCES, SlackWorkspace, StrangerCode
 from core.canonical import JsonObject
 from core.errors import InputError, NotFoundError
@@ -41,7 +48,16 @@ from runtime.store import audit, faces, tasks, tokens
 _ABOUT_REASON = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
 _NO_TASK = "This task is not known here (any more). Nothing was recorded."
 _OF_QUESTIONS = (
-    Click | Submission | ListClick | ListSubmission | TalkClick | TalkSubmission | EditClick | EditSubmission
+    Click
+    | Submission
+    | ListClick
+    | ListSubmission
+    | TalkClick
+    | TalkSubmission
+    | EditClick
+    | EditSubmission
+    | ListTalkClick
+    | ListTalkSubmission
 )
 GONE = "This request is not known here (any more). Nothing was counted."
 
@@ -58,6 +74,8 @@ Asked: TypeAlias = (
     | TalkSubmission
     | EditClick
     | EditSubmission
+    | ListTalkClick
+    | ListTalkSubmission
 )
 
 

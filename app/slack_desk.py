@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from uuid import UUID
 
 from app.faces import Faces
-from app.slack import Interactions
-from approvals.model import ApprovalKind, Choice, VoteChannel
+from app.slack import GONE, Interactions
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel
+from approvals.notices import Word
 from approvals.ports import Membership
 from approvals.quorum import Counted, RefusalCode, consider
 from approvals.slack.blocks import Block
-from approvals.slack.home import Request, Waiting, home, refused
+from approvals.slack.cards import button_value
+from approvals.slack.home import Given, Request, Waiting, home, refused
 from approvals.slack.members import Clicker
 from approvals.slack.workspace import StrangerCode
 from core.db import Connection
@@ -22,16 +25,18 @@ from evidence.chain import Actor
 from runtime.engine.model.states import RunState
 from runtime.keep.outcomes import WORDS
 from runtime.keep.telling import OPERATORS
+from runtime.requests import granting, steering
 from runtime.requests.conversing import conversation
 from runtime.requests.directory import NO_GROUPS, as_people, voter_of
 from runtime.requests.steering import retry_run
-from runtime.store import approvals, read_models
+from runtime.requests.views import drawn
+from runtime.store import approvals, console, read_models
 from runtime.store.approvals import StoredApproval
 from runtime.store.read_models import RunFilter
 
 # So many open questions are looked through, the oldest first, and so many requests are listed.
 QUESTIONS_MAX = 200
-REQUESTS_MAX, LOOKED_MAX = 5, 50
+REQUESTS_MAX, LOOKED_MAX, GRANTS_LOOKED_MAX = 5, 50, 10
 _NO_OPERATOR = "Only members of the group operators go on with failed runs, and you are not one. Nothing was done."
 _STATES = {
     RunState.SUCCEEDED: "Done",
@@ -64,7 +69,22 @@ class Desk:
         if isinstance(found, str):
             return refused(found)
         entry, people = found
-        return home(await self._waiting(entry, people), await self._requests(entry, people))
+        waiting, requests = await self._waiting(entry, people), await self._requests(entry, people)
+        return home(waiting, requests, self._faces.settings.pages, await self._given(entry))
+
+    async def _given(self, entry: Entry) -> list[Given]:
+        """The things that this person has allowed in advance with their newest votes, while it can be taken back."""
+        async with self._faces.database.transaction(self._tenant) as connection:
+            voted = await console.answered(connection, self._tenant, entry.id, LOOKED_MAX)
+            of_rule = [one.stored for one in voted if one.stored.approval.terms.grants and one.answer == Choice.APPROVE]
+            found = []
+            for stored in of_rule[:GRANTS_LOOKED_MAX]:
+                if await granting.gave(connection, self._tenant, self._faces.definitions, stored.approval, entry.id):
+                    view = await drawn(connection, self._faces.definitions, stored)
+                    if view.granted is not None and view.granted.open:
+                        title = view.content.question.removesuffix("?") or view.content.title
+                        found.append(Given(title, view.granted, button_value(view)))
+        return found[:REQUESTS_MAX]
 
     async def _waiting(self, entry: Entry, people: Directory) -> list[Waiting]:
         """The open questions that this person's answer would count for."""
@@ -92,7 +112,27 @@ class Desk:
         wanted = RunFilter(requester=entry.id)
         rows = await self._faces.ask(self._tenant, read_models.runs_page, wanted, LOOKED_MAX)
         own = [row for row in rows if people.entry(row["requested_by"]) == entry]
-        return [_request(row) for row in own[:REQUESTS_MAX]]
+        return [_request(row, await self._expired(row)) for row in own[:REQUESTS_MAX]]
+
+    async def _expired(self, row: read_models.Row) -> str:
+        """The value of a button that asks again what this run was ended by; "" if nobody was asked in vain."""
+        if RunState(row["status"]) is not RunState.FAILED_TERMINAL or _word(row) is not Word.EXPIRED:
+            return ""
+        every = await self._faces.ask(self._tenant, console.questions_of_run, row["run_id"], LOOKED_MAX)
+        over = [one.stored.approval for one in every if one.stored.approval.status is ApprovalStatus.EXPIRED]
+        return json.dumps({"a": str(over[-1].id), "n": over[-1].nonce}) if over else ""
+
+    async def ask_again(self, approval_id: UUID, clicker: Clicker) -> str:
+        """Go on with the run whose question has expired, as the person behind the account."""
+        found = await self._entry(clicker)
+        if isinstance(found, str):
+            return found
+        try:
+            return await self._faces.ask(
+                self._tenant, steering.ask_again, self._faces.definitions, approval_id, found[0].id
+            )
+        except NotFoundError:
+            return GONE
 
     async def may_retry(self, clicker: Clicker) -> str:
         """The reason why this account may not go on with failed runs; "" for an operator."""
@@ -139,9 +179,13 @@ def _shown(stored: StoredApproval, url: str, many: int = 1) -> Waiting:
     return Waiting(f"{together}{card.get('title') or about}", about, weight, str(card.get("expires_at") or ""), link)
 
 
-def _request(row: read_models.Row) -> Request:
+def _word(row: read_models.Row) -> Word | None:
+    return WORDS.get(str((row["error"] or {}).get("code")))
+
+
+def _request(row: read_models.Row, again: str) -> Request:
     about = f"{row['workflow']} for {row['reference']}" if row["reference"] else str(row["workflow"])
-    status, error = RunState(row["status"]), row["error"] or {}
-    word = str(WORDS.get(str(error.get("code")), "Failed")) if status is RunState.FAILED_TERMINAL else ""
+    status = RunState(row["status"])
+    word = str(_word(row) or "Failed") if status is RunState.FAILED_TERMINAL else ""
     since: datetime = row["finished_at"] or row["created_at"]
-    return Request(word or _STATES.get(status, "Running"), about, since.isoformat(timespec="seconds"))
+    return Request(word or _STATES.get(status, "Running"), about, since.isoformat(timespec="seconds"), again)

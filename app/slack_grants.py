@@ -1,13 +1,16 @@
-"""The service behind the button that takes a grant back in Slack. Every right is read anew from the directory."""
+"""The service behind the buttons that take a grant back in Slack. Every right is read anew from the directory."""
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from app.faces import Faces
-from app.slack import Interactions
+from app.slack import GONE, Interactions
 from approvals.model import CardView
 from approvals.ports import Person
 from approvals.quorum import NotCounted, RefusalCode
 from approvals.slack.handlers import Answer
+from approvals.slack.members import Clicker
 from approvals.slack.payloads import Click, Submission
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.identity import Kind, principal
@@ -29,6 +32,16 @@ class GrantDesk:
     async def look(self, click: Click) -> CardView | str:
         """The card, without secret values, for a person who may take back what was allowed with it; or why not."""
         found = await self._allowed(click)
+        return found if isinstance(found, str) else found[1]
+
+    async def look_at_home(self, approval_id: UUID, clicker: Clicker) -> CardView | str:
+        """The same for a press in Home. It proves nothing but who pressed: the window repeats what is taken back."""
+        try:
+            view, _ = await self._faces.voting.look(self._tenant, approval_id)
+        except NotFoundError:
+            return GONE
+        pressed = Submission(approval_id, view.nonce, clicker, None, "", 0, digest=view.digest)
+        found = await self._allowed(pressed)
         return found if isinstance(found, str) else found[1]
 
     async def take_back(self, submission: Submission) -> str:

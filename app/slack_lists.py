@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
 from msgspec.structs import replace
 
 from app.faces import Faces
 from app.shown import may_see_all
 from app.slack import GONE, Interactions, known_by, not_ours
-from approvals import seen
+from app.slack_talks import ABOUT_TEXT, NOT_YOURS, OUT_OF_DATE
+from approvals import seen, talk
 from approvals.lists import ListView
-from approvals.model import Choice, VoteChannel
+from approvals.model import CardView, Choice, VoteChannel
+from approvals.ports import Person
 from approvals.slack.payloads import ListClick, ListSubmission
+from approvals.slack.talk_payloads import ListTalkClick, ListTalkSubmission
 from approvals.slack.workspace import StrangerCode
+from approvals.talk import Saying
 from core.errors import InputError
 from core.identity import Kind, principal
 from runtime.requests.listing import ListVote, vote_list
+from runtime.requests.talking import SayRequest
 from runtime.requests.views import drawn_list
 from runtime.requests.voting import AnswerTo
 from runtime.store import lists
+from runtime.store.approvals import StoredApproval
+
+# A button carries so much of its drawing's mark.
+_MARK_MIN = 32
 
 
 class ListDesk:
@@ -74,13 +86,24 @@ class ListDesk:
         person = await self._interactions.person(asked.clicker)
         if isinstance(person, StrangerCode):
             return await self._interactions.refused(person, asked)
-        async with self._faces.database.transaction(self._tenant) as connection:
-            found = await lists.several(connection, await lists.of_message(connection, asked.approval_id))
-            views = await drawn_list(connection, self._faces.definitions, found)
+        found, views = await self._drawn(asked.approval_id)
         if isinstance(asked, ListClick):
             false = seen.elsewhere(found[0].message if found else None, asked.place)
             if false is not None:
                 return await self._interactions.note_attempt(false, asked)
+        listed = await self._for(person, views)
+        if isinstance(asked, ListSubmission) and asked.digest != listed.mark:
+            return await self._interactions.note_attempt(seen.WINDOW, asked)
+        return listed
+
+    async def _drawn(self, approval_id: UUID) -> tuple[list[StoredApproval], list[CardView]]:
+        """The questions on the message of this one, and their cards."""
+        async with self._faces.database.transaction(self._tenant) as connection:
+            found = await lists.several(connection, await lists.of_message(connection, approval_id))
+            return found, await drawn_list(connection, self._faces.definitions, found)
+
+    async def _for(self, person: Person, views: Sequence[CardView]) -> ListView:
+        """The list as this person may see it, with what they may say about each question."""
         known: dict[frozenset[str], bool] = {}
         shown = []
         for view in views:
@@ -89,10 +112,55 @@ class ListDesk:
                 known[groups] = await may_see_all(self._faces, self._tenant, person.id, view)
             may = not view.content.sensitive or known[groups]
             shown.append(view if may else replace(view, content=view.content.masked()))
-        listed = ListView(tuple(shown))
-        if isinstance(asked, ListSubmission) and asked.digest != listed.mark:
-            return await self._interactions.note_attempt(seen.WINDOW, asked)
-        return listed
+        open_ = ListView(tuple(shown)).open
+        offers = await self._faces.talking.offers_of(self._tenant, [one.approval_id for one in open_], person.id)
+        return ListView(tuple(shown), offers=offers)
+
+    async def look_talk(self, click: ListTalkClick) -> tuple[ListView, Mapping[str, str]] | str:
+        """The list for a person who may say this about one of its questions; otherwise why they may not."""
+        if not await self._interactions.is_own(click.approval_id):
+            return GONE
+        person = await self._interactions.person(click.clicker)
+        if isinstance(person, StrangerCode):
+            return await self._interactions.refused(person, click)
+        found, views = await self._drawn(click.approval_id)
+        listed = await self._for(person, views)
+        if not listed.mark.startswith(click.mark) or len(click.mark) < _MARK_MIN:
+            return OUT_OF_DATE
+        about = {key for key, said in listed.offers.items() if click.saying in said}
+        if not about:
+            return NOT_YOURS
+        if click.saying is not Saying.HANDS_ON:
+            return listed, {}
+        people = await self._faces.directory(self._tenant).now()
+        to = [talk.may_be_handed(one.approval, people) for one in found if one.approval.id in about]
+        return listed, {key: name for each in to for key, name in each.items()}
+
+    async def say_list(self, submission: ListTalkSubmission) -> tuple[bool, str]:
+        """Record it about the chosen question, if the list is still the one that was shown."""
+        person = await self._interactions.person(submission.clicker)
+        if isinstance(person, StrangerCode):
+            return False, await self._interactions.refused(person, submission)
+        if not await self._interactions.is_own(submission.approval_id):
+            return False, GONE
+        _, views = await self._drawn(submission.approval_id)
+        about = next((one for one in views if one.approval_id == submission.about), None)
+        if about is None or ListView(tuple(views)).mark != submission.mark:
+            return False, OUT_OF_DATE
+        request = SayRequest(
+            self._tenant,
+            about.approval_id,
+            principal(Kind.PERSON, person.id),
+            submission.saying,
+            submission.text,
+            VoteChannel.SLACK,
+            to=submission.to,
+            nonce=about.nonce,
+            digest=about.digest,
+            identity=known_by(submission.clicker, None),
+        )
+        answer = await self._faces.talking.say(request)
+        return answer.code in ABOUT_TEXT, answer.sentence
 
     async def note_list(self, click: ListClick, sentence: str) -> None:
         """Order an answer without a vote."""

@@ -22,9 +22,9 @@ from runtime.requests.editing import EditRequest
 from runtime.requests.talking import SayRequest
 from runtime.store import approvals
 
-_ABOUT_TEXT = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
-_OUT_OF_DATE = "This is out of date. Open it again from the newest card of this request."
-_NOT_YOURS = "You cannot do this now: look at the request's card for what has become of it."
+ABOUT_TEXT = frozenset({RefusalCode.REASON_MISSING, RefusalCode.REASON_TOO_LONG})
+OUT_OF_DATE = "This is out of date. Open it again from the newest card of this request."
+NOT_YOURS = "You cannot do this now: look at the request's card for what has become of it."
 
 
 class Talks:
@@ -45,9 +45,9 @@ class Talks:
             return self._interactions.sentence(person, click.clicker)
         view = await self._faces.voting.view(self._tenant, click.approval_id)
         if view.nonce != click.nonce:
-            return _OUT_OF_DATE
+            return OUT_OF_DATE
         if click.saying not in await self._faces.talking.offers(self._tenant, click.approval_id, person.id):
-            return _NOT_YOURS
+            return NOT_YOURS
         shown = replace(view, content=view.content.masked())
         return shown, await self._choices(click) if click.saying is Saying.HANDS_ON else {}
 
@@ -79,7 +79,7 @@ class Talks:
             answer = await self._faces.talking.say(request)
         except NotFoundError:
             return False, GONE
-        return answer.code in _ABOUT_TEXT, answer.sentence
+        return answer.code in ABOUT_TEXT, answer.sentence
 
     async def form(self, asked: EditClick | EditSubmission) -> tuple[CardView, JsonObject] | str:
         """The question with the form for the person behind the account; or why they may not edit it."""
@@ -91,7 +91,7 @@ class Talks:
             return self._interactions.sentence(person, asked.clicker)
         view = await self._faces.voting.view(self._tenant, asked.approval_id)
         if view.nonce != asked.nonce:
-            return _OUT_OF_DATE
+            return OUT_OF_DATE
         found = await self._faces.editing.form(self._tenant, asked.approval_id, principal(Kind.PERSON, person.id))
         if isinstance(found, NotCounted):
             return found.sentence

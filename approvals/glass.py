@@ -6,7 +6,7 @@ action may break the glass, too: that is what it is for. Somebody else reviews e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from approvals.model import Approval, ApprovalKind, Voter
@@ -48,12 +48,17 @@ def unreviewed(name: str, about: str) -> NotCounted:
     return NotCounted(RefusalCode.UNREVIEWED, f"{words} Somebody else reviews it first; then it can be broken again.")
 
 
-def may_not_review(review: Sequence[str], entry: Entry | None, user: str) -> str:
-    """The reason why this person may not review a use of the glass by ``user``; "" if they may."""
+def may_not_review(review: Sequence[str], entry: Entry | None, user: str, shaped: Collection[str]) -> str:
+    """The reason why this person may not review a use of the glass by ``user``; "" if they may.
+
+    ``shaped`` are those who have a part in what it let out: they would review what they wanted themselves.
+    """
     if entry is None or entry.standing is not Standing.PERSON:
         return "Only active people of the directory review it."
     if entry.id == user:
         return "Whoever has broken the glass does not review that: somebody else has to."
+    if entry.id in shaped:
+        return "You have a part in what was let out, so you do not review that: somebody else has to."
     if not {*review} <= entry.groups:
         return f"Only members of {' and '.join(review)} review it, and you are not one."
     return ""

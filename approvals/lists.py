@@ -29,12 +29,14 @@ _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class ListView(Struct, frozen=True, dict=True):
     """The questions on one message, in the order in which they were put, those that have ended as well.
 
-    ``call`` is told to a messenger only; ``link`` is the address of the list's page, "" for none.
+    ``call`` is told to a messenger only; ``link`` is the address of the list's page, "" for none. ``offers`` is what
+    whoever looks may say about each question now.
     """
 
     items: tuple[CardView, ...]
     call: Call | None = None
     link: str = ""
+    offers: Mapping[UUID, tuple[str, ...]] = {}
 
     @property
     def first(self) -> CardView:

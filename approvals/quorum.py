@@ -121,6 +121,7 @@ def consider(
         closed(approval, at, nonce, digest)
         or ineligible(approval, voter, at)
         or _unusable(approval, voter, choice, reason, at)
+        or _borrowed(approval, voter, choice, at)
         or _stale_login(approval, choice, at, fresh)
     )
     if refusal is not None:
@@ -296,6 +297,18 @@ def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str, at:
         if same and usable <= vote.groups:
             return NotCounted(RefusalCode.ALREADY_COUNTED, "Your answer is already counted; others are still awaited.")
     return None
+
+
+def _borrowed(approval: Approval, voter: Voter, choice: Choice, at: datetime) -> NotCounted | None:
+    """The reason why nobody approves this for somebody else; None if they may.
+
+    Whoever finds an open browser could name themselves there as who decides meanwhile, and log in anew as themselves.
+    """
+    anew = approval.terms.step_up_seconds is not None and approval.kind is ApprovalKind.ACTION
+    if not anew or choice is not Choice.APPROVE or _principal(approval, voter, at) is None:
+        return None
+    why = "This asks for a login anew of somebody who may decide it, so nobody approves it for somebody else."
+    return NotCounted(RefusalCode.NOT_ELIGIBLE, why)
 
 
 def _stale_login(approval: Approval, choice: Choice, at: datetime, fresh: datetime | None) -> NotCounted | None:

@@ -13,7 +13,7 @@ import hmac
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -81,20 +81,20 @@ def _read_head(head: bytes) -> tuple[int, int, bool]:
     return int(first.split()[1]), int(fields.get("content-length", "0")), fields.get("connection") != "close"
 
 
-def signed(host: str, approval: str, nonce: str, at: int) -> bytes:
+def signed(host: str, card: Mapping[str, str], at: int) -> bytes:
     """The signed request that Slack sends when Ana presses Approve on this card."""
     payload = {
         "type": "block_actions",
         "user": {"id": SLACK_USER, "team_id": TEAM_ID},
         "team": {"id": TEAM_ID},
-        "container": {"type": "message", "channel_id": "C0BENCH", "message_ts": "1.0"},
+        "container": {"type": "message", "channel_id": card["channel"], "message_ts": card["ts"]},
         "trigger_id": "1.2.3",
         "actions": [
             {
                 "type": "button",
                 "action_id": "counterseal.approve",
                 "block_id": "b",
-                "value": json.dumps({"a": approval, "n": nonce}),
+                "value": json.dumps({"a": card["approval"], "n": card["nonce"]}),
             }
         ],
     }
@@ -107,13 +107,13 @@ def signed(host: str, approval: str, nonce: str, at: int) -> bytes:
     return head.encode() + body
 
 
-async def click(url: str, cards: Sequence[tuple[str, str]], rate: float) -> dict[str, object]:
+async def click(url: str, cards: Sequence[Mapping[str, str]], rate: float) -> dict[str, object]:
     """Press all buttons, ``rate`` per second. Returns milliseconds and status of each, in order."""
     where = urlsplit(url)
     assert where.hostname is not None
     assert where.port is not None
     clicker = Clicker(where.hostname, where.port)
-    requests = [signed(where.netloc, approval, nonce, int(time.time())) for approval, nonce in cards]
+    requests = [signed(where.netloc, card, int(time.time())) for card in cards]
     found: list[tuple[float, int]] = [(0.0, 0)] * len(requests)
     begun = time.perf_counter()
 

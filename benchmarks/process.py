@@ -1,4 +1,4 @@
-"""One process of the product: `python -m benchmarks.process work|keep|serve [...]`.
+"""One process of the product: `python -m benchmarks.process work|keep|serve [...] [--slack]`.
 
 It is wired as `counterseal` wires it, from the same environment; only the outside system does nothing, and connections
 count statements. It answers each line on stdin with a line of JSON on stdout: its resource use so far.
@@ -28,12 +28,15 @@ from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE
 
 
-async def main(parts: frozenset[Duty]) -> None:
-    """Run the parts until SIGTERM."""
+async def main(parts: frozenset[Duty], *, slack: bool) -> None:
+    """Run the parts until SIGTERM; with the Slack of the settings, or with one that takes all and shows nothing."""
     settings, counter, stop = load_settings(), Counter(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     connectors = Connectors({"bench": NoOp()})
-    async with build(settings, connectors=connectors, messenger=Silent()) as app, asyncio.TaskGroup() as group:
+    async with (
+        build(settings, connectors=connectors, messenger=None if slack else Silent()) as app,
+        asyncio.TaskGroup() as group,
+    ):
         answering = group.create_task(_answer(counter))
         await run(_counted(app, settings, counter), parts, stop, partial(_announce, parts))
         answering.cancel()
@@ -75,4 +78,5 @@ if __name__ == "__main__":
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(frozenset(Duty(name) for name in sys.argv[1:])))
+        duties = frozenset(Duty(name) for name in sys.argv[1:] if name != "--slack")
+        runner.run(main(duties, slack="--slack" in sys.argv))

@@ -177,11 +177,11 @@ class World:
     def sweeper(self) -> Sweeper:
         return Sweeper(self.engine, self.definitions)
 
-    async def start(self, workflow: str, trigger: JsonObject | None = None) -> UUID:
+    async def start(self, workflow: str, trigger: JsonObject | None = None, requester: str = "requester") -> UUID:
         """Start a run as the HTTP face does."""
         number = f"INC{next(self._references):07}"
         said = {"number": number, **(trigger or {})}
-        request = StartRequest(texts.TENANT, "main", "bench", number, said, "requester", ACTOR)
+        request = StartRequest(texts.TENANT, "main", "bench", number, said, requester, ACTOR)
         return (await start_named(self.faces, self.definitions, workflow, None, request)).run_id
 
     async def drive(self) -> bool:

@@ -125,6 +125,15 @@ class Interactivity:
             return (await self._over_socket("events_api", body))[0]
         return (await self._post(json.dumps(body).encode(), "application/json"))[0]
 
+    async def click_home(self, action_id: str, user: str) -> Outcome:
+        """Press an element on the app's Home, as this user sees it."""
+        view = self.state.homes.get(user)
+        if view is None:
+            raise BadRequest(f"{user} sees no Home of the app")
+        action = _action([view["blocks"]], action_id, "", self.state.next_ts())
+        payload = self._payload("block_actions", user) | {"container": {"type": "view", "view_id": view["id"]}}
+        return (await self._send(payload | {"view": view, "actions": [action]}))[0]
+
     async def submit_view(self, view_id: str, user: str, values: Mapping[str, object]) -> Outcome:
         """Submit a modal. ``values``: block_id or action_id -> text or chosen value. Entries that Slack's own client
         would refuse (an empty required input, a malformed number) are refused here, and nothing is sent."""

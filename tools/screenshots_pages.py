@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -30,6 +31,8 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 HEIGHT_MAX = 1500
 COLOURS = 24
 SECONDS = 120.0
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+NAMED = re.compile(r"images/console/([a-z0-9-]+\.png)")
 
 
 async def _wait(faces: Faces, count: int, ended: int) -> list[Any]:
@@ -100,6 +103,10 @@ def take(folder: Path, chromium: str) -> int:
     for path in folder.glob("*.png"):
         path.unlink()
     asyncio.run(_take(folder, chromium))
+    shown = {name for page in PAGES for name in NAMED.findall(page.read_text(encoding="utf-8"))}
+    for path in folder.glob("*.png"):
+        if path.name not in shown:  # the repository keeps no picture that nobody sees
+            path.unlink()
     taken = sorted(folder.glob("*.png"))
     total = sum(path.stat().st_size for path in taken)
     sys.stdout.write(f"{len(taken)} pictures of pages, {total // 1024} KB\n")

@@ -35,7 +35,9 @@ async def begin(request: Request, faces: FacesDep) -> Response:
     if "approval" in asked:
         question = identified(asked["approval"])
         there = f"{HOME}/approvals/{question}"
-        begun = Begun.new(there, (str(question), asked.get("digest", "")[:100]), faces.now())
+        digest = asked.get("digest", "")[:100]
+        begun = Begun.new(there, (str(question), digest))
+        await sessions.begin_step_up(faces.database, await logged_in(request), begun.state, question, digest)
     try:
         address = await provider.begin(begun, fresh="fresh" in asked or bool(begun.anew[0]))
     except TransportError as error:
@@ -58,7 +60,8 @@ async def back(request: Request, faces: FacesDep) -> Response:
         if begun is None:
             words = "This browser has begun no login, or too long ago."
             raise AuthenticationError(words, remedy="Log in again.")
-        who = await provider.finish(begun, dict(request.query_params), faces.now())
+        since = await _since(request, faces, begun)
+        who = await provider.finish(begun, dict(request.query_params), faces.now(), since)
         settings, tenant = faces.settings, faces.settings.tenant
         async with faces.database.transaction(tenant) as connection:
             people = await tenants.directory(connection, tenant)
@@ -73,6 +76,15 @@ async def back(request: Request, faces: FacesDep) -> Response:
         answer = form(request, HOME, f"{error.message} {error.remedy}")
     answer.delete_cookie(_cookie(request), path="/", secure=is_secure(request), httponly=True, samesite="lax")
     return answer
+
+
+async def _since(request: Request, faces: Faces, begun: Begun) -> float | None:
+    """The moment since which whoever is logged in here logs in anew, as we have noted it; None for a first login."""
+    question, digest = begun.anew
+    if not question:
+        return None
+    viewer = await logged_in(request)
+    return await sessions.step_up_begun(faces.database, viewer, begun.state, identified(question), digest)
 
 
 async def _anew(request: Request, faces: Faces, begun: Begun, who: tuple[str, str]) -> Response:

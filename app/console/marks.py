@@ -84,6 +84,13 @@ def ident(text: object) -> Markup:
     return Markup('<span class="id">{}</span>').format(text)
 
 
+def spoken(text: str) -> Markup:
+    """A sentence of ours, whose commands stand between backticks; one with an odd number of them has none."""
+    parts = text.split("`")
+    every = [ident(plain(part)) if at % 2 else plain(part) for at, part in enumerate(parts)]
+    return Markup("").join(every) if len(parts) % 2 else Markup("{}").format(plain(text))
+
+
 def _clock(at: datetime, now: datetime) -> str:
     at, now = at.astimezone(UTC), now.astimezone(UTC)
     if at.date() == now.date():

@@ -49,8 +49,8 @@ _AGAIN = "Log in again."
 class Begun(Struct, frozen=True):
     """A login under way in one browser, as its cookie holds it.
 
-    ``anew`` is the question and the digest of the action for which somebody who is logged in logs in once more, and
-    ``since`` when that began, in Unix seconds; "" for a first login.
+    ``anew`` is the question and the digest of the action for which somebody who is logged in logs in once more; "" for
+    a first login. It is the browser's word: what was begun, and since when, ``sessions.begin_step_up`` has noted.
     """
 
     state: str
@@ -58,13 +58,12 @@ class Begun(Struct, frozen=True):
     verifier: str
     following: str
     anew: tuple[str, str] = ("", "")
-    since: float = 0.0
 
     @classmethod
-    def new(cls, following: str, anew: tuple[str, str] = ("", ""), since: float = 0.0) -> Begun:
+    def new(cls, following: str, anew: tuple[str, str] = ("", "")) -> Begun:
         """A new login, with secrets that nobody has seen."""
         made = (secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(48))
-        return cls(*made, following, anew, since)
+        return cls(*made, following, anew)
 
     @classmethod
     def of(cls, cookie: str) -> Begun | None:
@@ -148,10 +147,11 @@ class Provider:
             )
         return str(address)
 
-    async def finish(self, begun: Begun, answer: Mapping[str, str], now: float) -> Identity:
+    async def finish(self, begun: Begun, answer: Mapping[str, str], now: float, since: float | None = None) -> Identity:
         """The account that the provider has logged in, by its answer; ``AuthenticationError`` says why nobody is.
 
-        ``now``: Unix seconds, for the token's age. A crash leaves nobody logged in, and the person begins again.
+        ``now``: Unix seconds, for the token's age; the login must not be older than ``since``. A crash leaves nobody
+        logged in, and the person begins again.
         """
         metadata = await self.metadata()
         if not hmac.compare_digest(answer.get("state", "").encode(), begun.state.encode()):
@@ -169,9 +169,9 @@ class Provider:
                 )
         except (OAuthError, httpx.HTTPError, ValueError) as error:
             raise AuthenticationError(f"The provider took no code: {_said(error)}.", remedy=_AGAIN) from None
-        return await self._identity(token, begun, now)
+        return await self._identity(token, begun, now, since)
 
-    async def _identity(self, token: Mapping[str, Any], begun: Begun, now: float) -> Identity:
+    async def _identity(self, token: Mapping[str, Any], begun: Begun, now: float, since: float | None) -> Identity:
         """The account that an ID token names, once its signature and every claim of it have been checked."""
         given = token.get("id_token")
         if not isinstance(given, str):
@@ -187,8 +187,8 @@ class Provider:
         audience = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         if claims["iss"] != self.issuer or audience != [self._client_id] or claims.get("nonce") != begun.nonce:
             raise AuthenticationError("The ID token is not for this login here.", remedy=_AGAIN)
-        if begun.anew[0]:
-            _check_fresh(claims.get("auth_time"), begun.since, now)
+        if since is not None:
+            _check_fresh(claims.get("auth_time"), since, now)
         subject, email = claims["sub"], claims.get("email")
         verified = claims.get("email_verified") is True and isinstance(email, str) and email.isascii()
         if not isinstance(subject, str) or not _is_plain(subject):

@@ -20,12 +20,13 @@ from core.errors import AuthenticationError, InputError
 from core.identity import Kind, Standing, principal
 from evidence.chain import Actor, EventType
 from runtime.store import audit, sessions, tenants
-from runtime.store.sessions import Session, SessionKind, step_up_hash
+from runtime.store.sessions import Session, SessionKind, begun_hash, step_up_hash
 
 LIFETIME = timedelta(hours=12)
 LINK_LIFETIME = timedelta(minutes=15)
 # Policy names shorter times; no login anew outlives this one.
 STEP_UP_LIFETIME = timedelta(hours=1)
+STEP_UP_BEGUN_LIFETIME = timedelta(minutes=10)
 # The roles that open a page. An author or a trigger works by program.
 ROLES = frozenset({Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR})
 _REMEDY = "Create a token with `counterseal token create`, and paste it here."
@@ -152,6 +153,28 @@ async def step_up(
     async with database.transaction(viewer.who.tenant) as connection:
         key = viewer.step_up(approval_id, digest)
         await sessions.step_up(connection, viewer.who.tenant, key, viewer.who.subject, by, STEP_UP_LIFETIME)
+
+
+async def begin_step_up(database: Database, viewer: Viewer, state: str, approval_id: UUID, digest: str) -> None:
+    """Note that the viewer begins to log in anew by the provider, for a question and its action.
+
+    What stands in the browser's cookie is the browser's word. So the moment since which the provider must have asked,
+    and what for, are kept here. A crash before the commit leaves nothing, and the provider's answer is refused.
+    """
+    tenant, key = viewer.who.tenant, begun_hash(viewer.secret, state, approval_id, digest)
+    async with database.transaction(tenant) as connection:
+        await sessions.step_up(connection, tenant, key, viewer.who.subject, sessions.BEGUN, STEP_UP_BEGUN_LIFETIME)
+
+
+async def step_up_begun(database: Database, viewer: Viewer, state: str, approval_id: UUID, digest: str) -> float:
+    """The moment since which the viewer logs in anew for this, used up; ``AuthenticationError`` if there is none."""
+    tenant, key = viewer.who.tenant, begun_hash(viewer.secret, state, approval_id, digest)
+    async with database.transaction(tenant) as connection:
+        since = await sessions.begun(connection, tenant, key)
+    if since is None:
+        words = "This login has begun no login anew for this question, or too long ago."
+        raise AuthenticationError(words, remedy="Begin again on the page of the question.")
+    return since
 
 
 async def _found(database: Database, secret: str, kind: SessionKind) -> Session | None:

@@ -195,7 +195,7 @@ def _environment() -> Environment:
     )
     made.globals.update({name: getattr(marks, name) for name in (*names, "cell", "plain", "length")})
     made.globals.update(home=HOME, version=version(), at_time=datetime.fromisoformat, name_of=name_of)
-    made.filters.update(plain=marks.plain, line=marks.line)
+    made.filters.update(plain=marks.plain, line=marks.line, spoken=marks.spoken)
     return made
 
 

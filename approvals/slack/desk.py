@@ -13,9 +13,11 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from approvals.slack import modals
 from approvals.slack.blocks import Block, plain, section
-from approvals.slack.calls import call
+from approvals.slack.calls import call, open_window
+from approvals.slack.home import HOME_AGAIN
 from approvals.slack.members import METADATA_BYTES_MAX, Clicker, clicker_of, visitor_of
 from approvals.slack.notices import RETRY
+from approvals.slack.payloads import parse_home_click
 from approvals.slack.windows import Windows
 from core.bounded_json import parse_object
 from core.errors import InputError
@@ -30,6 +32,9 @@ class DeskService(Protocol):
 
     async def home(self, clicker: Clicker) -> Block:
         """The Home of the person behind the account, or a sentence that says why there is none."""
+
+    async def ask_again(self, approval_id: UUID, clicker: Clicker) -> str:
+        """Ask again what has expired, for whoever asked for it; the sentence says what became of that."""
 
     async def may_retry(self, clicker: Clicker) -> str:
         """The reason why this account may not go on with failed runs; "" if it may."""
@@ -48,6 +53,12 @@ def listen(bolt: AsyncApp, windows: Windows, service: DeskService) -> None:
             shown = await call(request, timeout_seconds=_SECONDS)
             if not isinstance(shown, dict):  # Slack shows what it had; the next visit draws it anew
                 _log.warning("a Home could not be shown: %s", shown.message)
+        await ack()
+
+    async def on_again(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        approval_id, clicker, trigger = parse_home_click(body, HOME_AGAIN)
+        sentence = await service.ask_again(approval_id, clicker)
+        await open_window(client, trigger, modals.answer(sentence))
         await ack()
 
     async def on_retry(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
@@ -76,6 +87,7 @@ def listen(bolt: AsyncApp, windows: Windows, service: DeskService) -> None:
         await ack()  # Slack tells of a button that is only a link, too
 
     bolt.event("app_home_opened")(on_home)
+    bolt.action(HOME_AGAIN)(on_again)
     bolt.action(RETRY)(on_retry)
     bolt.view(RETRY_CALLBACK)(on_reason)
     bolt.action(re.compile(r"counterseal\.home\.\d+"))(on_link)

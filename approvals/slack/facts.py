@@ -125,7 +125,7 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         told = f"{value_words(edit.was)} → {value_words(edit.now)}"
         whole = f"*Edited:* {field_words(edit.field)} {told if MASK not in (edit.was, edit.now) else '_hidden_'}"
         yield Fact(whole, "*It was edited:* see *Look and decide*")
-    yield from _said(view)
+    yield from said_facts(view)
     if view.paused:
         whole = f"*Paused:* {code(view.paused)} Answers count; nothing goes out until it is resumed."
         yield Fact(whole, "*Paused:* nothing goes out until it is resumed", vital=False)
@@ -135,7 +135,7 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         yield Fact("*Hidden values* are shown to those who may decide", "*Hidden values* are in *Look and decide*")
 
 
-def _said(view: CardView) -> Iterator[Fact]:
+def said_facts(view: CardView) -> Iterator[Fact]:
     """The last words about the question: what was asked, with its answer, and whom it was handed to."""
     last = {one.said: one for one in view.said}
     asks, answer, handed = last.get("asks"), last.get("answers"), last.get("hands_on")

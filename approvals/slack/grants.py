@@ -1,9 +1,10 @@
-"""Listeners of grants: a button on the decided card opens a window that asks why, and that takes the grant back."""
+"""Listeners of grants: a button on the decided card, or in Home, opens a window that takes the grant back."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Protocol
+from uuid import UUID
 
 from msgspec.structs import replace
 from slack_bolt.async_app import AsyncAck, AsyncApp
@@ -16,7 +17,9 @@ from approvals.slack.blocks import Block, context, plain, plain_sections, sectio
 from approvals.slack.calls import NOT_OPENED, open_window
 from approvals.slack.cards import TAKE_BACK, heading
 from approvals.slack.folded import granted_words
-from approvals.slack.payloads import Click, Submission, parse_click, parse_revocation
+from approvals.slack.home import HOME_TAKE_BACK
+from approvals.slack.members import Clicker
+from approvals.slack.payloads import Click, Submission, parse_click, parse_home_click, parse_revocation
 from approvals.slack.windows import Windows
 from core.legible import embedded, visible
 
@@ -30,6 +33,9 @@ class GrantService(Protocol):
     async def look(self, click: Click) -> CardView | str:
         """The card of the approval that gave it, for somebody who may take it back; otherwise the reason why not."""
 
+    async def look_at_home(self, approval_id: UUID, clicker: Clicker) -> CardView | str:
+        """The same for somebody who has pressed the button in the app's Home, which is no card."""
+
     async def take_back(self, submission: Submission) -> str:
         """Take the grant back; the sentence says what became of that."""
 
@@ -42,15 +48,15 @@ def listen(bolt: AsyncApp, windows: Windows, service: GrantService) -> None:
 
     async def on_button(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         click = parse_click(body)
-        found = await service.look(click)
-        if isinstance(found, str):
-            window = modals.answer(found)
-        elif found.granted is None or not found.granted.open:
-            window = modals.answer("Nothing is allowed in advance by this any more.")
-        else:
-            window = _window(found, granted_words(found.granted))
+        window = _asked(await service.look(click))
         if not await open_window(client, click.trigger_id, windows.marked(window, click.clicker)):
             await service.note(click, NOT_OPENED)
+        await ack()
+
+    async def on_home(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        approval_id, clicker, trigger = parse_home_click(body, HOME_TAKE_BACK)
+        window = _asked(await service.look_at_home(approval_id, clicker))
+        await open_window(client, trigger, windows.marked(window, clicker))  # if not, the button is still there
         await ack()
 
     async def on_reason(ack: AsyncAck, body: dict[str, Any]) -> None:
@@ -62,7 +68,16 @@ def listen(bolt: AsyncApp, windows: Windows, service: GrantService) -> None:
         await ack(response_action="update", view=modals.answer(await service.take_back(known)))
 
     bolt.action(TAKE_BACK)(on_button)
+    bolt.action(HOME_TAKE_BACK)(on_home)
     bolt.view(TAKE_BACK)(on_reason)
+
+
+def _asked(found: CardView | str) -> Block:
+    if isinstance(found, str):
+        return modals.answer(found)
+    if found.granted is None or not found.granted.open:
+        return modals.answer("Nothing is allowed in advance by this any more.")
+    return _window(found, granted_words(found.granted))
 
 
 def _window(view: CardView, given: str) -> Block:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from approvals.model import Granted
 from approvals.slack.blocks import Block, header, link_line, plain, section, words
+from approvals.slack.cards import AGAIN, button
 from approvals.slack.details import moment
+from approvals.slack.folded import granted_words
 
 LOOK = "counterseal.home"
+HOME_AGAIN, HOME_TAKE_BACK = "counterseal.home.ask_again", "counterseal.home.take_back"
 QUESTIONS_MAX = 20
 REQUESTS_MAX = 5
 _LONG = 200
@@ -26,14 +30,26 @@ class Waiting(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """A request of a person: what became of it, in a word, and of what; ``since`` when, ISO 8601."""
+    """A request of a person: what became of it, in a word, and of what; ``since`` when, ISO 8601.
+
+    ``again`` is the value of a button to ask again, "" for none.
+    """
 
     word: str
     about: str
     since: str
+    again: str = ""
 
 
-def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = "") -> Block:
+class Given(Struct, frozen=True):
+    """Something that a person has allowed in advance: what, how much of it is left, and the value of its button."""
+
+    title: str
+    given: Granted
+    value: str
+
+
+def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = "", given: Sequence[Given] = ()) -> Block:
     """The view. Questions come in the order of their deadlines; what has no room is counted."""
     said = {0: "Nothing waits for you", 1: "1 question waits for you"}
     title = said.get(len(waiting), f"{len(waiting)} questions wait for you")
@@ -45,6 +61,8 @@ def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = ""
     blocks += [_context(f"and {left} more")] if left else []
     blocks += [{"type": "divider"}, section("*Your requests*"), *map(_request, requests[:REQUESTS_MAX])]
     blocks += [] if requests else [_context("You have asked for nothing yet.")]
+    if given:
+        blocks += [{"type": "divider"}, section("*What you have allowed in advance*"), *map(_given, given)]
     return {"type": "home", "blocks": [*blocks, *link_line(link)]}
 
 
@@ -70,7 +88,14 @@ def _question(one: Waiting, number: int) -> Block:
 
 
 def _request(one: Request) -> Block:
-    return section(f"*{one.word}:* {words(one.about)}\nsince {moment(one.since)}")
+    drawn = section(f"*{one.word}:* {words(one.about)}\nsince {moment(one.since)}")
+    return {**drawn, "accessory": button(AGAIN, HOME_AGAIN, one.again)} if one.again else drawn
+
+
+def _given(one: Given) -> Block:
+    title = words(one.title) if len(one.title) <= _LONG else "An action with a long title"
+    drawn = section(f"*{title}*\n{granted_words(one.given)}")
+    return {**drawn, "accessory": button("Take back…", HOME_TAKE_BACK, one.value)}
 
 
 def _context(text: str) -> Block:

@@ -35,17 +35,18 @@ from approvals.slack.blocks import (
     words,
 )
 from approvals.slack.cards import AGAIN, ASK_AGAIN, Rendered, actions, button, button_value
-from approvals.slack.details import content_lines, moment, outcome_lines, vote_lines
+from approvals.slack.details import content_lines, moment, outcome_lines, said_lines, vote_lines
 from approvals.slack.folded import word_of
 from approvals.slack.lines import OPEN_LINES_MAX, lines_of
 from approvals.slack.mentions import mentions
 from approvals.slack.modals import CHOICE_FIELD, REASON_FIELD, modal
+from approvals.talk import WORDS, Saying
 from core.action import Risk
 from core.canonical import Json
 from core.legible import embedded, visible
 
 APPROVE, REJECT, CHOOSE = "counterseal.list_approve", "counterseal.list_reject", "counterseal.list_choose"
-LIST_CALLBACK, LIST_REASON_CALLBACK = "counterseal.list", "counterseal.list_reason"
+LIST_CALLBACK, LIST_REASON_CALLBACK, LIST_TALK = "counterseal.list", "counterseal.list_reason", "counterseal.list_talk"
 ITEMS_FIELD = "items"
 _BOXES, _OPTION_MAX, _NAMED_MAX = 10, 75, 5
 
@@ -115,17 +116,17 @@ def _names(view: ListView, items: Sequence[CardView], most: int = _NAMED_MAX) ->
 def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
     """Yield the bodies, the fullest first, and if each shows what a person decides on. What is left out is counted."""
     common, odd = kinds(view.open)
-    about, small = _about(view), context(_small(view))
-    free = not any(_unshown(one) for one in view.open)
-    for named in (True, False):
-        for kept in range(len(odd), -1, -1):
-            told = [
-                *_common(view, common, named=named),
-                *(_odd(view, one) for one in odd[:kept]),
-                *_rest(odd[kept:], kept),
-            ]
-            whole = free and kept == len(odd) and about is not None
-            yield whole, [section("\n".join([*told, *_so_far(view)])), *([section(about)] if about else []), small]
+    small, free = context(_small(view)), not any(_unshown(one) for one in view.open)
+    for about, whole in _abouts(view):
+        for named in (True, False):
+            for kept in range(len(odd), -1, -1):
+                told = [
+                    *_common(view, common, named=named),
+                    *(_odd(view, one) for one in odd[:kept]),
+                    *_rest(odd[kept:], kept),
+                ]
+                body = [section("\n".join([*told, *_so_far(view)])), *([section(about)] if about else []), small]
+                yield whole and free and kept == len(odd), body
     yield False, [section(f"*{len(view.open)} questions*, too long for a card"), small]
     yield False, [section(f"*{len(view.open)} questions*, too long for a card")]
 
@@ -172,13 +173,20 @@ def _so_far(view: ListView) -> list[str]:
     )
 
 
-def _about(view: ListView) -> str | None:
-    """The lines that say who asks and why; None if they have no room."""
+def _abouts(view: ListView) -> Iterator[tuple[str, bool]]:
+    """Yield the lines that say who asks and why, and what was said about which question; and if that is all of it."""
     told: dict[str, None] = {}
     for one in view.open:
-        plain_one = replace(one, content=replace(one.content, evidence=""))
+        plain_one = replace(one, content=replace(one.content, evidence=""), said=())
         told |= dict.fromkeys(fact.whole for fact in facts.asked_facts(plain_one))
-    return "\n".join(told) if len(told) <= OPEN_LINES_MAX // 2 else None
+    said = [f"{_name(view, one)}: {fact.whole}" for one in view.open for fact in facts.said_facts(one)]
+    if len(told) > OPEN_LINES_MAX // 2:
+        yield "", False
+        return
+    yield "\n".join([*told, *said]), True
+    if said:
+        about = sum(bool(one.said) for one in view.open)
+        yield "\n".join([*told, f"*People talk about {about} of these:* see *Look and decide*"]), False
 
 
 def _small(view: ListView) -> str:
@@ -252,8 +260,7 @@ def window(view: ListView, page: int = 0) -> Block:
 
     What has no room beside its box is told on the pages before, and so is what comes with a warning.
     """
-    common, odd = kinds(view.open)
-    order = [*(one for kind in odd for one in kind.items), *(common.items if common else ())]
+    order = in_order(view)
     over = [one for one in view.items if one.state is not CardState.PENDING]
     told = [line for at, one in enumerate(order, 1) if _beside(view, one) is None for line in _entry(view, one, at)]
     told += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(view, one, at)]
@@ -261,7 +268,7 @@ def window(view: ListView, page: int = 0) -> Block:
     count = len(every) + bool(order)
     page = max(0, min(page, count - 1))
     last = page == count - 1
-    shown = _decision(view, order) if last and order else every[page]
+    shown = _decision(view, order) if last and order else [*_offered(view), *every[page]]
     place = [section(f"Page {page + 1} of {count}")] if count > 1 else []
     drawn = modal("Look and decide" if order else "Details", [header(heading(view)), *place, *shown], close="Close")
     if not order and last:
@@ -269,6 +276,12 @@ def window(view: ListView, page: int = 0) -> Block:
     said = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "p": page, "l": last}
     sent = {"callback_id": LIST_CALLBACK, "private_metadata": json.dumps(said)}
     return {**drawn, **sent, "submit": plain("Send" if last else "Next page")}
+
+
+def in_order(view: ListView) -> list[CardView]:
+    """The open questions as the window numbers them: the odd ones first."""
+    common, odd = kinds(view.open)
+    return [*(one for kind in odd for one in kind.items), *(common.items if common else ())]
 
 
 def reason(view: ListView) -> Block:
@@ -285,7 +298,7 @@ def reason(view: ListView) -> Block:
 def _entry(view: ListView, one: CardView, number: int) -> list[str]:
     """All about one question, under its number in the list."""
     over = "" if one.state is CardState.PENDING else f" · {word_of(one)}"
-    told = [*content_lines(one.content), *outcome_lines(one), *vote_lines(one)]
+    told = [*content_lines(one.content), *said_lines(one), *outcome_lines(one), *vote_lines(one)]
     return [f"*{number}.* {_name(view, one)}{over}", *told]
 
 
@@ -297,8 +310,9 @@ def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
     ]
     radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": answers}
     asked: Block = {"type": "input", "block_id": CHOICE_FIELD, "label": plain("Your answer"), "element": radio}
-    about = _about(view)
+    about, _ = next(_abouts(replace(view, items=tuple(replace(one, said=()) for one in view.items))))
     blocks = [asked, _reason(optional=True), *([section(about)] if about else []), context(_small(view))]
+    blocks += _offered(view)
     for at, begin in enumerate(range(0, len(order), _BOXES)):
         some = [*enumerate(order[begin : begin + _BOXES], begin + 1)]
         options = [_option(view, number, one) for number, one in some]
@@ -310,11 +324,15 @@ def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
 
 
 def _option(view: ListView, number: int, one: CardView) -> Block:
-    """A box: the number of the question, its record, and what would be changed, if that has room."""
+    """A box: the question, and what would be changed, if that has room."""
+    return {**named(view, number, one), "description": plain(_beside(view, one) or "See the pages before")}
+
+
+def named(view: ListView, number: int, one: CardView) -> Block:
+    """An option of a window: the number of the question, and its record."""
     name = embedded(visible(view.names[one.approval_id], edges=False))
     said = f"{number}. {name}" if len(name) < _OPTION_MAX - 6 else f"{number}. a record with a long name"
-    told = {"text": plain(said), "value": str(one.approval_id)}
-    return {**told, "description": plain(_beside(view, one) or "See the pages before")}
+    return {"text": plain(said), "value": str(one.approval_id)}
 
 
 def _beside(view: ListView, one: CardView) -> str | None:
@@ -326,7 +344,14 @@ def _beside(view: ListView, one: CardView) -> str | None:
     said += [f"{each.field}: {_value_of(each.value)}" for each in content.inputs]
     text = embedded(visible("; ".join(said) or content.title, edges=False))
     fits = len(text) <= _OPTION_MAX and len(view.names[one.approval_id]) < _OPTION_MAX - 6
-    return text if fits and not warned(content) and not _unshown(one) else None
+    return text if fits and not warned(content) and not _unshown(one) and not one.said else None
+
+
+def _offered(view: ListView) -> list[Block]:
+    """The row of buttons for what the viewer may say about a question of the list now; nothing if that is nothing."""
+    some = {said for one in view.open for said in view.offers.get(one.approval_id, ())}
+    drawn = [button(f"{WORDS[one]}…", f"{LIST_TALK}.{one}", _value(view)) for one in Saying if one in some]
+    return [actions(drawn)] if drawn else []
 
 
 def _value_of(value: Json) -> str:

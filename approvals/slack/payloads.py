@@ -186,6 +186,14 @@ def parse_click(body: Members) -> Click:
     )
 
 
+def parse_home_click(body: Members, action: str) -> tuple[UUID, Clicker, str]:
+    """Parse a press of this button on the app's Home: the question, the account, and the trigger of a window."""
+    _, value, container = pressed(body, (action,), "is not that button of Home")
+    if container.get("type") != "view":
+        raise InputError("is not the app's Home", where="container.type")
+    return uuid_of(value, "a", VALUE), clicker_of(body), text_of(body, "trigger_id", "")
+
+
 def parse_submission(body: Members) -> Submission:
     """Parse a ``view_submission`` payload of one of our modals; ``InputError`` names the fault."""
     callback, metadata, values = sent(body, (REASON_CALLBACK, REVIEW_CALLBACK), "is none of our modals")

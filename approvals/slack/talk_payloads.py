@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from approvals.slack.lists import LIST_TALK
 from approvals.slack.members import (
     METADATA,
     VALUE,
@@ -28,7 +29,8 @@ from approvals.talk import Saying
 from core.errors import InputError
 
 _TALK: Mapping[str, Saying] = {f"counterseal.talk.{saying}": saying for saying in Saying}
-TALK_CALLBACK, TO_FIELD = "counterseal.talk", "to"
+_LIST_TALK: Mapping[str, Saying] = {f"{LIST_TALK}.{saying}": saying for saying in Saying}
+TALK_CALLBACK, TO_FIELD, ABOUT_FIELD = "counterseal.talk", "to", "about"
 EDIT_CALLBACK, _EDIT = "counterseal.edit", "counterseal.edit"
 
 
@@ -64,15 +66,67 @@ def parse_talk_click(body: Members) -> TalkClick:
 def parse_talk_submission(body: Members) -> TalkSubmission:
     """Parse a ``view_submission`` payload of the window with what is said; ``InputError`` names the fault."""
     _, metadata, values = sent(body, (TALK_CALLBACK,), "is not the window of something to say")
-    saying = text_of(metadata, "s", METADATA)
-    if saying not in set(Saying):
-        raise InputError("is nothing that is said", where=f"{METADATA}.s")
-    to = ""
-    if TO_FIELD in values:
-        option = object_of(entered(values, TO_FIELD), "selected_option", f"{VALUES}.{TO_FIELD}")
-        to = text_of(option, "value", f"{VALUES}.{TO_FIELD}")
     place = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), digest_of(metadata))
-    return TalkSubmission(Saying(saying), *place, clicker_of(body), reason_of(values), to)
+    return TalkSubmission(_saying(metadata), *place, clicker_of(body), reason_of(values), _whom(values))
+
+
+class ListTalkClick(Struct, frozen=True):
+    """A press of a button to say something about a question of a list; ``mark`` is of the window's drawing."""
+
+    saying: Saying
+    approval_id: UUID
+    mark: str
+    clicker: Clicker
+    trigger_id: str
+
+
+class ListTalkSubmission(Struct, frozen=True):
+    """A submitted window with what somebody says about the question ``about`` of a list, whose whole mark is ``mark``.
+
+    ``mark`` is "" unless ``Windows`` knows that the window was opened for this account. ``to`` as of a talk.
+    """
+
+    saying: Saying
+    approval_id: UUID
+    mark: str
+    about: UUID
+    clicker: Clicker
+    text: str
+    to: str = ""
+
+
+def parse_list_talk_click(body: Members) -> ListTalkClick:
+    """Parse a ``block_actions`` payload with exactly one such button of a list; ``InputError`` names the fault."""
+    name, value, _ = pressed(body, _LIST_TALK, "is not a button to say something")
+    told = (uuid_of(value, "a", VALUE), id_of(value, "n", VALUE), clicker_of(body), text_of(body, "trigger_id", ""))
+    return ListTalkClick(_LIST_TALK[name], *told)
+
+
+def parse_list_talk(body: Members) -> ListTalkSubmission:
+    """Parse a ``view_submission`` payload of the window with what is said about a list's question."""
+    _, metadata, values = sent(body, (LIST_TALK,), "is not the window of something to say")
+    about = uuid_of(_selected(values, ABOUT_FIELD), "value", f"{VALUES}.{ABOUT_FIELD}")
+    to = _whom(values)
+    told = (_saying(metadata), uuid_of(metadata, "a", METADATA), digest_of(metadata), about)
+    return ListTalkSubmission(*told, clicker_of(body), reason_of(values), to)
+
+
+def _saying(metadata: Members) -> Saying:
+    said = text_of(metadata, "s", METADATA)
+    if said not in set(Saying):
+        raise InputError("is nothing that is said", where=f"{METADATA}.s")
+    return Saying(said)
+
+
+def _selected(values: Members, field: str) -> Members:
+    return object_of(entered(values, field), "selected_option", f"{VALUES}.{field}")
+
+
+def _whom(values: Members) -> str:
+    """The id or key of whom it is handed to, "" for nobody."""
+    if TO_FIELD not in values:
+        return ""
+    return text_of(_selected(values, TO_FIELD), "value", f"{VALUES}.{TO_FIELD}")
 
 
 class EditClick(Struct, frozen=True):

@@ -32,6 +32,7 @@ from approvals.slack.talk_payloads import (
 )
 from approvals.slack.windows import Windows
 from approvals.talk import WORDS, Saying
+from core.canonical import JsonObject
 from core.legible import embedded, visible
 
 _OPTIONS_MAX = 100
@@ -49,6 +50,7 @@ _CAUSES = {
     Saying.COMMENTS: _READ,
     Saying.HANDS_ON: "They are called, and may decide it already. Who may decide does not change.",
 }
+NOT_THEIRS = "This window was not opened for you, so nothing was recorded. Open it again."
 _log = logging.getLogger("counterseal.slack")
 
 
@@ -69,30 +71,46 @@ def listen(bolt: AsyncApp, windows: Windows, service: TalkService) -> None:
         click = parse_talk_click(body)
         found = await service.look(click)
         window = modals.answer(found) if isinstance(found, str) else _window(click.saying, *found)
-        shown = windows.marked(window, click.clicker)
-        opens = client.views_push if "view" in body else client.views_open
-        opened = await call(opens(trigger_id=click.trigger_id, view=shown), timeout_seconds=_SECONDS)
-        if not isinstance(opened, dict):  # nothing was said, and the button is still there
-            _log.warning("a window could not be opened: %s", opened.message)
+        await opened(client, body, click.trigger_id, windows.marked(window, click.clicker))
         await ack()
 
     async def on_words(ack: AsyncAck, body: dict[str, Any]) -> None:
         said = parse_talk_submission(body)
-        sentence, wrong = "This window was not opened for you, so nothing was recorded. Open it again.", False
+        wrong, sentence = False, NOT_THEIRS
         if windows.opened(body["view"], said.clicker):
             wrong, sentence = await service.say(said)
-        if wrong:
-            await ack(response_action="errors", errors={modals.REASON_FIELD: sentence})
-            return
-        await ack(response_action="update", view=modals.answer(sentence))
+        await ack(**told(sentence, wrong=wrong))
 
     bolt.action(re.compile(re.escape(modals.TALK) + r"[a-z_]+"))(on_button)
     bolt.view(TALK_CALLBACK)(on_words)
 
 
+async def opened(client: AsyncWebClient, body: Mapping[str, Any], trigger_id: str, view: Block) -> None:
+    """Open a window, above the one whose button was pressed if there is one."""
+    opens = client.views_push if "view" in body else client.views_open
+    done = await call(opens(trigger_id=trigger_id, view=view), timeout_seconds=_SECONDS)
+    if not isinstance(done, dict):  # nothing was said, and the button is still there
+        _log.warning("a window could not be opened: %s", done.message)
+
+
+def told(sentence: str, *, wrong: bool) -> dict[str, Any]:
+    """The answer to a window: an error beside its text, or the sentence in its place."""
+    if wrong:
+        return {"response_action": "errors", "errors": {modals.REASON_FIELD: sentence}}
+    return {"response_action": "update", "view": modals.answer(sentence)}
+
+
 def _window(saying: Saying, view: CardView, choices: Mapping[str, str]) -> Block:
     """A window that repeats the question and what was said about it, and takes the words."""
     repeated = [*plain_sections(embedded(visible(heading(view), edges=False))), *sections(said_lines(view))]
+    metadata: JsonObject = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "s": str(saying)}
+    return asking(saying, repeated, choices, TALK_CALLBACK, metadata)
+
+
+def asking(
+    saying: Saying, repeated: list[Block], choices: Mapping[str, str], callback: str, metadata: JsonObject
+) -> Block:
+    """A window that repeats what it is about, takes the words, and says what they cause."""
     asked: list[Block] = [_whom(choices)] if saying is Saying.HANDS_ON else []
     element = {"type": "plain_text_input", "action_id": modals.REASON_FIELD, "multiline": True}
     element["max_length"] = REASON_CHARACTERS_MAX
@@ -101,8 +119,7 @@ def _window(saying: Saying, view: CardView, choices: Mapping[str, str]) -> Block
         {"type": "input", "block_id": modals.REASON_FIELD, "label": label, "element": element, "optional": free}
     )
     drawn = modals.modal(WORDS[saying], [*repeated, *asked, context(_CAUSES[saying])], close="Back")
-    metadata = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "s": str(saying)}
-    return {**drawn, "callback_id": TALK_CALLBACK, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
+    return {**drawn, "callback_id": callback, "private_metadata": json.dumps(metadata), "submit": plain("Send")}
 
 
 def _whom(choices: Mapping[str, str]) -> Block:

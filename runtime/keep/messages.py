@@ -185,16 +185,18 @@ class Messages(Struct, frozen=True):
         if not said:
             return partial(saying, Delivered())
         [one] = said
+        several = stored.listed is not None and (await gather(connection, stored)).several
+        title = f"About “{stored.card.get('title') or ''}”: " if several else ""
         asker, words = stored.approval.requester, f": “{one.text}”" if one.text else "."
         entry = people.entry(asker)
         told = {
             talk.Saying.ASKS: f"{one.name} asks {entry.name if entry else asker} for more: “{one.text}” "
-            "It stays open meanwhile. The button Details takes the answer.",
+            f"It stays open meanwhile. The button {'Choose' if several else 'Details'} takes the answer.",
             talk.Saying.ANSWERS: f"{one.name} answers: “{one.text}”",
             talk.Saying.COMMENTS: f"{one.name} says: “{one.text}”",
             talk.Saying.HANDS_ON: f"{one.name} has handed this to {one.to_name}{words}",
         }[talk.Saying(one.said)]
-        return partial(self._thread, stored, message, told)
+        return partial(self._thread, stored, message, f"{title}{told}")
 
     async def glass(self, connection: Connection, message: Message) -> Deliver:
         """Tell those who were asked, below the card, that somebody has broken the glass, why, and who reviews it."""

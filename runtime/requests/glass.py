@@ -18,6 +18,7 @@ from core.identity import Entry
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine.life.transition import Transition
+from runtime.requests.directory import as_people
 from runtime.requests.policy_changes import Then
 from runtime.store import approvals, audit, glass, tenants
 from runtime.store.approvals import StoredApproval
@@ -75,7 +76,8 @@ async def review(
     people = await definitions.directory(connection, tenant, stored.directory_digest)
     entry, terms = people.entry(person_id), stored.approval.terms.break_glass
     review_ = terms.review if terms is not None else (OPERATORS,)
-    if (why := may_not_review(review_, entry, last.person)) or entry is None:
+    shaped = {one.person for one in as_people(stored.approval, people).contributors if one.person is not None}
+    if (why := may_not_review(review_, entry, last.person, shaped)) or entry is None:
         raise AuthorizationError(why or "Only active people of the directory review it.")
     data: JsonObject = {"approval": str(approval_id), "run": str(last.run_id), "reason": reason.strip()}
     if not await glass.review(connection, tenant, approval_id, Actor("person", entry.id), data):

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from approvals.model import Approval
 from approvals.ports import Membership
 from approvals.tally import eligible_keys
 from core.canonical import JsonObject, check_text
@@ -76,10 +77,14 @@ async def may_take_back(
         return False
     may = voter_of(person, entry, slack, approval, people).groups & eligible_keys(approval)
     return (
-        bool(may)
-        or OPERATORS in entry.groups
-        or any(vote.voter == entry.id and vote.grant is not None for vote in stored.approval.votes)
+        bool(may) or OPERATORS in entry.groups or await gave(connection, tenant, definitions, stored.approval, entry.id)
     )
+
+
+async def gave(connection: Connection, tenant: str, definitions: Definitions, approval: Approval, person: str) -> bool:
+    """True if the run's grant of this approval is by a vote of this person."""
+    run = (await load(connection, approval.run_id, definitions.graphs, tenant=tenant)).run
+    return any(voter == person for one in run.grants.values() if one.approval == approval.id for voter, _ in one.votes)
 
 
 async def take_back(

@@ -5,10 +5,12 @@ Each is one guarded append, like a vote. If anything else is told of the questio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from approvals import seen, talk
 from approvals.model import Approval, VoteChannel
@@ -21,14 +23,16 @@ from core.db import Connection, Database
 from core.terms import GroupSource
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
+from runtime.engine.book.contributors import barred_from
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalReassigned, ApprovalSaid
 from runtime.engine.model.graph import NO_GRAPH
 from runtime.requests.conversing import conversation, said_of
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.signaling import Moved, persistently
-from runtime.store import approvals, audit, faces
+from runtime.store import approvals, audit, faces, lists
 from runtime.store.approvals import StoredApproval
+from runtime.store.views import load
 
 # The message below the card that repeats what was said, and the one in private to whoever requested the action.
 SAID, ASKED = "said", "asked"
@@ -94,6 +98,24 @@ class Talking(Struct, frozen=True):
         approval = as_people(stored.approval, people)
         voter = voter_of(person, people.entry(person), slack, approval, people)
         return talk.offered(approval, voter, said, stored.now)
+
+    async def offers_of(self, tenant: str, ids: Sequence[UUID], person: str) -> dict[UUID, tuple[Saying, ...]]:
+        """The things that this person may say about each open question of a list now. Its run is read once."""
+        if not ids:
+            return {}
+        slack = await slack_of(self.database, self.definitions, self.directory, tenant, ids[0], person)
+        async with self.database.transaction(tenant) as connection:
+            found = await lists.several(connection, ids)
+            view = await load(connection, found[0].approval.run_id, self.definitions.graphs, tenant=tenant)
+            people = await self.definitions.directory(connection, tenant, found[0].directory_digest)
+        told = {}
+        for one in found:
+            asked = view.run.approvals.get(one.approval.id)
+            if asked is not None and one.approval.run_id == view.run_id:
+                approval = as_people(replace(one.approval, contributors=barred_from(view.run, asked)), people)
+                voter = voter_of(person, people.entry(person), slack, approval, people)
+                told[approval.id] = talk.offered(approval, voter, said_of(view.run, approval.id, people), one.now)
+        return told
 
     async def _say(self, connection: Connection, asked: SayRequest, slack: Membership, *, lock: bool) -> SayAnswer:
         named = (asked.tenant_id, asked.approval_id)

@@ -50,6 +50,9 @@ _SWEEP = _SQL["sweep"]
 _FORGET = _SQL["forget"]
 _STEP_UP = _SQL["step_up"]
 _STEPPED_UP = _SQL["stepped_up"]
+_BEGUN = _SQL["begun"]
+# The method of a row that says only that a login anew was begun.
+BEGUN = "begun"
 
 
 async def create(
@@ -70,6 +73,17 @@ async def create(
 def step_up_hash(secret: str, approval_id: UUID, digest: str) -> str:
     """The key of a login anew: it is good in one browser's session, for one question, and for one action."""
     return sha256_hex(f"{secret}:{approval_id}:{digest}".encode())
+
+
+def begun_hash(secret: str, state: str, approval_id: UUID, digest: str) -> str:
+    """The key of a login anew under way: in one session, by one answer of the provider, for one question and action."""
+    return sha256_hex(f"{BEGUN}:{secret}:{state}:{approval_id}:{digest}".encode())
+
+
+async def begun(connection: Connection, tenant: str, key: str) -> float | None:
+    """The moment of a login anew with this key, in Unix seconds, which uses it up; None if none was begun lately."""
+    row = await connection.fetchrow(_BEGUN, tenant, key)
+    return None if row is None else float(row["since"])
 
 
 async def step_up(connection: Connection, tenant: str, key: str, subject: str, by: str, lifetime: timedelta) -> None:

@@ -147,6 +147,8 @@ async def test_one_of_those_who_may_lets_it_out_alone_loudly_and_it_is_reviewed_
     assert '"counted": true' in await emergency.cli("bob", other.id, "break-glass")
     await installation.work()
     assert len(installation.outside.effects) == 2
+    refused = await emergency.http("tess", other.id, "review")
+    assert refused.status_code == 403, "whoever has asked for what it let out does not review that either"
     assert (await emergency.console("eve", other.id, "review")).status_code == 303
 
 
@@ -162,12 +164,22 @@ def test_its_time_is_over_for_a_first_attempt_and_for_every_other() -> None:
         assert given.closed_again(SimpleNamespace(now=began + timedelta(seconds=seconds))) is closed
 
 
-async def test_two_at_once_are_one_use(emergency: Emergency) -> None:
+async def test_two_at_once_are_one_use_and_a_pause_holds_it(emergency: Emergency) -> None:
+    installation = emergency.installation
     asked, other = await emergency.ask("INC1"), await emergency.ask("INC2")
+    admin = await installation.client(Role.ADMIN)
+    paused = {"what": "connector", "name": "probe", "reason": "stop"}
+    assert (await admin.post("/v1/pauses", json=paused)).status_code == 200
     answers = await asyncio.gather(
         emergency.http("tess", asked.id, "break-glass"), emergency.http("bob", other.id, "break-glass")
     )
     assert sorted(answer.status_code for answer in answers) == [200, 409]
+    await installation.work()
+    assert installation.outside.effects == [], "broken glass goes over no pause"
+    assert (await admin.post("/v1/pauses/resume", json={"what": "connector", "name": "probe"})).status_code == 200
+    await installation.app.sweeper().sweep()
+    await installation.work()
+    assert len(installation.outside.effects) == 1
 
 
 async def test_it_is_never_over_a_denial_and_closed_again_after_its_time(emergency: Emergency) -> None:

@@ -114,3 +114,26 @@ async def test_the_button_goes_when_the_grant_is_used_up(channel: Channel) -> No
     await channel.installation.work()
     assert len(channel.installation.outside.effects) == 3
     assert channel.labels == []
+
+
+async def test_whoever_gave_it_takes_it_back_in_home_even_after_they_have_left_the_group(channel: Channel) -> None:
+    people, state, faces = channel.slack.people, channel.slack.state, channel.installation.app.faces
+
+    async def home(user: str) -> str:
+        assert (await people.open_home(user)).ok
+        return str(state.homes[user]["blocks"])
+
+    async with faces.database.transaction("default") as connection:
+        left = PEOPLE.replace("leads: [ana, ben]", "leads: [ben]")
+        await publishing.publish_directory(connection, "default", left, "people.yaml", Actor("test", "tester"))
+    assert "allowed in advance" not in await home("U0BEN"), "Home shows what its own person has allowed"
+    assert "2 more allowed until" in await home("U0ANA")
+    assert (await people.click_home("counterseal.home.take_back", "U0ANA")).ok
+    window = state.top_view("U0ANA")
+    forged = state.homes["U0REQ"] = state.homes["U0ANA"]  # the same button, pressed by somebody else
+    assert (await people.click_home("counterseal.home.take_back", "U0REQ")).ok
+    assert forged
+    assert "You may not take it back" in str(state.top_view("U0REQ").body["blocks"])
+    assert "is taken back" in await channel.say(window, "U0ANA")
+    assert "taken back by Ana" in str(channel.card.blocks)
+    assert "allowed in advance" not in await home("U0ANA")

@@ -83,3 +83,20 @@ async def test_only_operators_go_on_with_a_failed_run(people: Any, user: str, ma
     await made.work()
     assert await made.status(run_id) == ("succeeded" if may else "failed_terminal")
     assert ("begin anew" in str(window.body)) is may
+
+
+async def test_whoever_asked_in_vain_asks_again_in_home(people: Any) -> None:
+    made, clicks = people
+    run_id, question, _ = await made.asked()
+    await made.trouble.make_waits_due(run=run_id)
+    await made.app.sweeper().sweep()
+    await made.work()
+    assert "*Expired:* asking for INC1" in await home(clicks, "U0WHO")
+    clicks.state.homes["U0ANN"] = clicks.state.homes["U0WHO"]  # whoever sees their Home over their shoulder
+    for user, said in (("U0ANN", "Only Tess, who asked for this"), ("U0WHO", "It is asked again")):
+        assert (await clicks.click_home("counterseal.home.ask_again", user)).ok
+        assert said in str(clicks.state.top_view(user).body)
+    await made.work()
+    (again,) = await made.books.approvals(run=run_id, open=True)
+    assert again.id != question
+    assert "ask_again" not in await home(clicks, "U0WHO")

@@ -19,6 +19,7 @@ directory: tests
 people:
   - {id: ana, name: Ana, slack: U0ANA}
   - {id: ben, name: Ben, slack: U0BEN}
+  - {id: tess, name: Tess, slack: U0REQ}
 groups: {leads: [ana, ben]}
 """
 LOOP = """
@@ -38,12 +39,12 @@ steps:
 class Channel:
     """The stand-in for Slack, and what people do there."""
 
-    def __init__(self, slack: Any, installation: Any) -> None:
-        self.slack, self.installation = slack, installation
+    def __init__(self, slack: Any, installation: Any, run: Any) -> None:
+        self.slack, self.installation, self.run = slack, installation, run
 
     @property
     def card(self) -> Any:
-        return [one for one in self.slack.state.messages(CARDS) if not one.ephemeral_for][-1]
+        return next(one for one in self.slack.state.messages(CARDS) if not one.ephemeral_for)
 
     async def press(self, action: str, user: str = "U0ANA", ts: str = "") -> Any:
         return await self.slack.people.click(CARDS, ts or self.card.ts, action, user)
@@ -69,9 +70,9 @@ async def channel(settings: Settings, serve: Any) -> AsyncIterator[Channel]:
         async with installation.app.faces.database.transaction("default") as connection:
             await publishing.publish_directory(connection, "default", PEOPLE, "people.yaml", Actor("test", "tester"))
         await installation.add(LOOP)
-        world.slack.state.channels[CARDS].members.update({"U0ANA", "U0BEN"})
-        await installation.parked("wave", "CHG1")
-        yield Channel(world.slack, installation)
+        world.slack.state.channels[CARDS].members.update({"U0ANA", "U0BEN", "U0REQ"})
+        run = await installation.parked("wave", "CHG1")
+        yield Channel(world.slack, installation, run)
 
 
 async def test_one_click_approves_all_of_a_list_and_the_card_folds(channel: Channel) -> None:
@@ -117,3 +118,53 @@ async def test_a_list_is_answered_only_from_its_own_message_and_its_own_window(c
     await channel.slack.people.submit_view(mine.view_id, "U0ANA", {"reason": "No."})
     assert await channel.statuses() == ["requested"] * 4
     assert blocks
+
+
+async def test_people_ask_and_answer_on_a_list_about_the_question_they_name(channel: Channel) -> None:
+    """From the list's window. Whoever may not, and a window of somebody else, say nothing."""
+    people, state = channel.slack.people, channel.slack.state
+
+    async def say(user: str, what: str, text: str, record: str, **more: str) -> str:
+        assert (await channel.press("counterseal.list_choose", user)).ok
+        view = state.top_view(user)
+        if f"counterseal.list_talk.{what}" not in str(view.body):
+            return "not offered"
+        assert (await people.click_view(view.view_id, f"counterseal.list_talk.{what}", user)).ok
+        window = state.top_view(user)
+        options = next(one for one in window.body["blocks"] if one.get("block_id") == "about")["element"]["options"]
+        (about,) = [one["value"] for one in options if record in one["text"]["text"]]
+        await people.submit_view(window.view_id, user, {"about": about, "reason": text, **more})
+        await channel.installation.work()
+        return str(state.top_view(user).body["blocks"])
+
+    assert await say("U0REQ", "asks", "Why?", "web1") == "not offered"
+    assert "Asked." in await say("U0ANA", "asks", "Why tonight?", "web2")
+    assert "web2: *Ana asks for more:* `Why tonight?`" in str(channel.card.blocks)
+    assert "Approve 4" in str(channel.card.blocks), "all that was said stands on the card"
+    assert "Recorded." in await say("U0REQ", "answers", "It is `late`", "web2")
+    assert "web2: *Tess answers:*" in str(channel.card.blocks)
+    assert "Handed on." in await say("U0ANA", "hands_on", "yours", "web3", to="ben")
+    await channel.press("counterseal.list_choose", "U0BEN")
+    view = state.top_view("U0BEN")
+    await people.click_view(view.view_id, "counterseal.list_talk.comments", "U0BEN")
+    theirs, about = state.top_view("U0BEN"), (await channel.installation.books.approvals())[0].id
+    await channel.press("counterseal.list_choose", "U0ANA")
+    await people.click_view(state.top_view("U0ANA").view_id, "counterseal.list_talk.comments", "U0ANA")
+    mine = state.top_view("U0ANA")
+    mine.body["private_metadata"] = theirs.body["private_metadata"]
+    await people.submit_view(mine.view_id, "U0ANA", {"about": str(about), "reason": "Forged."})
+    assert "not opened for you" in str(state.top_view("U0ANA").body)
+    run = channel.run
+    told = await channel.installation.books.events(run)
+    assert [one.data.get("said", "handed") for one in told if one.type in ("approval.said", "approval.reassigned")] == [
+        "asks", "answers", "handed",
+    ]  # fmt: skip
+    assert "Look and decide" in str(channel.card.blocks), "more was said than has room, and the window has it"
+    await channel.press("counterseal.list_choose", "U0ANA")
+    await people.submit_view(state.top_view("U0ANA").view_id, "U0ANA", {})
+    window = state.top_view("U0ANA")
+    boxes = next(one["element"] for one in window.body["blocks"] if one.get("block_id") == "items_0")
+    chosen = {"choice": "approve", "items_0": [one["value"] for one in boxes["options"]]}
+    await people.submit_view(window.view_id, "U0ANA", chosen)
+    assert await channel.statuses() == ["approved"] * 4
+    assert (await channel.installation.app.faces.reader.replay("default", run)).ok

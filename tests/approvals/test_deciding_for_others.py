@@ -34,11 +34,13 @@ def people(**entries: dict[str, Any]) -> Directory:
     return Directory.of("d", [Entry(name, name.title(), **facts) for name, facts in every.items()])
 
 
-def judged(asked: Approval, directory: Directory, who: str, choice: Choice = Choice.APPROVE) -> tuple[str, Approval]:
+def judged(
+    asked: Approval, directory: Directory, who: str, choice: Choice = Choice.APPROVE, fresh: datetime | None = None
+) -> tuple[str, Approval]:
     """The code of the answer, or for whom it counts; and the question with the vote."""
     found = as_people(asked, directory)
     voter = voter_of(who, directory.entry(who), NO_GROUPS, found, directory)
-    answer = consider(found, voter, choice, "seen", at=NOW, channel=VoteChannel.HTTP)
+    answer = consider(found, voter, choice, "seen", at=NOW, channel=VoteChannel.HTTP, fresh=fresh)
     if not isinstance(answer, Counted):
         return str(answer.code), asked
     return answer.vote.name, replace(asked, votes=(*asked.votes, answer.vote))
@@ -82,6 +84,15 @@ def test_some_groups_are_never_delegated(approval: Approval, group: str) -> None
     asked = replace(approval, terms=terms, contributors=BY_TESS, expires_at=None, votes=())
     directory = people(ann={"groups": frozenset({group}), "delegate": delegation("bob")})
     assert judged(asked, directory, "bob")[0] == "not_eligible"
+
+
+def test_nobody_approves_for_somebody_what_asks_for_a_login_anew(approval: Approval) -> None:
+    """An open browser of Ann's could name anybody, who would then log in anew as who they are."""
+    terms = Terms(Tier.LOW, (LEADS,), step_up_seconds=300)
+    asked = replace(approval, terms=terms, contributors=BY_TESS, expires_at=None, votes=())
+    assert judged(asked, people(**AWAY), "bob", fresh=NOW)[0] == "not_eligible"
+    assert judged(asked, people(**AWAY), "ann", fresh=NOW)[0] == "Ann"
+    assert judged(asked, people(**AWAY), "bob", Choice.REJECT)[0] == "Bob for Ann", "to say no is always easy"
 
 
 def test_a_vote_for_somebody_takes_the_seats_of_both(approval: Approval) -> None:

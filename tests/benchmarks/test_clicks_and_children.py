@@ -52,7 +52,9 @@ async def answering() -> AsyncIterator[tuple[str, list[bytes]]]:
 
 async def test_every_answer_is_counted_as_what_it_was(answering: tuple[str, list[bytes]]) -> None:
     url, bodies = answering
-    found = await click(url, [(f"a{number}", "n") for number in range(6)], 20)
+    found = await click(
+        url, [{"approval": f"a{number}", "nonce": "n", "channel": "C1", "ts": "1.0"} for number in range(6)], 20
+    )
     assert found["statuses"] == [200, 500, 0, 200, 500, 0]
     assert all(f"a{number}".encode() in bodies[number] for number in range(6))
     assert found["connections"] == 4  # each but those that were closed is used again
@@ -60,9 +62,10 @@ async def test_every_answer_is_counted_as_what_it_was(answering: tuple[str, list
 
 @pytest.mark.skipif(os.name != "posix", reason="the embedded PostgreSQL needs Linux or macOS")
 async def test_clicks_decide_once_each(postgres_url: str, tmp_path: Path) -> None:
-    half, last, _, checked = await clicks.measure(Stage(postgres_url, tmp_path, quick=True))
+    half, last, _, checked, drawn = await clicks.measure(Stage(postgres_url, tmp_path, quick=True))
     assert checked.verdict is Verdict.WITHIN, checked.measured
     assert checked.measured == "50; 0"
+    assert drawn.measured == "50; 2", "each card says that it is decided, though Slack has asked for fewer requests"
     assert float(half.numbers["value"]) <= float(last.numbers["value"])
 
 

@@ -22,4 +22,10 @@ VALUES ($1, $2, $3, '{}', 'step_up', $4, now() + $5::interval) ON CONFLICT (sess
 
 -- name: stepped_up
 SELECT created_at, method, subject FROM sessions
-WHERE tenant_id = $1 AND session_hash = $2 AND kind = 'step_up' AND expires_at > now();
+WHERE tenant_id = $1 AND session_hash = $2 AND kind = 'step_up' AND method <> 'begun' AND expires_at > now();
+
+-- name: begun
+-- The moment at which a login anew was begun, in Unix seconds, if it was begun in this session and is not too old. Used up.
+DELETE FROM sessions
+WHERE tenant_id = $1 AND session_hash = $2 AND kind = 'step_up' AND method = 'begun' AND expires_at > now()
+RETURNING extract(epoch FROM created_at)::float8 AS since;

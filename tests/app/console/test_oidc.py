@@ -259,7 +259,20 @@ async def test_a_login_anew_is_a_login_since_it_was_asked_for_by_the_same_person
     }.items():
         site.provider.claims = told
         assert ((await site.goes(browser, question)).status_code, name) == (401, name)
+    for forged in ({"since": 0.0}, {"since": 0.0, "anew": [str(asked), "0" * 64]}, {"state": "S" * 43, "since": 0.0}):
+        begun = await browser.get(question)  # whoever sits at an open browser writes into its cookies what they like
+        (cookie,) = [one for one in browser.client.cookies.jar if "oidc" in one.name]
+        told = json.loads(bytes.fromhex(cookie.value or "")) | forged
+        cookie.value = json.dumps(told).encode().hex()
+        site.provider.claims = {"auth_time": int(time.time()) - 3600}
+        silent = begun.headers["location"].replace("prompt=login", "x=y").replace("max_age=0", "y=x")
+        async with httpx.AsyncClient(trust_env=False) as client:
+            back = urlsplit((await client.get(silent)).headers["location"])
+        query = parse_qs(back.query) | {"state": [told["state"]]}
+        answer = await browser.client.get(f"{back.path}?{urlencode(query, doseq=True)}")
+        assert (answer.status_code, forged) == (401, forged)
     assert await browser.vote(asked, question_.action_digest) == "step_up_required"
+    assert (await (await site.browser()).get(question)).headers["location"].startswith("/console/login"), "nobody's"
     site.provider.claims = {"auth_time": int(time.time())}
     answer = await site.goes(browser, question)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/console/approvals/{asked}#decide"), answer.text
