@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -25,6 +26,8 @@ MISSING = "?"
 SYSTEM = "system"
 # The fact about a record that it was not there before it was to be removed.
 GONE = "gone"
+# The words of a text that come from the target.
+_TARGET = ("before", "facts")
 # The facts of a record that the output of a write tells.
 _OF_OUTPUT = ("sys_id", "number", "sys_mod_count")
 
@@ -113,14 +116,20 @@ def _subjects(operation: Operation, values: JsonObject) -> tuple[str, ...]:
 def _shown(operation: Operation, words: JsonObject) -> JsonObject:
     """The values that the texts of an operation show of its target besides the fields that are written, by path."""
     found: JsonObject = {}
-    texts = (operation.summary, operation.title or "", operation.link or "")
-    for part in (part for text in texts for part in text_parts(text)):
-        for path in () if isinstance(part, str) else part:
+    for paths in _of_target(operation.summary, operation.title or "", operation.link or ""):
+        for path in paths:
             value = _first((path,), words)
             if value is not None:
-                found |= {".".join(path): value} if path[0] in ("before", "facts") else {}
+                found |= {".".join(path): value} if path[0] in _TARGET else {}
                 break  # the text shows the first that has a value
     return found
+
+
+@cache
+def _of_target(*texts: str) -> tuple[Paths, ...]:
+    """The placeholders in declared texts that may show something of the target."""
+    parts = (part for text in texts for part in text_parts(text) if not isinstance(part, str))
+    return tuple(paths for paths in parts if any(path[0] in _TARGET for path in paths))
 
 
 def _unreadable(operation: Operation, values: JsonObject, before: Before | None) -> tuple[str, ...]:

@@ -161,7 +161,8 @@ def action_card(
     evidence: str = "",
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown. ``evidence`` is shown in addition."""
-    view, sensitive = transition.view, secret_names(operation.input_schema, action.input)
+    view = transition.view
+    sensitive = secret_names(operation.input_schema, action.input) if operation.has_secrets else ()
     action = masked(operation, action)
     leaf = transition.leaf(step.key)
     fired, asking = (decision.rules, decision.asking) if decision else ((), ())

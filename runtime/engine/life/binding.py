@@ -44,6 +44,8 @@ def bind(action: Action, decision: Decision) -> Bound:
     Without an approval there are no terms. The policies' own digests are left out: a new policy that decides the same
     voids nothing.
     """
+    if action.before is None:  # so no rule has read anything of the target
+        return Bound(action_digest(action, asked_by(decision)))
     names = (name.removeprefix(_BEFORE) for name in decision.facts_read if name.startswith(_BEFORE))
     read = tuple(sorted({*names} - action.fields.keys()))
     return Bound(action_digest(action, asked_by(decision), read), read)

@@ -134,7 +134,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
         asked_in_run=transition.run.asked + view.others("asked"),
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
-        now=timestamp(transition.not_before(view.at, step.key)),
+        now=timestamp(transition.not_before(transition.at, step.key)),
     )
 
 

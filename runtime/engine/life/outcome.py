@@ -43,14 +43,12 @@ def begun_outside(transition: Transition, work: Perform, outcome: Parked, nonce:
 
 def done(transition: Transition, work: Perform, outcome: Done, usage: JsonObject | None) -> None:
     """Record the effect, and go on with its output. An effect that is otherwise than asked for fails its step."""
-    if outcome.altered:
-        altered = error_of(work.operation, work.call, outcome)
-        _happened(transition, work, outcome, altered, usage)
+    altered = error_of(work.operation, work.call, outcome) if outcome.altered else None
+    shaped = _happened(transition, work, outcome, altered, usage)
+    if altered is None:
+        finish(transition, work.step, outcome.output, usage, shaped=shaped)
+    else:
         transition.fail(work.step, altered.to_json(), usage)
-        return
-    _happened(transition, work, outcome, None, usage)
-    shaped = read_by(transition, work.step, work.operation, outcome)
-    finish(transition, work.step, outcome.output, usage, shaped=shaped)
 
 
 def parked_though_sync(transition: Transition, work: Perform, outcome: Parked) -> None:
@@ -113,8 +111,12 @@ def unknown(transition: Transition, work: Perform, outcome: InDoubt, nonce: Nonc
 
 def _happened(
     transition: Transition, work: Perform, done: Done, error: StepError | None, usage: JsonObject | None = None
-) -> None:
-    """Record that the effect happened, even if its output is unusable. Steps that share the effect get ``error``."""
+) -> list[str] | None:
+    """Record that the effect happened, even if its output is unusable. Steps that share the effect get ``error``.
+
+    Returns the marks of those who shaped the output.
+    """
+    shaped = read_by(transition, work.step, work.operation, done)
     if work.receipt is not None:
         event = ActionSucceeded(
             work.receipt.receipt_id,
@@ -123,10 +125,11 @@ def _happened(
             usage,
             None if error is None else error.to_json(),
             altered_of(done),
-            read_by(transition, work.step, work.operation, done),
+            shaped,
             [*done.secrets] or None,
         )
         tell_of(transition, work.receipt, event)
+    return shaped
 
 
 def altered_of(done: Done) -> list[Json] | None:

@@ -89,7 +89,8 @@ class Proposal(Leased, frozen=True, kw_only=True):
             seen |= own_values(run, graph, self.step, self.leaf)
         inputs = self.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
-        inputs = edits.edited(self.operation, inputs, edits.of_step(run, self.step.key))
+        if changed := edits.of_step(run, self.step.key):
+            inputs = edits.edited(self.operation, inputs, changed)
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
         if problem := borrowed(self.operation, inputs, self.leaf.inputs.word):
