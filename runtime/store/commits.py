@@ -161,7 +161,10 @@ def sent(commit: Commit, *, engine: bool = False) -> list[object]:
 
 def rest(commit: Commit) -> dict[str, Json] | None:
     """The rows of the parts that the commit has, by name."""
-    found = {name: _rows(rows, columns) for name, columns in PARTS.items() if (rows := getattr(commit, name))}
+    found: dict[str, Json] = {}
+    for name, columns in PARTS.items():
+        if rows := getattr(commit, name):
+            found[name] = _rows(rows, columns) if columns else rows
     if commit.executing < 0 and not commit.moves_gate:  # it may be the last of its super-step
         found["barrier"] = True
     if commit.people is not None:
@@ -179,8 +182,6 @@ def rest(commit: Commit) -> dict[str, Json] | None:
 
 def _rows(rows: Any, columns: Sequence[str]) -> Json:
     """The rows of one part as they are sent: durations in seconds; None is NULL, also for jsonb."""
-    if not columns:
-        return rows
     found: list[Json] = []
     for row in rows:
         values = {name: getattr(row, name) for name in columns}

@@ -273,7 +273,8 @@ class Draft:
         was = self.view.run.answers
         if any(move.consumed and not getattr(was.get(move.approval_id), "consumed", False) for move in rows.approvals):
             rows.people = self.view.directory.digest
-        self._tell_ends()
+        if self.run.answers:
+            self._tell_ends()
         if self.view.run.grants:
             self._tell_grants()
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
@@ -300,8 +301,6 @@ class Draft:
 
         Row and card are of the append that ends the action: a crash leaves all of them or nothing.
         """
-        if not self.run.answers:
-            return
         steps = {recorded.step for recorded in self._recorded if recorded.step is not None}
         moves = {move.approval_id: move for move in self.rows.approvals}
         drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}

@@ -31,7 +31,7 @@ from policy.evaluate import Decision
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.instructions import Given
 from runtime.engine.life import ask
-from runtime.engine.life.binding import asked_by
+from runtime.engine.life.approved import asked_by
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.events import GrantEnded, GrantGiven
 from runtime.engine.model.grants import GrantRow

@@ -29,7 +29,7 @@ from runtime.engine.book import contributors, refusals, shapers
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import approved, approvers, ask, records, reversal
-from runtime.engine.life.binding import Bound
+from runtime.engine.life.approved import Bound
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.life.pausing import IN_DOUBT
@@ -293,15 +293,13 @@ def _first(
         approved_version=authority.version,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
         shaped=_shapers(p) if p.may_be_shared else None,
-        **_by_grant(p.transition, authority.grant),
-        reverses=reversal.reversed_by(view),
+        **({} if authority.grant is None else _by_grant(p.transition, authority.grant)),
+        reverses=reversal.reversed_by(view) if view.trigger_type == reversal.REVERSAL else None,
     )
 
 
-def _by_grant(transition: Transition, grant: GrantRow | None) -> dict[str, Any]:
+def _by_grant(transition: Transition, grant: GrantRow) -> dict[str, Any]:
     """The grant that an intent uses: its append is one of its uses."""
-    if grant is None:
-        return {}
     return {"grant": grant.grant_id, "covers": blind(transition.view.run.run_key, grant.digest)}
 
 
@@ -382,7 +380,7 @@ def intend_again(
         resolution=how,
         authority=authority,
         read=read,
-        **_by_grant(transition, grant),
+        **({} if grant is None else _by_grant(transition, grant)),
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]

@@ -8,14 +8,14 @@ from msgspec.structs import asdict, replace
 
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Done, InDoubt, Lent, NotSent, Outcome, Parked, Refused
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
 from runtime.engine.book.instructions import Nonce, Perform, Unfit
 from runtime.engine.life import doubt
 from runtime.engine.life.doubt import PROBE_AFTER
 from runtime.engine.life.outside import expect_no_more, park_outside
-from runtime.engine.life.records import read_by, refused_by
+from runtime.engine.life.records import CONNECTOR, read_by, refused_by
 from runtime.engine.life.sharing import NOT_SENT
 from runtime.engine.life.transition import Transition, finish
 from runtime.engine.model.errors import SENT, UNUSABLE, ErrorClass, StepError
@@ -116,7 +116,8 @@ def _happened(
 
     Returns the marks of those who shaped the output.
     """
-    shaped = read_by(transition, work.step, work.operation, done)
+    by_others = done.writers or work.operation.written_by or work.operation.connector == CONNECTOR
+    shaped = read_by(transition, work.step, work.operation, done) if by_others else None
     if work.receipt is not None:
         event = ActionSucceeded(
             work.receipt.receipt_id,
@@ -124,17 +125,12 @@ def _happened(
             done.external_id,
             usage,
             None if error is None else error.to_json(),
-            altered_of(done),
+            [*done.altered] or None,
             shaped,
             [*done.secrets] or None,
         )
         tell_of(transition, work.receipt, event)
     return shaped
-
-
-def altered_of(done: Done) -> list[Json] | None:
-    """The names of the fields that the target holds otherwise than asked; None if there are none."""
-    return [*done.altered] or None
 
 
 def _did_not_happen(transition: Transition, receipt: ReceiptRow | None, error: StepError, lent: Lent = ()) -> None:
