@@ -25,7 +25,7 @@ from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
 from policy.model import Ruling
 from policy.sets import PolicySet
-from runtime.engine.book import contributors, refusals, shapers
+from runtime.engine.book import contributors, questions, refusals
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import approved, approvers, ask, records, reversal
@@ -41,9 +41,9 @@ from runtime.engine.model.events import (
     ActionUnneeded,
     DecisionMade,
 )
-from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.run import GrantRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
 
@@ -103,7 +103,7 @@ def _answerable(transition: Transition, step: StepRow, action: Action, decision:
     if terms is None or (terms.unresolved is Unresolved.ASK and not approvers.wanted(terms)):
         return decision
     people = contributors.people_of(transition.run, ask.marks_of(transition, step, action, terms), view.directory)
-    if terms.unresolved is Unresolved.DENY and (refusal := shapers.refusal(people, terms.tier)):
+    if terms.unresolved is Unresolved.DENY and (refusal := questions.refusal(people, terms.tier)):
         return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read)
     found = approvers.found(terms, transition.run, people, view.directory)
     if isinstance(found, str):
