@@ -1,4 +1,4 @@
-"""What a question tells besides its action: the list whose card it stands on, and those who shaped the action. Pure.
+"""Parts of a question besides its action: the list whose card it stands on, and those who shaped the action. Pure.
 
 A list holds the iterations of a ``foreach`` that ask the same, which people answer on one card. Each of its questions
 stays a question of its own: it has its own digest, and is answered, voided and expired by itself. What makes them a
