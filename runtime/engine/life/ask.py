@@ -161,9 +161,8 @@ def action_card(
     evidence: str = "",
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown. ``evidence`` is shown in addition."""
-    view = transition.view
     sensitive = secret_names(operation.input_schema, action.input) if operation.has_secrets else ()
-    action = masked(operation, action)
+    action, view = masked(operation, action), transition.view
     leaf = transition.leaf(step.key)
     fired, asking = (decision.rules, decision.asking) if decision else ((), ())
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
