@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from connectors.headers import spelled
-from connectors.masking import HEADERS, HTTP, Secrets
-from connectors.operation import Operation
+from connectors.masking import HEADERS, Secrets
+from connectors.operation import HTTP, Operation
 from connectors.port import (
     Before,
     Call,

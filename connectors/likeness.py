@@ -24,8 +24,10 @@ def likeness(handler: str, values: JsonObject) -> JsonObject:
 def plain(value: Json) -> Json:
     """The value without case, blanks, invisible characters and empty members; a whole number as such."""
     if isinstance(value, str):
-        seen = "".join(char for char in unicodedata.normalize("NFKC", value) if unicodedata.category(char) != "Cf")
-        return " ".join(seen.casefold().split())
+        if not value.isascii():  # ASCII has one form, and nothing invisible
+            seen = unicodedata.normalize("NFKC", value)
+            value = "".join(char for char in seen if unicodedata.category(char) != "Cf")
+        return " ".join(value.casefold().split())
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -20,13 +20,12 @@ from msgspec.structs import replace
 
 from connectors.disclosure import leaves
 from connectors.headers import is_secret
-from connectors.operation import Operation
+from connectors.operation import HTTP, Operation
 from connectors.port import Done, Failure, InDoubt, NotSent, Outcome, Parked, Probe, Refused
 from core.canonical import Json, JsonObject
 from core.secret_values import LIKE_REFERENCE
 
 MASK = "[secret]"
-HTTP = "http:send"
 HEADERS = "headers"
 
 # A shorter value is not searched for: it would be found in words that have nothing to do with it.

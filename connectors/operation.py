@@ -34,6 +34,8 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:\|[A-Za-z_][\w.]*)*)\}")
 Paths: TypeAlias = tuple[tuple[str, ...], ...]
 
 TITLE_LENGTH_MAX = 150
+# The handler whose headers may hold secrets, whatever its declaration says.
+HTTP = "http:send"
 HANDLER_PATTERN = r"^[a-z][a-z0-9_]*:[a-z][a-z0-9_]*$"
 
 
@@ -130,6 +132,11 @@ class Operation(Part):
     def has_secrets(self) -> bool:
         """True if the declaration marks any input as secret."""
         return b"x-secret" in canonical_bytes(self.input_schema)
+
+    @cached_property
+    def takes_secrets(self) -> bool:
+        """True if an input may hold a secret: one that is marked as such, or a header of an HTTP request."""
+        return self.has_secrets or self.handler == HTTP
 
     @cached_property
     def stays_inside(self) -> bool:

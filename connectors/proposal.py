@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -25,6 +26,8 @@ MISSING = "?"
 SYSTEM = "system"
 # The fact about a record that it was not there before it was to be removed.
 GONE = "gone"
+# The words of a text that come from the target.
+_TARGET = ("before", "facts")
 # The facts of a record that the output of a write tells.
 _OF_OUTPUT = ("sys_id", "number", "sys_mod_count")
 
@@ -64,8 +67,10 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
     fields = writes_of(operation, values)
     if operation.removes and before is not None:
         fields = dict.fromkeys(sorted(before.values))
-    target = render(operation.target, shown(operation, values))
-    words: JsonObject = {**hidden(operation, values), "target": target, "before": None, "facts": None}
+    secret = operation.takes_secrets
+    target = render(operation.target, shown(operation, values) if secret else values)
+    words: JsonObject = {**(hidden(operation, values) if secret else values), "target": target}
+    words |= {"before": None, "facts": None}
     if before is not None:
         words |= {"before": before.values, "facts": before.facts}
     summary = render(operation.summary, words)
@@ -92,19 +97,17 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
         summary=summary if len(summary) <= SUMMARY_LENGTH_MAX else summary[: SUMMARY_LENGTH_MAX - 1] + "…",
         reverse=reverse,
         connector=operation.connector,
-        unreadable=_unreadable(operation, values, before),
+        unreadable=() if before is None else _unreadable(operation, values, before),
         facts=before.facts if before else None,
         labels=before.labels if before else None,
         shown=_shown(operation, words),
-        subjects=_subjects(operation, values),
+        subjects=() if operation.subject is None else _subjects(operation, values),
         writers=before.writers if before else (),
     )
 
 
 def _subjects(operation: Operation, values: JsonObject) -> tuple[str, ...]:
     """The people whom the action is about. A placeholder without a value stands for somebody unknown."""
-    if operation.subject is None:
-        return ()
     parts = text_parts(operation.subject)
     lacks = any(_first(part, values) is None for part in parts if not isinstance(part, str))
     return named_in(None if lacks else fill(operation.subject, values))
@@ -113,20 +116,25 @@ def _subjects(operation: Operation, values: JsonObject) -> tuple[str, ...]:
 def _shown(operation: Operation, words: JsonObject) -> JsonObject:
     """The values that the texts of an operation show of its target besides the fields that are written, by path."""
     found: JsonObject = {}
-    texts = (operation.summary, operation.title or "", operation.link or "")
-    for part in (part for text in texts for part in text_parts(text)):
-        for path in () if isinstance(part, str) else part:
+    for paths in _of_target(operation.summary, operation.title or "", operation.link or ""):
+        for path in paths:
             value = _first((path,), words)
             if value is not None:
-                found |= {".".join(path): value} if path[0] in ("before", "facts") else {}
+                found |= {".".join(path): value} if path[0] in _TARGET else {}
                 break  # the text shows the first that has a value
     return found
 
 
-def _unreadable(operation: Operation, values: JsonObject, before: Before | None) -> tuple[str, ...]:
+@cache
+def _of_target(*texts: str) -> tuple[Paths, ...]:
+    """The placeholders in declared texts that may show something of the target."""
+    parts = (part for text in texts for part in text_parts(text) if not isinstance(part, str))
+    return tuple(paths for paths in parts if any(path[0] in _TARGET for path in paths))
+
+
+def _unreadable(operation: Operation, values: JsonObject, before: Before) -> tuple[str, ...]:
     """The fields that were asked for before the write and are not in what the target showed."""
-    asked = diff_fields(operation, values) if before is not None else ()
-    return tuple(name for name in asked if before is not None and name not in before.values)
+    return tuple(name for name in diff_fields(operation, values) if name not in before.values)
 
 
 def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None) -> Action:

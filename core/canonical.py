@@ -31,14 +31,15 @@ INTEGER_MAX = 2**53 - 1
 
 # The scalar types of the audit domain.
 SCALARS = frozenset({str, int, bool, type(None)})
-_AS_RFC_8785 = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
+# The options by which orjson writes values of the audit domain in their canonical form.
+AS_RFC_8785 = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
 
 def canonical_bytes(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value. ``InputError`` for NaN, big integers, lone surrogates, too much depth."""
     try:
         if in_audit_domain(value):
-            return orjson.dumps(value, option=_AS_RFC_8785)
+            return orjson.dumps(value, option=AS_RFC_8785)
         _refuse_depth(value, 0)
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, RecursionError, TypeError, ValueError) as error:
@@ -51,7 +52,7 @@ def plain_bytes(value: object) -> bytes:
     ``InputError`` for a lone surrogate and for an integer of 2^53 or more.
     """
     try:
-        return orjson.dumps(value, option=_AS_RFC_8785)
+        return orjson.dumps(value, option=AS_RFC_8785)
     except (TypeError, ValueError) as error:
         raise InputError(f"has no canonical JSON form: {error}") from None
 

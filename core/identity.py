@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
@@ -82,6 +82,10 @@ class Standing(StrEnum):
     MACHINE = "service_account"
 
 
+# The number of texts for which a directory keeps whom they mean.
+_FOUND_MAX = 4096
+
+
 class Delegation(Struct, frozen=True):
     """A time in which somebody else may decide for a person: ``to`` is their id. It ends before ``ends``."""
 
@@ -129,7 +133,7 @@ class Entry(Struct, frozen=True):
         return tuple(text.partition(":")[2] for text in self.principals if text.startswith(f"{kind}:"))
 
 
-class Directory(Struct, frozen=True):
+class Directory(Struct, frozen=True, dict=True):
     """The people of a tenant as one version of its directory lists them, known by ``digest``; "" if there is none."""
 
     digest: str
@@ -148,8 +152,8 @@ class Directory(Struct, frozen=True):
 
     def entry(self, *texts: str) -> Entry | None:
         """The one entry that the principals, or names of any kind, belong to; None if there is none, or several."""
-        found = self._entries(texts)
-        return self.entries[found.pop()] if len(found) == 1 else None
+        found = self._entries(texts[0]) if len(texts) == 1 else frozenset().union(*map(self._entries, texts))
+        return self.entries[next(iter(found))] if len(found) == 1 else None
 
     def resolve(self, text: str) -> str | None:
         """The id of the one person whom a principal, or a name of any kind, stands for; None is *unresolved*.
@@ -177,11 +181,22 @@ class Directory(Struct, frozen=True):
 
     def people(self, text: str) -> frozenset[str]:
         """The ids of all persons whom the text may mean: more than one if a name without a kind is ambiguous."""
-        return frozenset(self.entries[entry_id].person for entry_id in self._entries([text]))
+        return frozenset([self.entries[entry_id].person for entry_id in self._entries(text)])
 
-    def _entries(self, texts: Iterable[str]) -> set[str]:
-        every = (self.claimed.get(reading) for text in texts if not is_unknown(text) for reading in readings(text))
-        return {found for found in every if found is not None}
+    def _entries(self, text: str) -> frozenset[str]:
+        """The ids of all entries that the text may mean; kept, because the same few people ask and vote."""
+        found = self._found.get(text)
+        if found is None:
+            every = () if is_unknown(text) else (self.claimed.get(reading) for reading in readings(text))
+            found = frozenset(entry_id for entry_id in every if entry_id is not None)
+            if len(self._found) >= _FOUND_MAX:
+                self._found.clear()
+            self._found[text] = found
+        return found
+
+    @cached_property
+    def _found(self) -> dict[str, frozenset[str]]:
+        return {}
 
 
 NOBODY = Directory("", {}, {})

@@ -19,10 +19,11 @@ from hashlib import blake2b, sha256
 from secrets import token_bytes
 from typing import TypeAlias
 
+import orjson
 from msgspec import Struct
 
 from core import bounded_json
-from core.canonical import SCALARS, Json, canonical_bytes, plain_bytes
+from core.canonical import AS_RFC_8785, SCALARS, Json, canonical_bytes
 from core.errors import InputError
 
 RUN_KEY_BYTES = 32
@@ -65,13 +66,17 @@ def commit(run_key: bytes, path: str, value: object) -> str:
 def commit_paths(run_key: bytes, values: Iterable[tuple[str, object]]) -> list[Json]:
     """List ``[path, commitment]`` of every value, in the given order. Faster than ``commit`` for many values."""
     keyed, made = blake2b(digest_size=_SALT_BYTES, key=run_key), list[Json]()
-    for path, value in values:
-        salt = keyed.copy()
-        salt.update(path.encode())
-        preimage = [salt.hexdigest(), path, value]
-        # Most values are scalars, which need no check of the audit domain.
-        content = plain_bytes(preimage) if type(value) in SCALARS else canonical_bytes(preimage)
-        made.append([path, sha256(content).hexdigest()])
+    try:
+        for path, value in values:
+            salt = keyed.copy()
+            salt.update(path.encode())
+            preimage = [salt.hexdigest(), path, value]
+            # Most values are scalars, which need no check of the audit domain: this is the hottest loop of a commit.
+            scalar = type(value) in SCALARS
+            content = orjson.dumps(preimage, option=AS_RFC_8785) if scalar else canonical_bytes(preimage)
+            made.append([path, sha256(content).hexdigest()])
+    except (TypeError, ValueError) as error:
+        raise InputError(f"has no canonical JSON form: {error}") from None
     return made
 
 

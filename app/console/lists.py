@@ -23,7 +23,7 @@ from approvals.content import CardContent
 from approvals.model import ApprovalStatus, CardView, Choice, VoteChannel
 from approvals.quorum import REASON_CHARACTERS_MAX
 from core.errors import NotFoundError
-from runtime.engine.book.lists import LIST_MAX
+from runtime.engine.book.questions import LIST_MAX
 from runtime.requests.directory import as_people
 from runtime.requests.listing import ListAnswer, ListVote, vote_list
 from runtime.requests.views import drawn_list

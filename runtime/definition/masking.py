@@ -16,8 +16,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import Node, ScalarNode
 
 from connectors.headers import is_secret
-from connectors.masking import HEADERS, HTTP, hidden, parts_of
-from connectors.operation import Operation
+from connectors.masking import HEADERS, hidden, parts_of
+from connectors.operation import HTTP, Operation
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
 from core.pieces import split

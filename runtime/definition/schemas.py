@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from connectors.canonical import canonical
 from connectors.catalog import OperationsDocument
 from connectors.headers import problem_of
-from connectors.masking import HEADERS, HTTP
-from connectors.operation import Operation
+from connectors.masking import HEADERS
+from connectors.operation import HTTP, Operation
 from core.canonical import Json
 from core.documents import Document, Path, load_document
 from core.errors import DefinitionError, InputError, Problem

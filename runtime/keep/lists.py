@@ -19,7 +19,7 @@ from approvals.ports import MessageRef, Messenger, Posted, PostOutcome
 from core.db import Connection
 from core.errors import ConsistencyError
 from runtime.definition.catalog import Definitions
-from runtime.engine.book.lists import LIST_MAX
+from runtime.engine.book.questions import LIST_MAX
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalDelivered
 from runtime.engine.model.graph import NO_GRAPH

@@ -22,8 +22,8 @@ from runtime.engine.life.grants import EXPIRED, USED_UP
 from runtime.engine.life.holding import OPERATORS
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import GrantRevoked
-from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.graph import NO_GRAPH
+from runtime.engine.model.run import GrantRow
 from runtime.requests.directory import as_people, voter_of
 from runtime.store import approvals, faces
 from runtime.store.views import load

@@ -87,7 +87,7 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
         if error.sqlstate != REFUSED_RECORD:
             raise
         raise RecordRefused("A record is not as the step expects it.") from None
-    if found:
+    if found and (commit.notices or commit.clock_behind):
         after_commit(connection, partial(say, commit))
     return Applied(*found) if found else None
 
@@ -139,7 +139,7 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
     landed = await called(connection, calls)
     made = {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
     for commit in commits:
-        if commit.run_id in made:
+        if commit.run_id in made and (commit.notices or commit.clock_behind):
             after_commit(connection, partial(say, commit))
     return made
 
@@ -169,7 +169,10 @@ def sent(commit: Commit, *, engine: bool = False) -> list[object]:
 
 def rest(commit: Commit) -> dict[str, Json] | None:
     """The rows of the parts that the commit has, by name."""
-    found = {name: _rows(rows, columns) for name, columns in PARTS.items() if (rows := getattr(commit, name))}
+    found: dict[str, Json] = {}
+    for name, columns in PARTS.items():
+        if rows := getattr(commit, name):
+            found[name] = _rows(rows, columns) if columns else rows
     if commit.executing < 0 and not commit.moves_gate:  # it may be the last of its super-step
         found["barrier"] = True
     if commit.people is not None:
@@ -187,8 +190,9 @@ def rest(commit: Commit) -> dict[str, Json] | None:
 
 def _rows(rows: Any, columns: Sequence[str]) -> Json:
     """The rows of one part as they are sent: durations in seconds; None is NULL, also for jsonb."""
-    return [{name: _plain(getattr(row, name)) for name in columns} for row in rows] if columns else rows
-
-
-def _plain(value: Any) -> Any:
-    return value.total_seconds() if type(value) is timedelta else value
+    found: list[Json] = []
+    for row in rows:
+        values = {name: getattr(row, name) for name in columns}
+        spans = {name: value.total_seconds() for name, value in values.items() if type(value) is timedelta}
+        found.append({**values, **spans} if spans else values)
+    return found

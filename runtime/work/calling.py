@@ -224,13 +224,13 @@ class Calling:
         # The last look before it leaves: an action that was kept by an earlier release may not be canonical.
         if (problem := unsendable(work.operation.handler, work.call.input)) is not None:
             return Refused(NOT_CANONICAL, problem)
-        secrets = Secrets.of(work.operation, work.call.input)
+        secrets = Secrets.of(work.operation, work.call.input) if work.operation.takes_secrets else NO_SECRETS
         self._sent = clock.now()
         call = _bounded(connector.perform(work.call), work.call.timeout_seconds, secrets)
         outcome = await (self._carried(call) if self._tools.propagates else call)
         self._answered = clock.now()
         self._watched(outcome, self._sent, self._answered)
-        match secrets.outcome(outcome):
+        match secrets.outcome(outcome) if secrets.values else outcome:
             case Done() as done:
                 return _kept(done, happened=work.operation.has_effect)
             case Parked() as parked:

@@ -27,8 +27,7 @@ from runtime.engine.model.run import RunView
 from runtime.engine.model.states import StepState
 from runtime.store import journal
 from runtime.store.views import Unfinished, load, view_of
-from runtime.work.committer import committer
-from runtime.work.deps import WorkerDeps
+from runtime.work.committer import WorkerDeps, committer
 from runtime.work.lease import CachedRun, Lease, Recent, meet
 from runtime.work.pump import Pump
 

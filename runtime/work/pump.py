@@ -35,7 +35,7 @@ from runtime.store import approvals, claims
 from runtime.store.claims import aside, weight_of
 from runtime.store.commits import Applied, apply, landed
 from runtime.store.views import load
-from runtime.work.deps import WorkerDeps
+from runtime.work.committer import WorkerDeps
 from runtime.work.lease import CachedRun, Lease, LostLease, Move, Moved, Sent, meet
 
 log = structlog.get_logger(__name__)

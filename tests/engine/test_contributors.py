@@ -21,7 +21,7 @@ from runtime.engine.book.contributors import (
     named,
     parted,
 )
-from runtime.engine.book.shapers import shaped_by
+from runtime.engine.book.questions import shaped_by
 from runtime.engine.model.graph import Graph
 from runtime.engine.model.rows import StepRow, WaitRow
 from runtime.engine.model.run import State

@@ -195,6 +195,10 @@ class Draft:
         self.workflow: Workflow | None = None
         self._recorded: list[RecordedEvent] = []
         self._head = view.head
+        # The time of a line that is recorded now, and the latest time that this can be.
+        self.at = view.at
+        self._behind = view.behind
+        self._latest = self.at if self._behind else view.now + view.error
 
     @property
     def steps(self) -> dict[str, StepRow]:
@@ -221,20 +225,19 @@ class Draft:
         of one step never run backwards, even if the database's clock does. If that has gone back behind the book, the
         line keeps the book's latest time, and says by how much.
         """
-        view = self.view
-        at = view.now + view.error if event.TYPE in _OUTCOMES and not view.behind else view.at
-        at = self.not_before(at, step)
+        at = self.not_before(self._latest if event.TYPE in _OUTCOMES else self.at, step)
         if event.TYPE is EventType.RUN_CLOSED:  # an outcome above it has the latest time at which it can have been
-            at = max([at, *(one.at for one in self._recorded), *filter(None, [view.last_at])])
+            at = max([at, *(one.at for one in self._recorded), *filter(None, [self.view.last_at])])
         recorded = RecordedEvent(event, actor, at, step)
         fold(self.run, recorded, self.graph, crossing)
         self._recorded.append(recorded)
-        if (notice := notices.of_run(recorded, self.run, self.graph)) is not None:
+        if event.TYPE in notices.OF_RUNS and (notice := notices.of_run(recorded, self.run, self.graph)) is not None:
             self.rows.notices.append(notice)
 
     def not_before(self, at: datetime, step: str | None) -> datetime:
         """The time of a line about a step that is recorded at this time: never before the step's last one."""
-        return at if step is None else max(at, self.run.times.get(step, at))
+        last = None if step is None else self.run.times.get(step)
+        return at if last is None or last < at else last
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -270,16 +273,17 @@ class Draft:
         was = self.view.run.answers
         if any(move.consumed and not getattr(was.get(move.approval_id), "consumed", False) for move in rows.approvals):
             rows.people = self.view.directory.digest
-        self._tell_ends()
+        if self.run.answers:
+            self._tell_ends()
         if self.view.run.grants:
             self._tell_grants()
         rows.reference = self.run.reference if self.run.reference != self.view.run.reference else None
         rows.moves_gate = rows.cancels_rest or _place(self.run) != _place(self.view.run)
         lines = [line_of(recorded, run_key) for recorded in self._recorded]
         contents, rows.values = [line for line, _ in lines], pack_values([values for _, values in lines])
-        if self.view.behind:
+        if self._behind:
             for content in contents:
-                content["data"][CLOCK_BEHIND] = math.ceil(self.view.behind.total_seconds())
+                content["data"][CLOCK_BEHIND] = math.ceil(self._behind.total_seconds())
         behind = self.view.version + 1 - self.view.kept_at
         # So that no reader has to fold a long book, this append stores the run beside it.
         if rows.moves_gate and not self.run.finished and behind >= EVERY and run_key and lines:
@@ -289,7 +293,7 @@ class Draft:
                 contents[-1]["data"][name] = digest_of(stored, run_key)
         rows.lines, self._head = seal(self.view.head, contents)
         rows.latest = max((recorded.at for recorded in self._recorded), default=None)
-        rows.clock_behind = self.view.behind
+        rows.clock_behind = self._behind
         return rows
 
     def _tell_ends(self) -> None:
@@ -297,8 +301,6 @@ class Draft:
 
         Row and card are of the append that ends the action: a crash leaves all of them or nothing.
         """
-        if not self.run.answers:
-            return
         steps = {recorded.step for recorded in self._recorded if recorded.step is not None}
         moves = {move.approval_id: move for move in self.rows.approvals}
         drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}

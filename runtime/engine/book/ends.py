@@ -43,7 +43,7 @@ _SAID: Mapping[str, str] = {
 class End(Struct, frozen=True):
     """The end so far: the ``state`` that the card shows, a ``code`` that holds no value, and words, which may.
 
-    ``changed`` are the values because of which it is void (``life.binding.drift``).
+    ``changed`` are the values because of which it is void (``life.approved.drift``).
     """
 
     state: CardState

@@ -13,7 +13,9 @@ from msgspec import to_builtins
 
 from core.canonical import JsonObject, clean
 from evidence.events import EventType as E
+from policy.model import Ruling
 from runtime.engine.book.recorded import RecordedEvent
+from runtime.engine.model.events import DecisionMade, Event
 from runtime.engine.model.graph import Graph, OperationNode
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import Notice
@@ -21,6 +23,7 @@ from runtime.engine.model.run import Run
 from runtime.engine.model.states import RunState
 
 INFO, WARNING = "info", "warning"
+OPERATION = "operation"
 REFERENCE_MAX = 120
 
 
@@ -120,9 +123,9 @@ def of_run(recorded: RecordedEvent, run: Run, graph: Graph) -> Notice | None:
     """The line for a fact that was just told of a run; None if it has none. ``run`` is the run after it."""
     event = recorded.event
     kind = OF_RUNS.get(event.TYPE)
-    if kind is None or (event.TYPE is E.DECISION_MADE and to_builtins(event)["outcome"] != "deny"):
+    if kind is None or (isinstance(event, DecisionMade) and event.outcome != Ruling.DENY):
         return None
-    data = to_builtins(event)
+    data = _public(event, kind.members)
     facts = _facts(kind, data, recorded.actor.id)
     if run.reference:
         facts["reference"] = clean(run.reference)[:REFERENCE_MAX]
@@ -136,6 +139,12 @@ def of_tenant(kind: E, actor: str, data: JsonObject) -> Notice | None:
     """The line for a fact of a tenant's stream; None if it has none."""
     said = OF_TENANTS.get(kind)
     return None if said is None else (said.level, said.words, _facts(said, data, actor))
+
+
+def _public(event: Event, members: tuple[str, ...]) -> JsonObject:
+    """The members of an event that its line of the log has, and its operation. The others may be large."""
+    names = zip(event.__struct_encode_fields__, event.__struct_fields__, strict=True)
+    return {name: to_builtins(getattr(event, field)) for name, field in names if name in members or name == OPERATION}
 
 
 def _facts(kind: Kind, data: JsonObject, actor: str) -> JsonObject:
@@ -153,10 +162,10 @@ def _facts(kind: Kind, data: JsonObject, actor: str) -> JsonObject:
 
 def _operation(step: str, data: JsonObject, run: Run, graph: Graph) -> JsonObject:
     """The operation of a step: as its event names it, else as the graph or the agent's call does."""
-    if named := data.get("operation"):
-        return {"operation": named}
+    if named := data.get(OPERATION):
+        return {OPERATION: named}
     if StepKey.of(step).node not in graph.leaves:  # who takes an expired lease away needs no graph, and reads none
         return {}
     spoken = run.spoken.get(step)
     leaf = graph.leaf(step, None if spoken is None else spoken.tool or None)
-    return {"operation": leaf.operation} if isinstance(leaf, OperationNode) else {}
+    return {OPERATION: leaf.operation} if isinstance(leaf, OperationNode) else {}

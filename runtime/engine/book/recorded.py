@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b, sha256
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 from uuid import UUID
 
 import orjson
@@ -186,7 +186,7 @@ def unpack_values(stored: bytes | None) -> Mapping[int, JsonObject]:
         raise Diverged("the values of an append cannot be read") from None
 
 
-class _Field(Struct, frozen=True):
+class _Field(NamedTuple):
     line_name: str
     private: bool
     default: object
@@ -202,6 +202,7 @@ def _fields(kind: type[Event]) -> tuple[_Field, ...]:
 
 # Values of these types stand in a line as text.
 _NAMED = (UUID, StrEnum)
+_PLAIN = frozenset({str, int, bool, dict, list, type(None)})
 _FIELDS: Mapping[EventType, tuple[_Field, ...]] = {kind: _fields(cls) for kind, cls in EVENTS.items()}
 
 
@@ -209,10 +210,11 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
     """An event's public facts, which stand in its line, and its private values, which lie beside it."""
     facts: JsonObject = {}
     values: JsonObject = {}
-    for item, value in zip(_FIELDS[event.TYPE], astuple(event), strict=True):
-        if value != item.default:
-            plain = to_builtins(value) if isinstance(value, _NAMED) else value
-            (values if item.private else facts)[item.line_name] = plain
+    for (name, private, default), value in zip(_FIELDS[event.TYPE], astuple(event), strict=True):
+        if value is default or (default is not NODEFAULT and value == default):
+            continue
+        kept = values if private else facts
+        kept[name] = value if type(value) in _PLAIN or not isinstance(value, _NAMED) else to_builtins(value)
     return facts, values
 
 

@@ -134,6 +134,8 @@ def given(before: Run, run: Run) -> list[RefusalRow]:
     return rows
 
 
+# The usual part of those for whom a step acts.
+ASKED = "asked for it"
 # The decision that denies what is done for them, and the code with which its step fails.
 BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
@@ -180,8 +182,10 @@ def person_of(people: Directory, who: str) -> Entry | None:
 
 def acting(run: Run, key: str) -> list[tuple[str, str]]:
     """The principals for which a step acts, each with its part in words."""
+    if not (run.tried_by or run.adders or run.retried_by or run.state.shaped):
+        return [(run.requested_by, ASKED)]  # so it is in most runs
     responsible = run.tried_by.get(StepKey.of(key).agent) or run.retried_by
-    found = [(who, "asked for it") for who in [*latest(run, key), responsible or run.requested_by]]
+    found = [(who, ASKED) for who in [*latest(run, key), responsible or run.requested_by]]
     if not responsible:
         found += [(who, "had the token that was used") for role, _, who in marks_of_run(run) if role is Role.BEARER]
     return [*dict.fromkeys(found)]

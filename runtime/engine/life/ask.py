@@ -27,7 +27,7 @@ from core.errors import CountersealError, ExpressionError
 from core.terms import Terms
 from evidence.commitments import blind, commit, commit_fields, path_of
 from policy.evaluate import Decision
-from runtime.engine.book import contributors, refusals, shapers
+from runtime.engine.book import contributors, questions, refusals
 from runtime.engine.book.instructions import Known, Next, Nonce, Over
 from runtime.engine.book.refusals import INACTIVE, inactive_for
 from runtime.engine.life import preflight
@@ -161,8 +161,8 @@ def action_card(
     evidence: str = "",
 ) -> CardContent:
     """The card of an action: complete, and frozen as it will be shown. ``evidence`` is shown in addition."""
-    view, sensitive = transition.view, secret_names(operation.input_schema, action.input)
-    action = masked(operation, action)
+    sensitive = secret_names(operation.input_schema, action.input) if operation.has_secrets else ()
+    action, view = masked(operation, action), transition.view
     leaf = transition.leaf(step.key)
     fired, asking = (decision.rules, decision.asking) if decision else ((), ())
     decisive = [rule for rule in fired if decision and rule.outcome == decision.outcome]
@@ -196,7 +196,7 @@ def action_card(
         question=question_of(operation, action, leaf.heads if isinstance(leaf, OperationNode) else ""),
         asker=_asker(transition),
         link=link_of(operation, action),
-        shaped_by=shapers.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
+        shaped_by=questions.shaped_by(view.run, marks_of(transition, step, action, terms), terms, view.directory),
         chosen=chosen(terms, view.directory),
         edits=_edits(transition, step),
     )
@@ -282,7 +282,7 @@ def _gate_card(
         policy_version=0,
         policy_digest_short="",
         evidence=rejected_before(transition, step),
-        shaped_by=shapers.shaped_by(view.run, marks, terms, view.directory),
+        shaped_by=questions.shaped_by(view.run, marks, terms, view.directory),
         question=leaf.heads or _own_words(leaf, title),
         asker=_asker(transition),
     )

@@ -19,11 +19,11 @@ from policy.evaluate import Decision
 from policy.facts import is_traced
 from runtime.engine.book import refusals
 from runtime.engine.book.instructions import Next, Over
-from runtime.engine.book.lists import list_of
+from runtime.engine.book.questions import list_of
 from runtime.engine.life import ask
+from runtime.engine.life.approved import Bound
 from runtime.engine.life.ask import Question
 from runtime.engine.life.attention import admitted
-from runtime.engine.life.binding import Bound
 from runtime.engine.life.preflight import answerable, callable_now
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.agent_node import AgentNode

@@ -16,7 +16,7 @@ from core.canonical import JsonObject
 from core.terms import Terms
 from runtime.engine.book import failures, refusals
 from runtime.engine.book import refusals as askers
-from runtime.engine.book.lists import cards_of
+from runtime.engine.book.questions import cards_of
 from runtime.engine.book.refusals import Refusal
 from runtime.engine.life.preflight import OWN_TRIGGER, PROPOSAL, Check
 from runtime.engine.life.transition import Transition

@@ -28,10 +28,9 @@ from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
 from runtime.engine.book.instructions import Inquire, Next, Nonce, Over, Perform, still_approved
 from runtime.engine.life import ask
-from runtime.engine.life.approved import void
+from runtime.engine.life.approved import again_bound, void
 from runtime.engine.life.ask import Question
 from runtime.engine.life.asking import ask_approval
-from runtime.engine.life.binding import again_bound
 from runtime.engine.life.closing import TOLD
 from runtime.engine.life.intend import denied, intend_again, judge, record_decision
 from runtime.engine.life.outside import call_of, expect_end, moved, park_outside, system_of

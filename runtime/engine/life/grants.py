@@ -31,12 +31,12 @@ from policy.evaluate import Decision
 from runtime.engine.book import contributors, refusals
 from runtime.engine.book.instructions import Given
 from runtime.engine.life import ask
-from runtime.engine.life.binding import asked_by
+from runtime.engine.life.approved import asked_by
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.events import GrantEnded, GrantGiven
-from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import AskRow
+from runtime.engine.model.run import GrantRow
 
 EXPIRED, USED_UP, LOST = "expired", "used_up", "votes_lost"
 # A use puts no question, so it needs no room among those of whoever asks.

@@ -25,11 +25,11 @@ from policy.evaluate import Decision, build_facts, deny, evaluate
 from policy.facts import ASKED, COUNTER, REFUSED, SAME, FactContext
 from policy.model import Ruling
 from policy.sets import PolicySet
-from runtime.engine.book import contributors, refusals, shapers
+from runtime.engine.book import contributors, questions, refusals
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import approved, approvers, ask, records, reversal
-from runtime.engine.life.binding import Bound
+from runtime.engine.life.approved import Bound
 from runtime.engine.life.facts import NOTHING, call_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.life.pausing import IN_DOUBT
@@ -41,9 +41,9 @@ from runtime.engine.model.events import (
     ActionUnneeded,
     DecisionMade,
 )
-from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
+from runtime.engine.model.run import GrantRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.origins.follow import AGENT
@@ -104,7 +104,7 @@ def _answerable(transition: Transition, step: StepRow, action: Action, decision:
     if terms is None or (terms.unresolved is Unresolved.ASK and not approvers.wanted(terms)):
         return decision
     people = contributors.people_of(transition.run, ask.marks_of(transition, step, action, terms), view.directory)
-    if terms.unresolved is Unresolved.DENY and (refusal := shapers.refusal(people, terms.tier)):
+    if terms.unresolved is Unresolved.DENY and (refusal := questions.refusal(people, terms.tier)):
         return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read)
     found = approvers.found(terms, transition.run, people, view.directory)
     if isinstance(found, str):
@@ -138,7 +138,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
         agent_owner=contributors.requester_in(view.run, view.directory) if agent else "",
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
-        now=timestamp(transition.not_before(view.at, step.key)),
+        now=timestamp(transition.not_before(transition.at, step.key)),
     )
 
 
@@ -297,15 +297,13 @@ def _first(
         approved_version=authority.version,
         same=call_of(action) if p.policy.applying(view.workflow, action.operation).recounts else "",
         shaped=_shapers(p) if p.may_be_shared else None,
-        **_by_grant(p.transition, authority.grant),
-        reverses=reversal.reversed_by(view),
+        **({} if authority.grant is None else _by_grant(p.transition, authority.grant)),
+        reverses=reversal.reversed_by(view) if view.trigger_type == reversal.REVERSAL else None,
     )
 
 
-def _by_grant(transition: Transition, grant: GrantRow | None) -> dict[str, Any]:
+def _by_grant(transition: Transition, grant: GrantRow) -> dict[str, Any]:
     """The grant that an intent uses: its append is one of its uses."""
-    if grant is None:
-        return {}
     return {"grant": grant.grant_id, "covers": blind(transition.view.run.run_key, grant.digest)}
 
 
@@ -386,7 +384,7 @@ def intend_again(
         resolution=how,
         authority=authority,
         read=read,
-        **_by_grant(transition, grant),
+        **({} if grant is None else _by_grant(transition, grant)),
     )
     transition.tell(event, step=receipt.step_key)
     return transition.run.receipts[receipt.receipt_id]

@@ -8,14 +8,14 @@ from msgspec.structs import asdict, replace
 
 from connectors.operation import InDoubtRule, Kind, Operation
 from connectors.port import Done, InDoubt, Lent, NotSent, Outcome, Parked, Refused
-from core.canonical import Json, JsonObject
+from core.canonical import JsonObject
 from runtime.engine.book.draft import tell_of
 from runtime.engine.book.ends import error_of
 from runtime.engine.book.instructions import Nonce, Perform, Unfit
 from runtime.engine.life import doubt
 from runtime.engine.life.doubt import PROBE_AFTER
 from runtime.engine.life.outside import expect_no_more, park_outside
-from runtime.engine.life.records import read_by, refused_by
+from runtime.engine.life.records import CONNECTOR, read_by, refused_by
 from runtime.engine.life.sharing import NOT_SENT
 from runtime.engine.life.transition import Transition, finish
 from runtime.engine.model.errors import SENT, UNUSABLE, ErrorClass, StepError
@@ -43,14 +43,12 @@ def begun_outside(transition: Transition, work: Perform, outcome: Parked, nonce:
 
 def done(transition: Transition, work: Perform, outcome: Done, usage: JsonObject | None) -> None:
     """Record the effect, and go on with its output. An effect that is otherwise than asked for fails its step."""
-    if outcome.altered:
-        altered = error_of(work.operation, work.call, outcome)
-        _happened(transition, work, outcome, altered, usage)
+    altered = error_of(work.operation, work.call, outcome) if outcome.altered else None
+    shaped = _happened(transition, work, outcome, altered, usage)
+    if altered is None:
+        finish(transition, work.step, outcome.output, usage, shaped=shaped)
+    else:
         transition.fail(work.step, altered.to_json(), usage)
-        return
-    _happened(transition, work, outcome, None, usage)
-    shaped = read_by(transition, work.step, work.operation, outcome)
-    finish(transition, work.step, outcome.output, usage, shaped=shaped)
 
 
 def parked_though_sync(transition: Transition, work: Perform, outcome: Parked) -> None:
@@ -113,8 +111,13 @@ def unknown(transition: Transition, work: Perform, outcome: InDoubt, nonce: Nonc
 
 def _happened(
     transition: Transition, work: Perform, done: Done, error: StepError | None, usage: JsonObject | None = None
-) -> None:
-    """Record that the effect happened, even if its output is unusable. Steps that share the effect get ``error``."""
+) -> list[str] | None:
+    """Record that the effect happened, even if its output is unusable. Steps that share the effect get ``error``.
+
+    Returns the marks of those who shaped the output.
+    """
+    by_others = done.writers or work.operation.written_by or work.operation.connector == CONNECTOR
+    shaped = read_by(transition, work.step, work.operation, done) if by_others else None
     if work.receipt is not None:
         event = ActionSucceeded(
             work.receipt.receipt_id,
@@ -122,16 +125,12 @@ def _happened(
             done.external_id,
             usage,
             None if error is None else error.to_json(),
-            altered_of(done),
-            read_by(transition, work.step, work.operation, done),
+            [*done.altered] or None,
+            shaped,
             [*done.secrets] or None,
         )
         tell_of(transition, work.receipt, event)
-
-
-def altered_of(done: Done) -> list[Json] | None:
-    """The names of the fields that the target holds otherwise than asked; None if there are none."""
-    return [*done.altered] or None
+    return shaped
 
 
 def _did_not_happen(transition: Transition, receipt: ReceiptRow | None, error: StepError, lent: Lent = ()) -> None:

@@ -89,10 +89,12 @@ class Proposal(Leased, frozen=True, kw_only=True):
             seen |= own_values(run, graph, self.step, self.leaf)
         inputs = self.leaf.inputs.render(seen)
         assert isinstance(inputs, dict)
-        inputs = edits.edited(self.operation, inputs, edits.of_step(run, self.step.key))
+        if self.step.key in run.edits:
+            inputs = edits.edited(self.operation, inputs, edits.of_step(run, self.step.key))
         if problem := unfit(inputs, "What `with` gives"):
             raise ExpressionError(problem)
-        if problem := borrowed(self.operation, inputs, self.leaf.inputs.word):
+        secret = self.operation.takes_secrets
+        if problem := borrowed(self.operation, inputs, self.leaf.inputs.word) if secret else "":
             raise ExpressionError(problem)
         action = build_action(self.operation, inputs, self.known.before)
         system = self.transition.systems.get(self.operation.connector, "")

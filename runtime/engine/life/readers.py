@@ -27,7 +27,7 @@ from runtime.engine.book import refusals
 from runtime.engine.book.contributors import barred_from, whole
 from runtime.engine.book.instructions import last_receipt, open_wait
 from runtime.engine.life import ask
-from runtime.engine.life.binding import held
+from runtime.engine.life.approved import held
 from runtime.engine.life.intend import judge
 from runtime.engine.life.preflight import NOBODY
 from runtime.engine.life.transition import Transition

@@ -98,7 +98,8 @@ def _propose(p: Proposal) -> Next:
 
 
 def _decide(p: Proposal, action: Action, key: str) -> Next:
-    if (changed := reversal.refusal(p)) is not None:
+    reverses = p.transition.view.trigger_type == reversal.REVERSAL
+    if reverses and (changed := reversal.refusal(p)) is not None:
         approved.void(p, action)
         p.transition.fail(p.step, changed.to_json())
         return Over()

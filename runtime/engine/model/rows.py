@@ -139,7 +139,7 @@ class ApprovalRow(Struct, frozen=True):
     """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did.
 
     ``key`` names what a rejection would bind, "" for nothing. ``asker`` is who asks now, ``askers`` all who have asked.
-    ``listed`` is the list that it belongs to (``runtime.engine.book.lists``).
+    ``listed`` is the list that it belongs to (``runtime.engine.book.questions``).
     """
 
     approval_id: UUID

@@ -20,7 +20,6 @@ from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
 from runtime.engine.model.agent_state import Agent, Spoken
-from runtime.engine.model.grants import GrantRow
 from runtime.engine.model.graph import Window
 from runtime.engine.model.rows import (
     ApprovalMove,
@@ -127,6 +126,35 @@ class State(Struct):
 def _loop_json(loop: Loop) -> JsonObject:
     active: JsonObject = {str(index): item for index, item in loop.active.items()}
     return {"name": loop.name, "total": loop.total, "next": loop.next, "active": active}
+
+
+class GrantRow(Struct, frozen=True):
+    """A grant as its book tells it (``events.GrantGiven``), with the uses so far; ``ended`` says why it is over.
+
+    ``ended_by`` is the actor who has taken it back, and ``ended_at`` is when that was.
+    """
+
+    grant_id: UUID
+    approval: UUID
+    digest: str
+    uses: int
+    until: str
+    agent: str
+    of: JsonObject
+    terms: JsonObject
+    contributors: list[JsonObject]
+    votes: list[Any]
+    escalated: bool
+    at: datetime
+    used: int = 0
+    ended: str = ""
+    ended_by: str = ""
+    ended_at: datetime | None = None
+
+    @property
+    def left(self) -> bool:
+        """True if it lets something out yet, as far as the book says: time is looked at when it is used."""
+        return not self.ended and self.used < self.uses
 
 
 class Run(Struct):

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from core.errors import ConsistencyError
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
-from runtime.engine.model.grants import GrantRow
-from runtime.engine.model.run import Run
+from runtime.engine.model.run import GrantRow, Run
 
 REVOKED = "revoked"
 

@@ -64,7 +64,8 @@ def step_started(run: Run, recorded: RecordedEvent, event: e.StepStarted) -> Non
 
 def step_succeeded(run: Run, recorded: RecordedEvent, event: e.StepSucceeded) -> None:
     ended = {"output": event.output, "writes": event.values or {}, "usage": event.usage}
-    contributors.within(run.state, recorded.step or "", event.shaped or ())
+    if event.shaped:
+        contributors.within(run.state, recorded.step or "", event.shaped)
     step = _move(run, recorded, StepEvent.SUCCEED, **ended, last_error=None)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)

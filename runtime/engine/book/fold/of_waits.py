@@ -13,7 +13,7 @@ from approvals.model import APPROVAL, ApprovalEvent, ApprovalKind, ApprovalStatu
 from core.errors import ConsistencyError
 from runtime.engine.book import contributors
 from runtime.engine.book.fold import of_agents
-from runtime.engine.book.lists import list_of
+from runtime.engine.book.questions import list_of
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNDELIVERED

@@ -37,9 +37,11 @@ from runtime.engine.model.events.of_approvals import (
     ApprovalSuperseded,
     ApprovalVoted,
     ApprovalVoteRefused,
+    GrantEnded,
+    GrantGiven,
+    GrantRevoked,
     PreflightFailed,
 )
-from runtime.engine.model.events.of_grants import GrantEnded, GrantGiven, GrantRevoked
 from runtime.engine.model.events.of_runs import (
     CheckpointCommitted,
     RunCanceled,
