@@ -20,6 +20,7 @@ SILENT = {
     *("/v1/policies", "/v1/policies/in-force", "/v1/pauses", "/v1/denials"),
     *("/v1/schedules", "/v1/schedules/{workflow}/moments"),
     *("/v1/audit", "/v1/evidence/runs", "/v1/runs/{run_id}/audit", "/v1/runs/{run_id}/evidence"),
+    *("/v1/runs/{run_id}/evidence/values", "/v1/operations", "/v1/operations/{name}", "/v1/operations/{name}/diff"),
     *("console:", "console:/login", "console:/login/{code}", "console:/logout", "console:/health", "console:/evidence"),
     *("console:/policies/{name}/{version}/activate", "console:/policies/{name}/{version}"),
     *(

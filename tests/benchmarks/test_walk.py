@@ -7,9 +7,9 @@ from tools.count_walk import count
 
 # Whoever shortens the way lowers these numbers. They rose once, when each effect got its canonical form, its secrets
 # masked, its answer compared, its writers kept and its requester looked up; then, when people could edit a proposal and
-# facts got lines in the log.
-FILES_MAX = 32
-FUNCTIONS_MAX = 141
+# facts got lines in the log; then, when what is heavy to decide went to a thread, away from the loop.
+FILES_MAX = 33
+FUNCTIONS_MAX = 146
 
 
 async def test_an_allowed_effect_walks_no_further_than_it_did() -> None:

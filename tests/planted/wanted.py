@@ -25,7 +25,10 @@ MACHINES = {
 }
 PROMISES = [f"promise {number}" for number in range(1, 13)]
 # Guards without a fault, each with the reason.
+_KEYS = "bundles caps commands group_members inbox ledger people policies remains tokens unavailable waits workflows"
 EXEMPT = {
+    # tests/store/test_uniques.py tries each primary key alike, so the faults of a few show that it can fail.
+    **dict.fromkeys((f"pk_{table}" for table in (*_KEYS.split(), "workspaces")), "It is one of a class."),
     "pk_tenants": "All other tables refer to it: the schema cannot be made without it.",
 }
 
