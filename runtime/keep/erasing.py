@@ -34,14 +34,15 @@ async def purge(database: Database, definitions: Definitions, run_id: UUID, stor
         book = await books.read(connection, tenant, run_id)
         past = await folded(connection, definitions, book)
         await retention.remove_payloads(connection, book, past)
-        await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
         if stores is not None:
             await _erase(await stores(connection, tenant), f"{tenant}/{run_id}/")
+        # Last, because it locks the tenant, which is not to wait for a store.
+        await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
     return True
 
 
 async def _erase(store: BlobStore | None, prefix: str) -> None:
-    """Delete the sidecars of a run last, so that nothing else fails, and before the commit that says *erased*.
+    """Delete the sidecars of a run when nothing else is left to fail, and before the commit that says *erased*.
 
     A crash in between leaves a run that is due and has no sidecars: the next sweep goes on. ``ConsistencyError`` if the
     store has nothing of the run, whose bundle is stored: then its values lie elsewhere.
