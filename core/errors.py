@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nlargest
+from os.path import commonprefix
 from typing import ClassVar
 
 NAMED_MAX = 20
@@ -52,14 +54,15 @@ def path_text(path: Iterable[str | int], prefix: str = "") -> str:
     return text
 
 
-# A document may have thousands of names, and each of its faults looks for the nearest.
+# A document may have thousands of names, and each of its faults looks for the nearest: of those that begin most alike.
 COMPARED_MAX = 100
 
 
 def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
     """The remedy for an unknown name: the nearest known name, or the list of known names."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names[:COMPARED_MAX], n=1, cutoff=0.6)
+    alike = nlargest(COMPARED_MAX, names, key=lambda one: len(commonprefix((one, name))))
+    near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"{what}: {', '.join(names[:NAMED_MAX])}{', …' if len(names) > NAMED_MAX else ''}." if names else ""
