@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nlargest
-from os.path import commonprefix
 from typing import ClassVar
 
 NAMED_MAX = 20
@@ -61,11 +60,17 @@ COMPARED_MAX = 100
 def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
     """The remedy for an unknown name: the nearest known name, or the list of known names."""
     names = sorted(known)
-    alike = nlargest(COMPARED_MAX, names, key=lambda one: len(commonprefix((one, name))))
+    alike = nlargest(COMPARED_MAX, names, key=lambda one: _begins_alike(one, name))
     near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]!r}?"
     return f"{what}: {', '.join(names[:NAMED_MAX])}{', …' if len(names) > NAMED_MAX else ''}." if names else ""
+
+
+def _begins_alike(one: str, other: str) -> int:
+    """The number of characters with which both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 @dataclass(frozen=True, slots=True)
