@@ -6,7 +6,6 @@ is refused. Duplicate keys are refused too: two readers would understand them di
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from typing import NoReturn
@@ -15,12 +14,10 @@ from core.budgets import most
 from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import InputError
 
-# Parsing so much holds nobody up.
-LIGHT_BYTES = 16 * 1024
 BODY_BYTES_MAX = most("request_bytes")
-# What PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates.
 # Each text of a document, also one without an end, and each bracket outside of texts. Found in linear time.
 _TOKENS = re.compile(rb'(?s:"(?:[^"\\]|\\.)*+"?)|[\[\]{}]')
+# What PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates.
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -40,11 +37,6 @@ def parse(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") 
         raise InputError(f"is not JSON: {error}", where=where) from None
     _refuse_unusable(value, where)
     return value
-
-
-async def parse_aside(data: bytes) -> Json:
-    """Parse a body as ``parse`` does; a long one in a thread, so that the loop goes on."""
-    return parse(data) if len(data) <= LIGHT_BYTES else await asyncio.to_thread(parse, data)
 
 
 def parse_object(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") -> JsonObject:

@@ -25,7 +25,7 @@ from app.budgeting import OF_EVENTS
 from app.faces import Faces
 from app.http import problems
 from app.http.dependencies import FacesDep
-from app.http.middleware import read_body
+from app.http.middleware import parse_aside, read_body
 from app.metrics import NOBODY
 from app.settings import WebhookEndpoint
 from app.slack_apps import SlackApps
@@ -132,7 +132,7 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
     if (over := await proved(request, faces, tenant, shown)) is not None:
         return over
     try:
-        event = bounded_json.object_of(await bounded_json.parse_aside(body))
+        event = bounded_json.object_of(await parse_aside(body))
     except InputError as error:
         return await refused(Refusal(400, "malformed", str(error)), faces, tenant, shown)
     workspace = hook.workspace or faces.settings.workspace
