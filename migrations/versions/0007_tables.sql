@@ -294,6 +294,7 @@ CREATE POLICY engine ON actions TO counterseal_engine USING (true) WITH CHECK (t
 CREATE POLICY tenant ON actions TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true))
   WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
 GRANT SELECT, INSERT ON actions TO counterseal_faces;
+GRANT SELECT ON actions TO counterseal_engine;
 -- Migrations: the version of its workflow to which a run was moved last, for lists. Its book tells it.
 ALTER TABLE runs ADD COLUMN migrated_to int;
 GRANT SELECT (migrated_to) ON runs TO counterseal_faces;

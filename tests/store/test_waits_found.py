@@ -180,6 +180,8 @@ async def test_of_events_that_could_start_nothing_the_newest_reason_of_each_work
         came = ago(hours=10 - seq / 1000)
         notice = {"source": "servicenow:sn", "notification_id": event, "result": result, "received_at": came}
         await put(runtime.database, "inbox", tenant, **notice)
+        published = {"digest": event, "source": "s", "operations": {}, "published_by": "p"}
+        await put(runtime.database, "workflows", tenant, name=workflow, version=seq + 1, **published)
     await runtime.execute("UPDATE tenants SET audit_count = 1001")
 
     async def unstarted(tenant: str) -> list[tuple[Any, ...]]:
