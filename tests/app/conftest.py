@@ -220,7 +220,8 @@ class Installation:
     async def token(
         self, *roles: Role, subject: str = "tess", tenant: str = "default", lifetime: timedelta | None = None
     ) -> str:
-        """A token of this subject, who is in the directory from now on."""
+        """A token of this subject, who is in the directory from now on. Of several roles that of agents is left out."""
+        roles = tuple(role for role in roles if role is not Role.AGENT or len(roles) == 1)
         await add_person(self.engine, tenant, subject)
         faces = self.app.faces.database
         made = await access.create_token(faces, tenant, subject, frozenset(roles), lifetime, TESTER)

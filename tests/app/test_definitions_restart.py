@@ -209,7 +209,9 @@ async def test_twenty_tokens_that_are_made_at_once_are_all_made(database_url: st
         text = "directory: d\npeople: [{id: ann, name: Ann}]\n"
         async with database.transaction("default") as connection:
             await publishing.publish_directory(connection, "default", text, "d", ADMIN)
-        making = (create_token(database, "default", "ann", frozenset(Role), None, ADMIN) for _ in range(20))
+        making = (
+            create_token(database, "default", "ann", frozenset({*Role} - {Role.AGENT}), None, ADMIN) for _ in range(20)
+        )
         assert len({made.token for made in await asyncio.gather(*making)}) == 20
 
 

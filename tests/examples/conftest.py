@@ -109,7 +109,7 @@ class Office:
         if subject not in self.tokens:
             database = self.app.faces.database
             # No machine decides.
-            given = frozenset(roles or Role) - ({Role.APPROVER} if subject == "agent" else set())
+            given = frozenset(roles or Role) - {Role.AGENT, *((Role.APPROVER,) if subject == "agent" else ())}
             made = await access.create_token(database, self.settings.tenant, subject, given, None, TESTER)
             self.tokens[subject] = made.token
         return self.tokens[subject]
