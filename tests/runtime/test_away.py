@@ -48,10 +48,16 @@ class Away(Office):
         handlers = {**self.messages(self.board), **bundling.handlers()}
         self.dispatcher = Dispatcher(runtime.database, handlers, "d1")
 
-    async def put(self, key: str, data: bytes, sha256: str) -> StoredBlob:
+    async def put(self, key: str, data: bytes, sha256: str, *, erasable: bool = False) -> StoredBlob:
         if self.store_trouble is not None:
             raise self.store_trouble
-        return await self.blobs.put(key, data, sha256)
+        return await self.blobs.put(key, data, sha256, erasable=erasable)
+
+    async def keys(self, prefix: str) -> list[str]:
+        return await self.blobs.keys(prefix)
+
+    async def erase(self, prefix: str, end: str) -> int:
+        return await self.blobs.erase(prefix, end)
 
     async def get(self, blob: StoredBlob) -> bytes:
         return await self.blobs.get(blob)

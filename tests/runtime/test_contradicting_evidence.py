@@ -101,7 +101,7 @@ class Office:
         await self.dispatcher.work_off()
 
     def blobs(self) -> list[Path]:
-        return [path for path in (self.folder / "blobs").rglob("*") if path.is_file()]
+        return list((self.folder / "blobs").rglob("*.zip"))
 
     async def failures(self) -> list[dict[str, Any]]:
         return [event.data for event in await self.runtime.books.audit(type="evidence.failed")]

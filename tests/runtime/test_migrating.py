@@ -19,7 +19,7 @@ from runtime.keep.bundling import Bundling, content_of
 from runtime.requests import several
 from runtime.requests.migrating import Move, prepared
 from runtime.requests.publishing import retire_workflow
-from tests.support.forging import Forged
+from tests.support.forging import Forged, laid
 from tests.support.other_verifiers import by_node
 from tests.support.verified import sound
 
@@ -277,11 +277,11 @@ async def test_a_false_history_of_a_moved_run_is_found_by_every_verifier(runtime
     key.write_bytes(signer.public_key.pem)
     async with runtime.database.connection() as connection:
         making = Bundling(FileBlobStore(tmp_path), signer, "test", runtime.definitions)
-        bundle = build_bundle(content_of(await making.material(connection, "acme", run_id), "test"), signer).bytes
+        bundle = build_bundle(content_of(await making.material(connection, "acme", run_id), "test"), signer)
     for name, (forge, words) in {"": (lambda f: None, ""), **FALSE}.items():
         forged = Forged(bundle)
         forge(forged)
-        path.write_bytes(forged.sealed(signer))
+        laid(path, forged.sealed(signer))
         found = " ".join(row.detail for row in verify_bundle(path, public_key=key, compiler=Texts()).failed)
         ((code, rows),) = by_node(tmp_path, key, [path])
         assert words in found, (name, found)
