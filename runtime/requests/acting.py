@@ -253,10 +253,9 @@ def _ended(run: Run, asked: UUID | None) -> tuple[ActionStatus, str]:
         return ActionStatus.IN_DOUBT, words
     if run.status is RunState.CANCELED:
         return ActionStatus.CANCELED, ""
-    end = None if asked is None else end_of(run, asked)
-    if end is not None and asked is not None and run.approvals[asked].kind != ApprovalKind.IN_DOUBT:
-        if end.state in _ENDS:
-            return _ENDS[end.state], end.detail or words
+    end = None if asked is None or run.approvals[asked].kind == ApprovalKind.IN_DOUBT else end_of(run, asked)
+    if end is not None and end.state in _ENDS:
+        return _ENDS[end.state], end.detail or words
     if (run.error or {}).get("class") == ErrorClass.AUTHORIZATION and not became:
         return ActionStatus.DENIED, words
     return ActionStatus.FAILED, words
