@@ -81,7 +81,7 @@ LIMITS: Mapping[str, Limit] = {
         # What a tenant may have standing.
         Limit("open_runs", Kind.STOCK, 100_000, "runs", "its newest runs that have not ended"),
         Limit("signals_kept", Kind.STOCK, 10_000, "signals", "signals that no run has waited for yet"),
-        Limit("agent_questions", Kind.STOCK, 20, "questions", "questions of one agent that people have not answered"),
+        Limit("agent_questions", Kind.STOCK, 20, "questions", "actions of one agent that are not over"),
         Limit("open_questions", Kind.STOCK, 10_000, "questions", "questions that people have not answered"),
     )
 }

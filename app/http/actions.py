@@ -11,10 +11,11 @@ from app.faces import Faces
 from app.http import models
 from app.http.dependencies import Agent, FacesDep, Paged
 from core.db import Connection
+from core.errors import ConsistencyError
 from core.ids import new_id
 from runtime.definition.catalog import Definitions
 from runtime.requests import steering
-from runtime.requests.acting import Standing, Wanted, act, standing
+from runtime.requests.acting import ActionStatus, Standing, Wanted, act, standing
 from runtime.store import actions
 
 router = APIRouter(prefix="/v1/actions", tags=["actions"])
@@ -79,10 +80,13 @@ async def one(action_id: UUID, who: Agent, faces: FacesDep, response: Response, 
 @router.delete("/{action_id}", response_model=models.Action, summary="Withdraw an action")
 async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Response) -> dict[str, Any]:
     """Withdraws an action that is not settled: its question is void. What is on its way already is not called back. 409
-    if it is settled.
+    if it is settled, or in doubt: people find that out.
     """
     async with faces.database.transaction(who.tenant) as connection:
-        await standing(connection, who.tenant, faces.definitions, who.subject, action_id)
+        found = await standing(connection, who.tenant, faces.definitions, who.subject, action_id)
+        if found.status is ActionStatus.IN_DOUBT:
+            words = "Nobody knows if this was done, and people find that out; its agent does not call it off."
+            raise ConsistencyError(words, remedy="Look again later.")
         reason = "Withdrawn by its agent."
         await steering.cancel_run(connection, faces.definitions, who.tenant, action_id, who.actor, reason)
     return await _answer(faces, who.tenant, who.subject, action_id, 0, response)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from core.canonical import JsonObject
+from core.canonical import Json, JsonObject
 from core.documents import load_document
 from core.errors import ConsistencyError, InputError
 from core.validation import validate
@@ -34,10 +34,10 @@ from runtime.engine.model.run import SKIPPED, Run
 from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
 
+# The steps that a step holds, and its place among others: all else is what its author wrote of itself.
+_PLACE = frozenset({"id", "needs", "on_failure", "on_timeout", "on_rejected", "then", "else", "steps"})
 # What a step writes, what comes before it, and the steps that it holds: all else is what it does, or says on cards.
-_BESIDES = frozenset({
-    "id", "needs", "set", "reference", "on_failure", "on_timeout", "on_rejected", "then", "else", "steps",
-})  # fmt: skip
+_BESIDES = _PLACE | {"set", "reference"}
 _INSIDE = (
     ("then", "then"), ("else_", "else"), ("steps", "steps"), ("on_failure", "on_failure"),
     ("on_timeout", "on_timeout"), ("on_rejected", "on_rejected"),
@@ -48,8 +48,9 @@ _PROPOSED_ANEW = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.HO
 
 
 class Placed(Struct, frozen=True):
-    """A step as its author wrote it: what it does, where it stands, and whether it has an id of its own."""
+    """A step as its author wrote it: all of itself, what it does, where it stands, and if it has an id of its own."""
 
+    written: JsonObject
     does: JsonObject
     around: tuple[tuple[str, str], ...]
     named: bool
@@ -76,6 +77,18 @@ class Version(Struct, frozen=True):
         placed = self.placed.get(name)
         return None if placed is None else placed.does
 
+    def written(self, name: str) -> Json:
+        """All that says if, how often and with which values the step is done, also of the steps that hold it."""
+        placed = self.placed.get(name)
+        if placed is None:
+            return None
+        holders = [self.placed[holder].written for holder, _ in placed.around]
+        return [placed.written, *holders, *(part for _, part in placed.around)]
+
+    def sets(self, name: str) -> bool:
+        """True if the step writes channels, which others may read."""
+        return name in self.placed and "set" in self.placed[name].written
+
     def has_effect(self, name: str) -> bool:
         """True if the step may change something outside."""
         node = self.nodes[name]
@@ -97,7 +110,9 @@ def asked_anew(run: Run, before: Workflow, after: Workflow) -> tuple[str, ...]:
     _check_gates(run, begun, old, new)
     _check_twice(begun, old, new)
     _check_channels(before.graph, after.graph)
-    return tuple(_changed(run, old, new))
+    changed = _changed_ahead(run, begun, old, new)
+    _check_passed(run, begun, old, new, changed)
+    return tuple(_asked_otherwise(run, old, new, changed))
 
 
 def _refuse(words: str, remedy: str = "It stays on its version: let it end, or cancel it and start another.") -> None:
@@ -178,9 +193,7 @@ def _is_over(run: Run, keys: Iterable[str]) -> bool:
 
 def _check_gates(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version) -> None:
     """Refuse a version in which the run would come past a gate: one that it had still to pass, or a new one."""
-    loops = {StepKey.of(key).node for key in run.state.loops}
-    again = {name for name, one in old.placed.items() if any(holder in loops for holder, _ in one.around)}
-    waits = {name for name, keys in begun.items() if any(key in run.state.parked for key in keys)}
+    waits, again = _going(run, begun, old)
     ahead = {
         name for name in old.nodes.keys() - (begun.keys() - waits - again)
         if _is_gate(old, name) and not _in_skipped(run, old, name)
@@ -239,10 +252,51 @@ def _check_channels(before: Graph, after: Graph) -> None:
             _refuse(f"The channel {name} is gone, or is folded otherwise, in version {after.version}.")
 
 
-def _changed(run: Run, old: Version, new: Version) -> Iterator[str]:
+def _going(run: Run, begun: Mapping[str, set[str]], version: Version) -> tuple[set[str], set[str]]:
+    """The steps that wait, and those in loops under way: both are done yet, though they have begun."""
+    loops = {StepKey.of(key).node for key in run.state.loops}
+    waits = {name for name, keys in begun.items() if any(key in run.state.parked for key in keys)}
+    return waits, {name for name, one in version.placed.items() if any(holder in loops for holder, _ in one.around)}
+
+
+def _changed_ahead(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version) -> set[str]:
+    """The steps still to be done that do, or write, something else than what people could expect by the old version."""
+    waits, again = _going(run, begun, old)
+    over = begun.keys() - waits - again
+    leaves = {name for name, node in new.nodes.items() if isinstance(node, LeafNode) and not isinstance(node, GateNode)}
+    return {
+        name for name in leaves - over
+        if (old.written(name) != new.written(name) if name in old.nodes else new.has_effect(name) or new.sets(name))
+    } | {name for name in old.nodes.keys() - new.nodes.keys() - over if old.sets(name)}  # fmt: skip
+
+
+def _after(gate: str, name: str, old: Version, new: Version) -> bool:
+    return any(gate in version.gates_before.get(name, ()) for version in (old, new))
+
+
+def _check_passed(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version, changed: Iterable[str]) -> None:
+    """Refuse a version that does something else after a gate that people have passed, if no gate is ahead of it."""
+    waits, again = _going(run, begun, old)
+    gates = {name for name in begun if isinstance(old.nodes.get(name), GateNode)}
+    passed = {name for name in gates if not _left_out(run, begun[name] - run.state.parked.keys())}
+    ahead = {name for name, node in new.nodes.items() if isinstance(node, GateNode)} - (begun.keys() - waits - again)
+    for name in sorted(changed):
+        if ahead & new.gates_before.get(name, frozenset()) and name not in waits:
+            continue  # people are asked about it anew
+        for gate in sorted(passed):
+            if _after(gate, name, old, new):
+                _refuse(
+                    f"People have passed {gate}, and in version {_at(new)} what comes after it, {name}, is another.",
+                    "Put a gate before it, which people pass anew; or let the run end, or cancel it.",
+                )
+
+
+def _asked_otherwise(run: Run, old: Version, new: Version, changed: Iterable[str]) -> Iterator[str]:
+    """The waiting steps that ask something else, and the open gates before what is done otherwise."""
     for key, kind in sorted(run.state.parked.items()):
         name = StepKey.of(key).node
-        if kind.partition(":")[0] == WaitKind.APPROVAL and old.does(name) != new.does(name):
+        later = isinstance(old.nodes.get(name), GateNode) and any(_after(name, one, old, new) for one in changed)
+        if kind.partition(":")[0] == WaitKind.APPROVAL and (later or old.does(name) != new.does(name)):
             yield key
 
 
@@ -255,8 +309,9 @@ def _placed(
         words = "_".join(str(part) for part in at[1:] if part != "steps")
         name = step.id or f"{(step.kinds() or ['step'])[0]}_{words}"
         told: dict[str, Any] = step.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        does = {key: value for key, value in told.items() if key not in _BESIDES}
-        yield name, Placed(does, around, step.id is not None)
+        written = {key: value for key, value in told.items() if key not in _PLACE}
+        does = {key: value for key, value in written.items() if key not in _BESIDES}
+        yield name, Placed(written, does, around, step.id is not None)
         for field, key in _INSIDE:
             inside = getattr(step, field)
             if isinstance(inside, tuple):

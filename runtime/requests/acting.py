@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from approvals.content import CardState
 from approvals.model import ApprovalKind, ApprovalStatus
+from connectors.disclosure import secret_names
 from connectors.proposal import build_action
 from core.budgets import LIMITS, Limit, OverLimit
 from core.canonical import Json, JsonObject, canonical_bytes, digest
@@ -115,7 +116,7 @@ async def act(connection: Connection, tenant: str, definitions: Definitions, wan
     """
     place = (connection, tenant, wanted.account)
     if (known := await actions.of_key(*place, wanted.key)) is not None:
-        return _same(wanted, *known)
+        return await _same_person(connection, definitions, wanted, _same(wanted, *known))
     policies = digest([*await documents.in_force(connection, tenant)])
     earlier = await actions.newest(*place, wanted.call, REFUSED_FOR)
     if earlier is not None and (
@@ -126,10 +127,13 @@ async def act(connection: Connection, tenant: str, definitions: Definitions, wan
             and (await standing(connection, tenant, definitions, wanted.account, earlier.run_id)).status in REFUSED
         )
     ):
-        run_id = earlier.run_id
+        run_id = await _same_person(connection, definitions, wanted, earlier.run_id)
     else:
         await _check_limits(connection, wanted)
-        run_id = (await _start(connection, definitions, wanted, 0 if earlier is None else earlier.asked)).run_id
+        started = await _start(connection, definitions, wanted, 0 if earlier is None else earlier.asked)
+        run_id = started.run_id
+        if not started.created:
+            await _same_person(connection, definitions, wanted, run_id)
     if not await actions.keep(*place, wanted.key, Kept(run_id, wanted.call, wanted.session, policies)):
         # Somebody has used the key since we looked: their action stands, and this transaction leaves nothing.
         found = await actions.of_key(*place, wanted.key)
@@ -142,6 +146,20 @@ def _same(wanted: Wanted, run_id: UUID, call: str) -> UUID:
     if call != wanted.call:
         words = f"This idempotency key stands for the action {run_id}, which is another call."
         raise ConsistencyError(words, remedy="Use a key of its own for each call.")
+    return run_id
+
+
+async def _same_person(connection: Connection, definitions: Definitions, wanted: Wanted, run_id: UUID) -> UUID:
+    """The action to attach to. ``ConsistencyError`` if it is under way and does not bar the person of this request."""
+    if wanted.acts_for is None:
+        return run_id
+    book = await books.read(connection, wanted.tenant_id, run_id)
+    if book.purged:
+        return run_id
+    run = (await folded(connection, definitions, book)).run
+    if run.status not in _OVER and run.trigger.get("for") != wanted.acts_for:
+        words = f"The action {run_id} is the same call, and it is not for {wanted.acts_for}, who could decide on it."
+        raise ConsistencyError(words, remedy="Wait until it is over, or withdraw it.")
     return run_id
 
 
@@ -162,6 +180,9 @@ async def _start(connection: Connection, definitions: Definitions, wanted: Wante
             f"is set by the declaration of {operation.name}", where=f"input.{fixed[0]}", remedy="Leave it out."
         )
     canonical_bytes(wanted.input)
+    if secret := secret_names(operation.input_schema, wanted.input):
+        words = f"{operation.name} takes it as a secret, which no run's input may hold"
+        raise InputError(words, where=f"input.{secret[0]}", remedy="Have a person run a workflow that holds it.")
     build_action(operation, wanted.input)
     inputs = {name: of_input(name) for name in sorted(wanted.input)}
     stored = one_step(ACTION, "An action of an agent", STEP, operation, inputs, catalog)
@@ -211,21 +232,30 @@ def _status(run: Run) -> tuple[ActionStatus, str]:
     asked = max(run.approvals, key=lambda one: run.approvals[one].approval_id, default=None)
     kind = None if asked is None else run.approvals[asked].kind
     last = max(run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id), default=None)
-    if run.status is RunState.SUCCEEDED:
-        return ActionStatus.APPLIED, ""
-    if run.status is RunState.CANCELED:
-        return ActionStatus.CANCELED, ""
-    if run.status is RunState.FAILED_TERMINAL:
-        error = run.error or {}
-        words = str(error.get("message") or "")
-        end = None if asked is None else end_of(run, asked)
-        if end is not None and kind != ApprovalKind.IN_DOUBT and end.state in _ENDS:
-            return _ENDS[end.state], end.detail or words
-        if error.get("class") == ErrorClass.AUTHORIZATION and last is None:
-            return ActionStatus.DENIED, words
-        return ActionStatus.FAILED, words
+    if run.status in _OVER:
+        return _ended(run, asked)
     if asked is not None and ApprovalStatus(run.answers[asked].status) is ApprovalStatus.REQUESTED:
         return (ActionStatus.IN_DOUBT if kind == ApprovalKind.IN_DOUBT else ActionStatus.PENDING), ""
     if last is not None and last.status == ReceiptStatus.IN_DOUBT:
         return ActionStatus.IN_DOUBT, ""
     return (ActionStatus.EXECUTING if last is not None else ActionStatus.JUDGING), ""
+
+
+def _ended(run: Run, asked: UUID | None) -> tuple[ActionStatus, str]:
+    """The status of an action whose run is over. What became of the effect comes before how the run has ended: nobody
+    is told that something was not done, if it was, or may have been.
+    """
+    words = str((run.error or {}).get("message") or "")
+    became = {row.status for row in run.receipts.values()}
+    if run.status is RunState.SUCCEEDED or ReceiptStatus.SUCCEEDED in became:
+        return ActionStatus.APPLIED, words
+    if not became.isdisjoint((ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)):
+        return ActionStatus.IN_DOUBT, words
+    if run.status is RunState.CANCELED:
+        return ActionStatus.CANCELED, ""
+    end = None if asked is None or run.approvals[asked].kind == ApprovalKind.IN_DOUBT else end_of(run, asked)
+    if end is not None and end.state in _ENDS:
+        return _ENDS[end.state], end.detail or words
+    if (run.error or {}).get("class") == ErrorClass.AUTHORIZATION and not became:
+        return ActionStatus.DENIED, words
+    return ActionStatus.FAILED, words

@@ -274,6 +274,11 @@ async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobSt
         if said[layout.SIDECAR] is not None and erased is beside:
             words = "in the store, and the log says that they are erased" if erased else "gone, and nothing erased them"
             found.problems.append(f"run {run}: the values of its bundle {row['name']} are {words}")
+        elif said[layout.SIDECAR] is not None and beside:
+            try:
+                await blobs.get(StoredBlob(row["uri"] + layout.VALUES, None, str(said[layout.SIDECAR])))
+            except CountersealError as error:
+                found.problems.append(f"run {run}: the values of its bundle {row['name']} are others: {error.message}")
     known = {*log.of_runs}
     for key in sorted(keys):
         run = key.split("/")[1] if key.count("/") > 1 else ""

@@ -19,6 +19,7 @@ from evidence.chain import Actor
 from runtime.requests import declaring, policies
 from runtime.requests.acting import withdraw_orphans
 from tests.support.app_stage import PEOPLE, POLICY
+from tests.support.outside import Gate
 
 TESTER = Actor("test", "tester")
 AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}, {id: other, owner: bob}]\ngroups:")
@@ -190,6 +191,7 @@ async def test_an_agent_without_a_token_has_nothing_done(installation: Any, bot:
     assert await access.revoke_token(database, "default", token, TESTER) == 1
     assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 0  # it has another
     await access.revoke_token(database, "default", kept.headers["Authorization"].removeprefix("Bearer "), TESTER)
+    await installation.token(Role.TRIGGER, subject="bot")  # no token of an agent
     assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 1
     await installation.work()
     assert (installation.outside.effects, await installation.status(UUID(action))) == ([], "canceled")
@@ -231,6 +233,7 @@ async def test_a_withdrawn_action_asks_nobody_any_more(installation: Any, bot: h
 
 
 BAD: dict[str, tuple[Any, int]] = {
+    "a secret, which no run's input may hold": ({**DANGER, "input": {"name": "n1", "pin": "1234"}}, 400),
     "no such operation": ({**SAFE, "operation": "probe.none.apply"}, 400),
     "an input that does not fit": ({**SAFE, "input": {"nme": "n"}}, 400),
     "an input of another type": ({**SAFE, "input": {"name": 1}}, 400),
@@ -283,3 +286,68 @@ async def test_the_name_of_an_argument_is_no_expression(installation: Any, bot: 
         await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
     answer = await bot.post("/v1/actions", json={"operation": "probe.open.apply", "input": {name: "x"}})
     assert (answer.status_code, await installation.books.runs()) == (400, []), answer.text
+
+
+async def test_whom_a_later_request_acts_for_does_not_decide_on_what_it_attaches_to(
+    installation: Any, bot: httpx.AsyncClient
+) -> None:
+    key = {"Idempotency-Key": "k1"}
+    action = (await bot.post("/v1/actions", json=DANGER, headers=key)).json()["id"]
+    for headers in ({}, key):
+        assert (await bot.post("/v1/actions", json={**DANGER, "for": "bob"}, headers=headers)).status_code == 409
+    assert (await bot.post("/v1/actions", json=DANGER)).json()["id"] == action
+    assert (await bot.delete(f"/v1/actions/{action}")).status_code == 200
+    called = ["bob", "ann", None] * 6  # at once
+    answers = await asyncio.gather(*(bot.post("/v1/actions", json={**DANGER, "for": one}) for one in called))
+    (action,) = {answer.json()["id"] for answer in answers if answer.status_code == 202}
+    barred = {one for one, answer in zip(called, answers, strict=True) if answer.status_code == 202} - {None}
+    assert len(barred) <= 1
+    await installation.work()
+    for person in map(str, barred):
+        assert (await vote(installation, action, "approve", person)).status_code == 403
+
+
+async def test_what_retention_took_is_no_answer_and_hides_no_other_action(
+    installation: Any, bot: httpx.AsyncClient
+) -> None:
+    call = {**DANGER, "operation": "probe.danger.person", "input": {"who": "n"}}
+    gone = (await bot.post("/v1/actions", json=call)).json()["id"]
+    await installation.work()
+    assert (await status(bot, gone), await installation.trouble.make_purge_due()) == ("denied", 1)
+    await installation.app.sweeper().sweep()
+    kept = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
+    listed = await bot.get("/v1/actions")
+    assert [one["id"] for one in listed.json()["items"]] == [kept], listed.text
+    assert (await bot.get(f"/v1/actions/{gone}")).status_code == 404
+    again = await bot.post("/v1/actions", json=call)
+    assert (again.status_code, again.json()["id"] == gone) == (202, False), again.text
+
+
+async def test_nobody_hears_that_it_was_not_done_if_it_may_have_been(installation: Any, bot: httpx.AsyncClient) -> None:
+    installation.outside.script["n1"] = [OSError("cut off")]
+    action = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
+    await installation.work()
+    assert (await status(bot, action), (await bot.delete(f"/v1/actions/{action}")).status_code) == ("in_doubt", 409)
+    operator = await installation.client(Role.OPERATOR)
+    assert (await operator.post(f"/v1/runs/{action}/cancel", json={"reason": "enough"})).status_code == 200
+    await installation.work()
+    assert await installation.status(UUID(action)) == "canceled"
+    answer = (await bot.get(f"/v1/actions/{action}")).json()
+    assert (answer["status"], answer["settled"]) == ("in_doubt", True)
+    gate = installation.outside.gates["n2"] = Gate(after_effect=True)
+    slow = (await bot.post("/v1/actions", json={**SAFE, "input": {"name": "n2"}})).json()["id"]
+    working = asyncio.create_task(installation.app.worker().work_off())
+    await gate.reached.wait()
+    assert (await bot.delete(f"/v1/actions/{slow}")).json()["settled"] is False
+    gate.opened.set()
+    await working
+    await installation.work()
+    assert (await installation.status(UUID(slow)), await status(bot, slow)) == ("canceled", "applied")
+
+
+async def test_a_burst_is_bounded_before_it_is_judged(installation: Any, bot: httpx.AsyncClient) -> None:
+    for number in range(20):
+        await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{number}"}})
+    assert (await bot.post("/v1/actions", json=DANGER | {"input": {"name": "more"}})).status_code == 429
+    await installation.work()
+    assert len(await installation.books.approvals()) == 20

@@ -43,11 +43,11 @@ async def moving(runtime: Any, *, to: int = 2, since: int = 1, owned: bool = Fal
     return await prepared(runtime.faces, runtime.definitions, "acme", Move("w", since, to, **more), ACTOR, owned=owned)
 
 
-async def move(runtime: Any, *, to: int = 2, since: int = 1, dry: bool = False) -> list[Any]:
+async def move(runtime: Any, *, to: int = 2, since: int = 1, dry: bool = False, by: Actor = ACTOR) -> list[Any]:
     steer, order = await moving(runtime, to=to, since=since), Move("w", since, to)
     place = (runtime.faces, runtime.definitions, "acme", steer)
-    plan = await several.plan(*place, order.filter(), ACTOR, "It is mended.")
-    return plan if dry else [one async for one in several.carry_out(*place, plan, ACTOR, "It is mended.")]
+    plan = await several.plan(*place, order.filter(), by, "It is mended.")
+    return plan if dry else [one async for one in several.carry_out(*place, plan, by, "It is mended.")]
 
 
 async def names(runtime: Any) -> list[str]:
@@ -109,6 +109,25 @@ async def test_a_question_that_changes_is_void_and_asked_anew_and_one_that_does_
     await sound(runtime, run_id, tmp_path)
 
 
+EVIL = LAST.replace("name: last", "name: evil")
+
+
+@pytest.mark.parametrize("step", [EVIL, LAST + EVIL.replace("id: last", "id: more"), LAST])
+async def test_an_open_gate_is_asked_anew_if_what_follows_changes_and_whoever_moved_the_run_does_not_decide(
+    runtime: Any, tmp_path: Path, step: str
+) -> None:
+    run_id = await asked(runtime, text(1, FIRST, OK, LAST), text(2, FIRST, OK, READ, step))
+    first = await runtime.question()
+    (told,) = await move(runtime, by=Actor("person", "ana"))
+    await runtime.worker().work_off()
+    assert (told.ok, await runtime.question() == first) == (True, step == LAST), told.says
+    assert not (await runtime.vote("ana", "approve")).counted
+    assert (await runtime.vote("ben", "approve")).counted
+    await runtime.worker().work_off()
+    assert await runtime.status(run_id) == "succeeded"
+    await sound(runtime, run_id, tmp_path)
+
+
 TWICE = LAST.replace("id: last", "id: other").replace("name: last", "name: first")
 NESTED = "  - {if: '${{ true }}', id: c, then: [{id: last, do: probe.effect.apply, with: {name: last}}]}\n"
 UNNAMED = "  - {if: '${{ true }}', then: [{id: first, do: probe.effect.apply, with: {name: first}}]}\n"
@@ -122,6 +141,8 @@ TASK = (
     "    task: {title: %s, assign: {group: owners}, form: {type: object, properties: {x: {type: string}}}}\n"
 )
 IN_LOOP = "  - {id: l, foreach: '${{ [1] }}', steps: [{id: first, do: probe.effect.apply, with: {name: first}}]}\n"
+SET = "  - {id: put, set: {n: '${{ run.id }}'}}\n"
+SAID = LAST.replace("name: last", "name: '${{ state.n[0] }}'")
 STATE = "channels: {n: {reduce: append}}\n"
 
 # Why a run is not moved: the old version, the new one, and what is said.
@@ -163,6 +184,18 @@ REFUSED = {
     "the list of a loop changes": (text(1, LOOP), text(2, LOOP.replace("[1, 2]", "[1, 2, 3]")), "each is under way"),
     "the form of a waiting task changes": (text(1, TASK % "a"), text(2, TASK % "b"), "fill waits"),
     "the signal changes": (text(1, FIRST, GO), text(2, FIRST, GO.replace("signal: go", "signal: on")), "go waits"),
+    "what comes after a passed gate is another one": (
+        text(1, OK, GO, LAST), text(2, OK, GO, LAST.replace("name: last", "name: evil")), "People have passed ok"
+    ),
+    "what comes after a passed gate is done always": (
+        text(1, OK, GO, NESTED.replace("true", "false")), text(2, OK, GO, NESTED), "People have passed ok"
+    ),
+    "an effect is new after a passed gate": (text(1, OK, GO), text(2, OK, GO, LAST), "People have passed ok"),
+    "what a passed gate's effect reads is another value": (
+        text(1, OK, GO, SET, SAID, more=STATE),
+        text(2, OK, GO, SET.replace("run.id", "run.reference"), SAID, more=STATE),
+        "People have passed ok",
+    ),
     "a channel is gone": (text(1, FIRST, OK, more=STATE), text(2, FIRST, OK), "channel n is gone"),
     "a channel is folded otherwise": (
         text(1, FIRST, OK, more=STATE), text(2, FIRST, OK, more=STATE.replace("append", "union")), "channel n is gone"

@@ -11,12 +11,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from evidence.files import FileBlobStore
+from evidence.layout import VALUES
 from evidence.log.notes import Kind, NoteKey
 from evidence.log.rings import Ring
 from evidence.log.signer import Memory
 from evidence.signing import FileSigner
 from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import Dispatcher
+from runtime.keep.erasing import purge
 from runtime.keep.log_signing import LogSigner
 from runtime.requests import policies, publishing
 from runtime.requests.monitoring import Found, Kept, monitor
@@ -182,6 +184,34 @@ class Office(Forger):
     async def foreign(self) -> None:
         await self.foreign_bundle(self.runs["done-1"], self.runs["done-2"])
 
+    def values(self, run: str) -> Path:
+        """The newest sidecar of a run."""
+        return max((self.folder / "blobs" / "acme" / str(self.runs[run])).rglob(f"*{VALUES}"))
+
+    async def values_gone(self) -> None:
+        self.values("done-1").unlink()
+
+    async def values_swapped(self) -> None:
+        self.values("done-1").write_bytes(self.values("done-2").read_bytes())
+
+    async def values_cut(self) -> None:
+        path = self.values("done-1")
+        path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+    async def values_brought_back(self) -> None:
+        path = self.values("done-1")
+        before = path.read_bytes()
+        await self.runtime.trouble.make_purge_due(self.runs["done-1"])
+
+        async def stores(connection: Any, tenant: str) -> FileBlobStore:
+            return self.blobs
+
+        assert await purge(self.runtime.database, self.runtime.definitions, self.runs["done-1"], stores)
+        await self.goes_on()
+        await self.signs()
+        assert (await self.compare()).problems == [], "erased, and the log says so"
+        path.write_bytes(before)
+
 
 ROWS: dict[str, tuple[Callable[[Office], Awaitable[None]], str]] = {
     "run deleted": (Office.run_deleted, "(number 1): the log has it, and the database has not: it was deleted"),
@@ -197,6 +227,10 @@ ROWS: dict[str, tuple[Callable[[Office], Awaitable[None]], str]] = {
     "signer rolled back": (Office.signer_rolled_back, "it is a second history"),
     "policy": (Office.policy_in_force, "the policy abc is in force, and no event has put it in force"),
     "bundle": (Office.foreign, "is another's: it is of run"),
+    "values gone": (Office.values_gone, "are gone, and nothing erased them"),
+    "values of another run": (Office.values_swapped, "are others"),
+    "values cut": (Office.values_cut, "are others"),
+    "values brought back": (Office.values_brought_back, "are in the store, and the log says that they are erased"),
 }
 
 

@@ -59,7 +59,8 @@ _SAME = (
 )  # fmt: skip
 _WITH_COLUMN = """
 SELECT c.relname AS name FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attname = $1 ORDER BY c.relname"""
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attname = $1
+  AND has_table_privilege(c.oid, 'SELECT') ORDER BY c.relname"""
 
 _RUNS = """
 SELECT run_id AS id, tenant_id AS tenant, workspace_id AS workspace, workflow, workflow_version, trigger_type,

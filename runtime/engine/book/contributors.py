@@ -84,10 +84,12 @@ def added(state: State, steps: Iterable[Json], kind: str, name: str) -> str:
     return principal
 
 
-def reopened(state: State, kind: str, name: str) -> str:
-    """Mark the run with the actor who has retried it: everything that comes after is theirs, too. Returns them."""
+def reopened(state: State, kind: str, name: str, role: Role = Role.RETRIER) -> str:
+    """Mark the run with the actor who has retried it, or as ``EDITOR`` has moved it to another version: everything that
+    comes after is theirs, too. Returns them.
+    """
     principal = f"{kind}:{name}" if kind in _KINDS else name
-    _add(state, RUN, [mark(Role.RETRIER, principal)])
+    _add(state, RUN, [mark(role, principal)])
     return principal
 
 
@@ -309,10 +311,11 @@ def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
 def named(marks: Iterable[str]) -> tuple[str, ...]:
     """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
 
-    A person who has retried the run, or answered a question about it, is left out. They may not decide either, but they
-    have changed nothing of the action, so that approvals of it last.
+    A person who has retried the run, moved it to another version, or answered a question about it, is left out. They
+    may not decide either, but they have changed nothing of an action that is the same, so that approvals of it last.
     """
-    shaped = [part for part in map(parted, marks) if part[0] not in (Role.RETRIER, Role.ANSWERER)]
+    every = (part for part in map(parted, marks) if part[:2] != (Role.EDITOR, ""))
+    shaped = [part for part in every if part[0] not in (Role.RETRIER, Role.ANSWERER)]
     return tuple(sorted({f"{role}:{who}" for role, _, who in shaped}))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import ConsistencyError
+from core.identity import Role
 from evidence.commitments import blind
 from runtime.engine.book import contributors
 from runtime.engine.book.barrier import Crossing, begin, checkpoint_of, cross
@@ -50,7 +51,7 @@ def fold(run: Run, recorded: RecordedEvent, graph: Graph, crossing: Crossing | N
             if change is not None:
                 change(run, recorded, event)
             elif isinstance(event, e.RunMigrated):
-                _migrated(run, event, graph)
+                _migrated(run, recorded, event, graph)
     return run
 
 
@@ -91,8 +92,9 @@ def _extended(run: Run, recorded: RecordedEvent, event: e.RunExtended) -> None:
         run.status = RUN.next[run.status, RunEvent.RESUME]
 
 
-def _migrated(run: Run, event: e.RunMigrated, graph: Graph) -> None:
+def _migrated(run: Run, recorded: RecordedEvent, event: e.RunMigrated, graph: Graph) -> None:
     run.extensions += 1
+    contributors.reopened(run.state, recorded.actor.kind, recorded.actor.id, Role.EDITOR)
     first = event.channels or {}
     run.ledger += first_entries({name: graph.channels[name] for name in first}, first)
     run.state.channels.update(first)
