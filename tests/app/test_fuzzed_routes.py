@@ -127,7 +127,8 @@ class Inputs:
         return None if kind == "null" else self._text(schema, name) if kind == "string" else self.draw.choice(EDGES)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        needed, found = schema.get("required", ()), {}
+        needed = schema.get("required", ())
+        found: dict[str, Any] = {}
         for name, member in schema.get("properties", {}).items():
             if self.draw.random() < (0.95 if name in needed else 0.4):
                 found[name] = self.value(member, name, depth + 1)
@@ -266,6 +267,7 @@ def wrong_with(told: Mapping[str, Any], answer: httpx.Response) -> str:
     return "" if not answer.content or not there or kind in there else f"has the content type {kind}"
 
 
+@pytest.mark.timeout(0 if DEEP else 300)
 @pytest.mark.req("U-8")
 async def test_no_input_of_any_role_gets_an_answer_that_the_document_does_not_tell_of(installation: Any) -> None:
     await installation.people(PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}]\ngroups:"))
