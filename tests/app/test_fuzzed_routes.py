@@ -251,7 +251,7 @@ def signed(inputs: Inputs, case: Case, path: str) -> None:
 
 
 def wrong_with(told: Mapping[str, Any], answer: httpx.Response) -> str:
-    """What is wrong with an answer, by the document; "" if nothing is."""
+    """The fault of an answer by the document, or "" if it has none."""
     status, kind = answer.status_code, answer.headers.get("content-type", "").partition(";")[0]
     if status >= 500:
         return "failed here"

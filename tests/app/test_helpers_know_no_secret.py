@@ -1,4 +1,4 @@
-"""What runs beside us gets the environment that it needs: no secret of the settings, and no credentials of AWS."""
+"""Processes beside ours get the environment that they need: no secret of the settings, no credentials of AWS."""
 
 from __future__ import annotations
 
