@@ -289,9 +289,9 @@ async def test_no_input_of_any_role_gets_an_answer_that_the_document_does_not_te
             if path.startswith(("/slack", "/webhooks")):
                 signed(inputs, case, path)
             request = (case.method, case.url)
-            answer = await clients[role].request(*request, headers=case.headers, content=case.body)
+            answer = await clients[role].request(*request, headers=case.headers, content=case.body, timeout=60)
             if answer.is_success and method != "get":  # the same again is often answered with another status
-                answer = await clients[role].request(*request, headers=case.headers, content=case.body)
+                answer = await clients[role].request(*request, headers=case.headers, content=case.body, timeout=60)
             tried, taken = tried + 1, taken + answer.is_success
             if answer.status_code == 403 and "needs the role" in answer.text and len(may) > 1:
                 may.remove(role)
