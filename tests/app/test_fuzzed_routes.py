@@ -107,9 +107,9 @@ class Inputs:
             return self.value(self.schemas[schema["$ref"].rpartition("/")[2]], name, depth)
         if self.draw.random() < self.wild:
             return self.draw.choice(EDGES)
-        for kind in ("anyOf", "oneOf", "allOf"):
-            if kind in schema:
-                return self.value(self.draw.choice(schema[kind]), name, depth)
+        for several in ("anyOf", "oneOf", "allOf"):
+            if several in schema:
+                return self.value(self.draw.choice(schema[several]), name, depth)
         if "enum" in schema or "const" in schema:
             return self.draw.choice(schema.get("enum") or [schema["const"]])
         kind = schema.get("type")
