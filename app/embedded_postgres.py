@@ -92,9 +92,12 @@ class EmbeddedPostgres:
 
     def _keep_guardian(self) -> None:
         """Start a guardian unless there is one. It inherits guardian.lock, so it holds it from its first instant."""
+        from app import environments  # the guardian imports this module, and needs no settings
+
         guardian_lock = file_locks.try_lock(self._root / "guardian.lock")
         if guardian_lock is None:
             return
+        found = [str(Path(entry).resolve()) for entry in sys.path]
         command = [sys.executable, "-P", "-m", "app.embedded_postgres", str(self._root), str(guardian_lock)]
         try:
             with open_private(self._cluster.log) as log:
@@ -106,7 +109,7 @@ class EmbeddedPostgres:
                     stderr=log,
                     pass_fds=(guardian_lock,),
                     cwd="/",
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)},
+                    env=environments.plain(os.environ) | {"PYTHONPATH": os.pathsep.join(found)},
                     start_new_session=True,
                     check=True,
                 )

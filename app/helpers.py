@@ -2,7 +2,7 @@
 
 The result of a job is only that it came to its end: then the same work is known to be bounded, and the caller does it
 itself, in a thread. A helper that is ended says ``TooCostly``, and nothing else was stopped. Helpers wait for more work
-for a while, because starting one takes a second.
+for a while, because starting one takes a second. No helper has a secret of the settings (``app.environments``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Helpers:
 
     def __init__(self, seconds: int = SECONDS) -> None:
         self._seconds = seconds
-        self._idle: list[Process] = []
+        # Those that have read texts, and those that have rehearsed: only these have our settings.
+        self._idle: dict[bool, list[Process]] = {False: [], True: []}
         self._free = asyncio.Semaphore(TOGETHER_MAX)
         self._own: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -65,8 +66,9 @@ class Helpers:
 
     async def close(self) -> None:
         """End the helpers that wait for work."""
-        while self._idle:
-            await _ended(self._idle.pop())
+        for idle in self._idle.values():
+            while idle:
+                await _ended(idle.pop())
 
     async def _done(self, tenant: str, job: JsonObject, what: str) -> None:
         async with self._own[tenant], self._free:
@@ -79,12 +81,16 @@ class Helpers:
 
     async def _code(self, job: JsonObject) -> int:
         """The result of a helper that did this job; negative if a signal ended it."""
-        while self._idle:
-            code = await self._asked(self._idle.pop(), job)
+        from app import environments  # helpers import this module, and start faster without the settings
+
+        rehearses = job["job"] == "step"
+        while self._idle[rehearses]:
+            code = await self._asked(self._idle[rehearses].pop(), job)
             if code != -signal.SIGALRM:  # it had waited for work for too long
                 return code
+        needed = environments.uncalling(os.environ) if rehearses else environments.plain(os.environ)
         command, pipe = (sys.executable, "-P", "-m", "app.helper"), asyncio.subprocess.PIPE
-        made = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=dict(os.environ))
+        made = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=needed)
         return await self._asked(made, job)
 
     async def _asked(self, helper: Process, job: JsonObject) -> int:
@@ -102,7 +108,7 @@ class Helpers:
             pass
         finally:
             if answer:
-                self._idle.append(helper)
+                self._idle[job["job"] == "step"].append(helper)
             else:
                 await _ended(helper)
         if waited:

@@ -23,10 +23,11 @@ router = APIRouter(prefix="/v1/actions", tags=["actions"])
 WAIT_SECONDS_MAX = 50
 # An agent that gets no answer within its time asks again after so many seconds.
 POLL_SECONDS = 5
+_PENDING: dict[int | str, dict[str, Any]] = {202: {"model": models.Action, "description": "It is not settled yet"}}
 Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait for the action to be settled")]
 
 
-@router.post("", response_model=models.Action, summary="Ask for an action", responses={202: {"model": models.Action}})
+@router.post("", response_model=models.Action, summary="Ask for an action", responses=_PENDING)
 async def ask(
     body: models.AskAction,
     who: Agent,
@@ -71,13 +72,13 @@ async def listed(
     return paging.page(rows, "id")
 
 
-@router.get("/{action_id}", response_model=models.Action, summary="Look at one of your actions")
+@router.get("/{action_id}", response_model=models.Action, summary="Look at one of your actions", responses=_PENDING)
 async def one(action_id: UUID, who: Agent, faces: FacesDep, response: Response, wait: Wait = 0) -> dict[str, Any]:
     """The action now: 200 if it is settled, else 202. With `wait`, the answer comes when it is settled, or then."""
     return await _answer(faces, who.tenant, who.subject, action_id, wait, response)
 
 
-@router.delete("/{action_id}", response_model=models.Action, summary="Withdraw an action")
+@router.delete("/{action_id}", response_model=models.Action, summary="Withdraw an action", responses=_PENDING)
 async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Response) -> dict[str, Any]:
     """Withdraws an action that is not settled: its question is void. What is on its way already is not called back. 409
     if it is settled, or in doubt: people find that out.

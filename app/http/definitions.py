@@ -44,6 +44,7 @@ class Document(models.In):
     file: Annotated[str, Field(min_length=1, max_length=200, pattern=models.PRINTABLE)] = "document.yaml"
 
 
+_UNCHANGED = "This text was published before"
 DryRun = Annotated[bool, Query(description="Only show the consequences.")]
 
 
@@ -236,7 +237,13 @@ async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[s
     return {**answer, **structs.asdict(here)}
 
 
-@router.post("/workflows", status_code=201, response_model=WorkflowPublished, summary="Publish a workflow version")
+@router.post(
+    "/workflows",
+    status_code=201,
+    response_model=WorkflowPublished,
+    summary="Publish a workflow version",
+    responses={200: {"model": WorkflowPublished, "description": _UNCHANGED}},
+)
 async def publish_workflow(body: Document, who: Author, faces: FacesDep, response: Response) -> Published:
     """Publishes a version, which never changes: 200 if this text was published before, 409 if another text was.
     422 lists every problem of the document with its line and column. A name belongs to whoever published it first: an
@@ -269,7 +276,13 @@ async def policies(who: Reader, faces: FacesDep) -> dict[str, Any]:
     return {"items": await faces.ask(who.tenant, read_models.policy_versions)}
 
 
-@router.post("/policies", status_code=201, response_model=PolicyOut, summary="Publish and activate a policy")
+@router.post(
+    "/policies",
+    status_code=201,
+    response_model=PolicyOut,
+    summary="Publish and activate a policy",
+    responses={200: {"model": PolicyOut, "description": _UNCHANGED}},
+)
 async def publish_policy(
     body: Document,
     who: Admin,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from app.http import problems, signatures
 from app.http.dependencies import FacesDep
 from app.http.middleware import read_body
-from app.http.signed import answered, hook_of, proved, refused
+from app.http.signed import NOTHING, answered, hook_of, proved, refused
 from approvals.slack.guard import Refusal
 from core.errors import InputError
 from runtime.definition.tenant import Signed
@@ -23,7 +23,7 @@ router = APIRouter()
     tags=["webhooks"],
     status_code=202,
     summary="An event of another system, signed as that signs",
-    responses={401: {"description": "Not signed as it must be, or there is no such endpoint"}},
+    responses={401: {"description": "Not signed as it must be, or there is no such endpoint"}, **NOTHING},
 )
 async def delivered(tenant: str, endpoint: str, request: Request, faces: FacesDep) -> Response:
     """An endpoint of the tenant's own settings, whose `signed` names the way: `standard` (Standard Webhooks), `github`

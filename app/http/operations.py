@@ -116,7 +116,13 @@ async def changes(body: Document, who: Admin, faces: FacesDep) -> dict[str, Any]
     return {"items": [structs.asdict(one) for one in found]}
 
 
-@router.post("", status_code=201, response_model=models.Page[OperationPublished], summary="Publish declarations")
+@router.post(
+    "",
+    status_code=201,
+    response_model=models.Page[OperationPublished],
+    summary="Publish declarations",
+    responses={200: {"model": models.Page[OperationPublished], "description": "Exactly these are in use"}},
+)
 async def publish(body: Document, who: Admin, faces: FacesDep, response: Response) -> dict[str, Any]:
     """Publishes all declarations of a document, or none: 200 if exactly these are in use. Each one that differs is the
     next version of its name. 422 lists every problem of the document with its line and column.

@@ -40,7 +40,12 @@ Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
 Reference = Annotated[str, Query(max_length=200, pattern=models.REFERENCE)]
 
 
-@router.post("", status_code=201, summary="Start a run")
+@router.post(
+    "",
+    status_code=201,
+    summary="Start a run",
+    responses={200: {"model": Started, "description": "This key has started it before"}},
+)
 async def start(
     body: models.StartRun,
     who: Starter,

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import structlog
@@ -51,6 +51,7 @@ _UNSIGNED = (
     "X-Counterseal-Signature is missing or does not match the secret of this endpoint, or there is no such endpoint in "
     "COUNTERSEAL_WEBHOOKS."
 )
+NOTHING: Mapping[int | str, dict[str, Any]] = {200: {"description": "No workflow takes this event"}}
 _HEX = re.compile(r"[0-9A-Fa-f]{64}\Z")
 
 
@@ -59,7 +60,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]{64}\Z")
     tags=["webhooks"],
     status_code=202,
     summary="An event of ServiceNow, signed",
-    responses={401: {"description": "Not signed as it must be"}},
+    responses={401: {"description": "Not signed as it must be"}, **NOTHING},
 )
 async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Response:
     """Signed by `X-Counterseal-Timestamp`, Unix seconds within 300 of now, and `X-Counterseal-Signature`: HMAC-SHA256
@@ -81,7 +82,7 @@ async def servicenow(endpoint: str, request: Request, faces: FacesDep) -> Respon
     tags=["webhooks"],
     status_code=202,
     summary="An event of a tenant's own ServiceNow, signed",
-    responses={401: {"description": "Not signed as it must be, or there is no such endpoint"}},
+    responses={401: {"description": "Not signed as it must be, or there is no such endpoint"}, **NOTHING},
 )
 async def servicenow_of_tenant(tenant: str, endpoint: str, request: Request, faces: FacesDep) -> Response:
     """An endpoint of the tenant's own settings: signed and answered like `/webhooks/servicenow/{endpoint}`, with the
@@ -275,12 +276,14 @@ async def _answered(endpoint: SlackEndpoint, request: Request, faces: Faces, ten
     answer = await endpoint(request)
     if 400 <= answer.status_code < 500:
         # Codes are a closed set: the guard's codes, or "unhandled" and "malformed" for refusals by Bolt.
-        code = "unhandled" if answer.status_code == 404 else "malformed"
+        code, detail = "unhandled" if answer.status_code == 404 else "malformed", "Nothing here takes this request."
         if answer.media_type == problems.MEDIA_TYPE:
-            code = str(orjson.loads(answer.body).get("code", "malformed"))
+            told = orjson.loads(answer.body)
+            code, detail = str(told.get("code", "malformed")), str(told.get("detail", ""))
         faces.metrics.of(NOBODY if nobody else tenant).refusal("slack", code)
         if not nobody:  # nobody writes lines of no tenant
             await faces.refusals.note(tenant, name, code)
-    else:
-        request.state.proved = True
+        headers = {"WWW-Authenticate": "Slack-Signature"} if answer.status_code == 401 else None
+        return problems.problem(answer.status_code, code, detail, headers)
+    request.state.proved = True
     return answer

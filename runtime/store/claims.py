@@ -134,7 +134,10 @@ SAID_SECONDS = 1.0
 
 def weight_of(*values: object, heavy: bool) -> int:
     """The number of lines whose work is about that of working on these values. ``heavy``: it is long for any values."""
-    return LONG + 1 if heavy else len(encode(values)) // 64
+    try:
+        return LONG + 1 if heavy else len(encode(values)) // 64
+    except OverflowError:  # an integer that nothing can hold: whoever works on it says so
+        return LONG + 1
 
 
 # Compiling a document: a short one, too, may name the same step many times.

@@ -12,12 +12,14 @@ import typer
 
 from app.cli import root
 from app.cli.context import INT4_MAX
+from app.http import problems
 from app.http.application import create_app
 from app.settings import load_settings
 from tests.support.golden import matches_golden
 
 _WORDS = frozenset({"title", "description", "summary", "operationId", "tags"})
 
+_PROBLEM, _PLACE = "application/problem+json Problem", "#/components/responses/"
 _USUAL: tuple[tuple[str, Any], ...] = (("safe", [{"HTTPBearer": []}]), ("asked", {}), ("body", ""))
 
 
@@ -51,16 +53,24 @@ def _option(told: Any) -> str:
 def test_the_contract_over_http_is_the_published_one(clean_environment: pytest.MonkeyPatch) -> None:
     faces: Any = SimpleNamespace(settings=load_settings(), slack=None, database=None, metrics=None)
     schema = create_app(faces).openapi()
-    found: dict[str, Any] = {}
+    shared = schema["components"]["responses"]
+    assert {_content(one) for one in shared.values()} == {_PROBLEM}
+    assert {*problems.STATUS.values(), 500} <= {*map(int, shared)}, "each error of ours has a status in the description"
+    found: dict[str, Any] = {"refusals": ", ".join(shared)}
     for path, methods in schema["paths"].items():
         for method, told in methods.items():
             asked = {
                 f"{each['in']} {each['name']}{' (needed)' if each['required'] else ''}": _line(each["schema"])
                 for each in told.get("parameters", ())
             }
-            answers = {status: _content(answer) for status, answer in told["responses"].items()}
-            # Every refusal of every request is a problem; the file need not say so each time.
-            assert {answers.pop("4XX"), answers.pop("5XX")} == {"application/problem+json Problem"}
+            # Refusals that routes share stand once in the file: each route has all, but for two that no look gets.
+            here = told["responses"]
+            never = set() if method != "get" else {"409"} if asked else {"404", "409"}
+            assert shared.keys() - here.keys() <= never, (method, path)
+            assert all(one.get("$ref", f"{_PLACE}{status}") == f"{_PLACE}{status}" for status, one in here.items())
+            answers = {status: _content(one) for status, one in here.items() if "$ref" not in one}
+            assert {text for status, text in answers.items() if status[0] in "45"} <= {_PROBLEM}, (method, path)
+            answers = {status: text for status, text in answers.items() if status not in shared}
             said = {"safe": told.get("security"), "asked": asked, "body": _content(told.get("requestBody", {}))}
             # Almost every route is safe by a token, and half of them take no body: the file tells of the others.
             said = {name: each for name, each in said.items() if (name, each) not in _USUAL}

@@ -1,0 +1,72 @@
+"""The environments of our own processes that need less than we have: no secret reaches one that does not use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, SecretStr
+
+from app.settings import PREFIX, Settings
+from core.db import address
+
+# Whatever Python, certificates and the clock need. No name of these holds a secret.
+_PLAIN = re.compile(r"PATH|PYTHON\w*|COVERAGE\w*|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR")
+# What connecting to PostgreSQL needs, and making a client of AWS: its credentials stay here.
+_CONNECTING = re.compile(
+    r"PG[A-Z]+|AWS_(DEFAULT_)?REGION|AWS_PROFILE|AWS_CONFIG_FILE|AWS_SHARED_CREDENTIALS_FILE|AWS_CA_BUNDLE"
+)
+# Stands where a secret is set. It is long enough for each, and begins as one kind has to.
+_UNREAD = "xapp-this-secret-is-not-for-helpers"
+_PASSWORD = re.compile(r"(?<=password=)[^&]*")
+
+
+def plain(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of whoever needs none of our settings."""
+    return {name: value for name, value in environment.items() if _PLAIN.fullmatch(name)}
+
+
+def uncalling(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of whoever reads the settings and calls nobody: words stand in place of their secrets.
+
+    Whoever needs our database gets its address in another way. What nothing reads is left out.
+    """
+    made = {name: value for name, value in environment.items() if _CONNECTING.fullmatch(name)}
+    for field, told in Settings.model_fields.items():
+        name, kinds = PREFIX + field.upper(), {*_kinds(told.annotation)}
+        value = environment.get(name)
+        if not value:
+            continue
+        if SecretStr not in kinds:
+            made[name] = value
+        elif field == "sql_url":  # its place says which target is meant
+            made[name] = _without_password(value)
+        elif kinds <= {SecretStr, NoneType} and not field.endswith("_url"):
+            made[name] = _UNREAD
+    return plain(environment) | made
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that the type of a setting is made of, down to those of its members."""
+    inner = get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        inner = tuple(one.annotation for one in annotation.model_fields.values())
+    elif not inner:
+        yield annotation
+    elif get_origin(annotation) is Annotated:
+        inner = inner[:1]
+    elif get_origin(annotation) not in (Union, UnionType):
+        yield get_origin(annotation)
+    for one in inner:
+        yield from _kinds(one)
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(address(url))
+    login, at, host = parts.netloc.rpartition("@")
+    user, colon, _ = login.partition(":")
+    place = f"{user}{colon}{_UNREAD if colon else ''}{at}{host}"
+    return parts._replace(netloc=place, query=_PASSWORD.sub(_UNREAD, parts.query)).geturl()
