@@ -33,7 +33,7 @@ class FileBlobStore:
         """See ``BlobStore.replace``."""
         check_put(key, data, sha256_hex(data))
         try:
-            await asyncio.to_thread(self._replace, key, data)
+            await asyncio.to_thread(self._put_over, key, data)
         except OSError as error:
             raise TransportError(f"the evidence file {key} cannot be written: {error.strerror}") from error
 
@@ -77,7 +77,7 @@ class FileBlobStore:
             raise ConsistencyError(f"{_PREFIX}{key} exists already, with other content")
         _sync(path.parent)
 
-    def _replace(self, key: str, data: bytes) -> None:
+    def _put_over(self, key: str, data: bytes) -> None:
         _make_directory((self._root / key).parent)
         replace_file(self._root / key, data)
 

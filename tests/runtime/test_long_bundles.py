@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ channels: {sum: {reduce: sum, initial: 0}}
 steps:
   - foreach: ${{ trigger.items }}
     steps: [{id: put, do: probe.effect.apply, with: {name: "${{ string(item) }}"}, set: {sum: "${{ item }}"}}]
+"""
+PARKS = """
+workflow: parks
+version: 1
+reference: r
+steps: [{id: go, wait: {signal: go, correlate: "1"}}, {id: one, do: probe.effect.apply, with: {name: one}}]
 """
 EVENTS_OF_AN_APPEND = 6
 # Everything that takes the longer, the longer the book is.
@@ -98,3 +104,37 @@ async def test_a_long_book_is_gone_through_one_append_at_a_time(
     assert (built.name, _alive() - before) == (f"evidence-{run}-{lines}.zip", 0)
     assert sha256(repr([*material.book.events]).encode()).digest() == same.digest()
     assert {at: material.book.events[at] for at in sought} == sought
+
+
+class Between:
+    """A connection; once, after its first page of a journal, something else happens."""
+
+    def __init__(self, connection: Any, happens: Callable[[], Awaitable[object]]) -> None:
+        self._connection, self._happens = connection, [happens]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def fetch(self, query: str, *given: Any) -> Any:
+        found = await self._connection.fetch(query, *given)
+        while "FROM journal" in query and self._happens:
+            await self._happens.pop()()
+        return found
+
+
+async def test_a_book_that_moves_on_between_two_pages_is_read_as_it_is_then(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await runtime.go(PARKS)
+    monkeypatch.setattr(books, "PAGE", 1)
+
+    async def goes_on() -> None:
+        await runtime.signal("go:1", {})
+        await runtime.worker().work_off()
+
+    async with runtime.database.connection() as connection:
+        before = await books.read(connection, "acme", run)
+        paged: Any = Between(connection, goes_on)
+        found, now = await books.paged(paged, "acme", run), await books.read(connection, "acme", run)
+    assert (found.head, [*found.events]) == (now.head, [*now.events])
+    assert now.head.count > before.head.count
