@@ -31,7 +31,7 @@ _BY_PEOPLE = (
 
 
 class Grounds(Struct):
-    """What a book names that its history is judged by: directories, people, migrations, policies; and its time."""
+    """Everything that a book names and its history is judged by: directories, people, migrations, policies, times."""
 
     directories: set[str] = field(default_factory=set)
     principals: set[str] = field(default_factory=set)

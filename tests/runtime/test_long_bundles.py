@@ -107,7 +107,7 @@ async def test_a_long_book_is_gone_through_one_append_at_a_time(
 
 
 class Between:
-    """A connection; once, after its first page of a journal, something else happens."""
+    """A connection; once, after its first page, something else happens."""
 
     def __init__(self, connection: Any, happens: Callable[[], Awaitable[object]]) -> None:
         self._connection, self._happens = connection, [happens]
@@ -117,7 +117,7 @@ class Between:
 
     async def fetch(self, query: str, *given: Any) -> Any:
         found = await self._connection.fetch(query, *given)
-        while "FROM journal" in query and self._happens:
+        while self._happens:
             await self._happens.pop()()
         return found
 

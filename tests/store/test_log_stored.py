@@ -85,7 +85,7 @@ def read(folder: Path) -> tuple[bytes, list[bytes]]:
 
 
 async def test_a_store_is_a_whole_log(store: BlobStore, tmp_path: Path) -> None:
-    """It grows over the ends of tiles, by one signer or the next one; tiles of another log are refused."""
+    """The log grows over the ends of tiles, by one signer or the next one; tiles of another log are refused."""
     kept, folder = LogStore(store), tmp_path / "store" / "_log" / "acme"
     for size, first in ((3, 0), (256, 0), (300, 256), (600, 256)):
         await grow(kept, size, first)
