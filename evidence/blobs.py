@@ -42,6 +42,9 @@ class BlobStore(Protocol):
         ``ConsistencyError`` if the key holds other bytes already. ``InputError`` if key or digest is not usable.
         """
 
+    async def replace(self, key: str, data: bytes) -> None:
+        """Store ``data`` in place of what the key holds, never locked. A crash leaves one of both, whole."""
+
     async def get(self, blob: StoredBlob) -> bytes:
         """The bytes of exactly that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if their SHA-256
         is not ``blob.sha256``."""

@@ -10,7 +10,7 @@ Files that follow from the events are derived here as the verifier derives them,
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
 from typing import TypeAlias
@@ -81,7 +81,7 @@ class BundleContent(Struct, frozen=True):
     tenant: str
     workflow: DocumentText
     policies: tuple[DocumentText, ...]
-    appends: Sequence[Sequence[bytes]]
+    appends: Collection[Sequence[bytes]]
     head: ChainHead
     judged_by: JudgedBy
     opened: Iterable[Opened] = ()

@@ -6,8 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
+from core.canonical import sha256_hex
 from core.errors import ConsistencyError, NotFoundError, TransportError
 from evidence.blobs import StoredBlob, check_got, check_put, key_of, write_new
+from evidence.log.signer import replace_file
 
 _PREFIX = "file:"
 
@@ -26,6 +28,14 @@ class FileBlobStore:
         except OSError as error:
             raise TransportError(f"the evidence file {key} cannot be written: {error.strerror}") from error
         return StoredBlob(_PREFIX + key, None, sha256)
+
+    async def replace(self, key: str, data: bytes) -> None:
+        """See ``BlobStore.replace``."""
+        check_put(key, data, sha256_hex(data))
+        try:
+            await asyncio.to_thread(self._put_over, key, data)
+        except OSError as error:
+            raise TransportError(f"the evidence file {key} cannot be written: {error.strerror}") from error
 
     async def get(self, blob: StoredBlob) -> bytes:
         """See ``BlobStore.get``."""
@@ -66,6 +76,10 @@ class FileBlobStore:
         if not write_new(path, data) and self._read(key) != data:
             raise ConsistencyError(f"{_PREFIX}{key} exists already, with other content")
         _sync(path.parent)
+
+    def _put_over(self, key: str, data: bytes) -> None:
+        _make_directory((self._root / key).parent)
+        replace_file(self._root / key, data)
 
     def _read(self, key: str) -> bytes:
         with os.fdopen(os.open(self._root / key, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:

@@ -21,6 +21,7 @@ from evidence.blobs import LockMode, StoredBlob, check_got, check_put, key_of
 
 Clock: TypeAlias = Callable[[], datetime]
 
+_TYPES = {"zip": "application/zip", "jsonl": "application/jsonl"}
 _TAKEN = frozenset({"PreconditionFailed", "412"})
 _GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "MethodNotAllowed", "405"})
 _SETUP = frozenset({"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
@@ -68,6 +69,17 @@ class S3BlobStore:
             raise self._failure(error, key) from error
         return StoredBlob(self._prefix + key, _version(answer), sha256)
 
+    async def replace(self, key: str, data: bytes) -> None:
+        """See ``BlobStore.replace``. In a bucket with versions the older ones stay, as its lifecycle says."""
+        key, digest = self._folder + key, sha256_hex(data)
+        check_put(key, data, digest)
+        request = self._request(key, data, digest, erasable=True)
+        del request["IfNoneMatch"]
+        try:
+            await asyncio.to_thread(self._client.put_object, **request)
+        except (ClientError, BotoCoreError) as error:
+            raise self._failure(error, key) from error
+
     async def get(self, blob: StoredBlob) -> bytes:
         """See ``BlobStore.get``."""
         data, _ = await self._fetch(key_of(blob, self._prefix), blob.version_id)
@@ -107,7 +119,7 @@ class S3BlobStore:
             "Bucket": self._bucket,
             "Key": key,
             "Body": data,
-            "ContentType": "application/jsonl" if erasable else "application/zip",
+            "ContentType": _TYPES.get(key.rpartition(".")[2], "application/octet-stream"),
             "IfNoneMatch": "*",
             "ChecksumAlgorithm": "SHA256",
             "ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode(),

@@ -39,6 +39,7 @@ async def sign(
     witness: Annotated[
         list[str] | None, typer.Option(help="A witness that cosigns, as ADDRESS=KEY; may be repeated.")
     ] = None,
+    store: Annotated[bool, typer.Option("--store", help="Write each log into the store of evidence, too.")] = False,
     as_json: Json = False,
 ) -> None:
     """Sign checkpoints of the tenants' logs, in a process of its own, and write each log for others to read.
@@ -52,7 +53,7 @@ async def sign(
         settings.log_memory_path.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with file_locks.alone(settings.log_memory_path / ".lock"):
-                signer = _signer(settings, database, witness or ())
+                signer = _signer(settings, database, witness or (), store=store)
                 _learn(settings, signer, learn or ())
                 if not once:
                     await _go_on(signer, every)
@@ -87,11 +88,12 @@ async def _go_on(signer: LogSigner, every: float) -> None:
     await repeat(stop, turn, every, "the logs could not be signed")
 
 
-def _signer(settings: Settings, database: Database, witnesses: Sequence[str]) -> LogSigner:
-    from app import logbook
+def _signer(settings: Settings, database: Database, witnesses: Sequence[str], *, store: bool) -> LogSigner:
+    from app import adapters, logbook
     from evidence.log.notes import NoteKey
     from evidence.signing import FileSigner
     from runtime.keep.log_signing import LogSigner
+    from runtime.keep.log_storing import LogStore
     from runtime.keep.witnessing import WitnessAddress, cosigned
 
     private = FileSigner.load_or_create(settings.log_key_path)
@@ -102,7 +104,8 @@ def _signer(settings: Settings, database: Database, witnesses: Sequence[str]) ->
     pairs = [text.partition("=") for text in witnesses]
     known = [WitnessAddress(address, NoteKey.parse(text, "--witness")) for address, _, text in pairs]
     ask = partial(cosigned, known) if known else None
-    return LogSigner(database, key, private, logbook.memory_of(settings), settings.log_path, ask)
+    kept = LogStore(adapters.blobs_of(settings)) if store else None
+    return LogSigner(database, key, private, logbook.memory_of(settings), settings.log_path, ask, kept)
 
 
 def _learn(settings: Settings, signer: LogSigner, files: Sequence[Path]) -> None:

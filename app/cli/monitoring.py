@@ -37,7 +37,7 @@ async def monitor(
     Exit 1 names each thing that differs. Exit 6: nothing differs, and no signed checkpoint says so: run `log sign`.
     """
     from app import adapters, logbook
-    from runtime.keep.log_signing import CHECKPOINT
+    from runtime.keep.log_storing import CHECKPOINT
     from runtime.requests.monitoring import Kept
     from runtime.requests.monitoring import monitor as compare
 

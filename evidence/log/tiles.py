@@ -8,6 +8,8 @@ from core.errors import InputError
 from evidence.log import tree
 
 WIDTH = 256
+# A tile that is not full has its width in its path, after this.
+PARTIAL = ".p/"
 _LEAF_BYTES_MAX = 65535
 _THOUSAND = 1000
 
@@ -17,7 +19,7 @@ def path_of(level: str, number: int, width: int = WIDTH) -> str:
     parts = [f"{number % _THOUSAND:03}"]
     while number := number // _THOUSAND:
         parts.insert(0, f"x{number % _THOUSAND:03}")
-    return f"tile/{level}/{'/'.join(parts)}{'' if width == WIDTH else f'.p/{width}'}"
+    return f"tile/{level}/{'/'.join(parts)}{'' if width == WIDTH else f'{PARTIAL}{width}'}"
 
 
 def bundles(leaves: Sequence[bytes], first: int = 0) -> Iterator[tuple[str, bytes]]:

@@ -184,7 +184,7 @@ class Definitions:
 
     async def editions(self, connection: Connection, book: Book) -> list[Workflow]:
         """The workflow as a run began with it, and after each change of its graph. ``Diverged`` for an altered one."""
-        row, changes, found = book.row, [*books.changes_in(book.events)], list[Workflow]()
+        row, changes, found = book.row, book.changes, list[Workflow]()
         named = (row["tenant_id"], row["workflow"], row["workflow_version"], row["workflow_digest"])
         base = await self.workflow(connection, *named)
         if book.opened.definition != base.definition_digest:

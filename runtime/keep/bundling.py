@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -42,13 +42,13 @@ from runtime.engine.model.events import (
     StepSucceeded,
 )
 from runtime.engine.model.rows import ApprovalRow
-from runtime.engine.replay.past import Past
 from runtime.keep.dispatcher import Deliver, Delivered, Handler, Later, Result, Undeliverable, saying
 from runtime.keep.judged_by import judged_by
 from runtime.requests.views import folded
 from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
 from runtime.store.claims import aside
+from runtime.store.journal import Append
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
 
@@ -64,10 +64,10 @@ LISTED_MAX = 2000
 
 
 class Material(Struct, frozen=True):
-    """Everything about a run that its bundle says, folded from its book, and the texts by which it was judged."""
+    """Everything about a run that its bundle says: its book, what was asked, and the texts by which it was judged."""
 
     book: Book
-    past: Past
+    approvals: Mapping[UUID, ApprovalRow]
     workflow: DocumentText
     policies: tuple[DocumentText, ...]
     judged_by: JudgedBy
@@ -92,7 +92,6 @@ class Bundling(Struct, frozen=True):
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
             long = material.book.weight
-            # The folded book is let go before the bundle is made: of a long run each takes much memory.
             content = await aside(long, lambda: content_of(material, self.producer), connection)
         except _UNSIGNED as problem:
             return partial(saying, _refused(message, problem))
@@ -103,17 +102,25 @@ class Bundling(Struct, frozen=True):
 
         ``Diverged`` if the book is not what was recorded, or says otherwise what people were shown and answered.
         """
-        book = await books.read(connection, tenant, run_id)
-        past = await folded(connection, self.definitions, book)
-        await check_rows(connection, past.run)
-        workflow, policies = await bundles.texts(connection, book, past.policies)
+        book = await books.paged(connection, tenant, run_id)
+        approvals, judged = await self._folded(connection, book)
+        workflow, policies = await bundles.texts(connection, book, judged)
         if workflow.digest != book.row["workflow_digest"]:
             workflow = await self._text(connection, tenant, workflow.name, book.row["workflow_version"])
         plain = await asyncio.to_thread(lambda: tuple(replace(one, plain=_plain(one)) for one in policies))
         editions = await self.definitions.editions(connection, book)
-        named: list[Any] = [one.event.workflow for one in book.events if isinstance(one.event, RunMigrated)]
+        named: list[Any] = [change.workflow for change in book.changes if isinstance(change, RunMigrated)]
         moved = [await self._text(connection, tenant, one["name"], one["version"]) for one in named]
-        return Material(book, past, workflow, plain, await judged_by(connection, book, editions), tuple(moved))
+        return Material(book, approvals, workflow, plain, await judged_by(connection, book, editions), tuple(moved))
+
+    async def _folded(self, connection: Connection, book: Book) -> tuple[Mapping[UUID, ApprovalRow], set[str]]:
+        """The run's approvals, and the digests of the policies that judged it. The rest of the run is let go.
+
+        ``Diverged`` if a row is not what the run's book folds to.
+        """
+        past = await folded(connection, self.definitions, book)
+        await check_rows(connection, past.run)
+        return past.run.approvals, past.policies
 
     async def _text(self, connection: Connection, tenant: str, name: str, version: int) -> DocumentText:
         """The text of a version whose digest events name: each secret in it stands as a mark."""
@@ -172,7 +179,7 @@ def content_of(material: Material, producer: str) -> BundleContent:
         tenant=book.row["tenant_id"],
         workflow=material.workflow,
         policies=material.policies,
-        appends=[append.lines for append in book.appends],
+        appends=_Lines(book.appends),
         head=book.head,
         judged_by=material.judged_by,
         opened=[*_opened(material, book.row["run_key"])],
@@ -181,19 +188,38 @@ def content_of(material: Material, producer: str) -> BundleContent:
     )
 
 
+class _Lines(Collection[Sequence[bytes]]):
+    """The lines of each append, split when they are asked for."""
+
+    def __init__(self, appends: Sequence[Append]) -> None:
+        self._appends = appends
+
+    def __len__(self) -> int:
+        return len(self._appends)
+
+    def __iter__(self) -> Iterator[Sequence[bytes]]:
+        return (append.lines for append in self._appends)
+
+    def __contains__(self, lines: object) -> bool:
+        return any(lines == each for each in self)
+
+
 def _opened(material: Material, key: bytes) -> Iterator[Opened]:
     """Yield what is opened of each event, and the commitments to its values, by their paths."""
     book, lines = material.book, (line for append in material.book.appends for line in append.lines)
-    of_origins = any(isinstance(one.event, DecisionMade) and one.event.origins for one in book.events)
-    lists = sum(isinstance(one.event, _LISTED) for one in book.events) <= LISTED_MAX
-    standing = {(vote.approval, one.actor.id): one.seq for one, vote in _votes(book)}
-    canceled = False
+    of_origins, listed_count, standing, canceled = False, 0, dict[tuple[UUID, str], int | None](), False
+    for one in book.events:
+        of_origins = of_origins or (isinstance(one.event, DecisionMade) and bool(one.event.origins))
+        listed_count += isinstance(one.event, _LISTED)
+        if isinstance(one.event, ApprovalVoted):
+            standing[one.event.approval, one.actor.id] = one.seq
+    lists = listed_count <= LISTED_MAX
     for recorded, line in zip(book.events, lines, strict=True):
         shown: Sequence[Opening] = ()
         assert recorded.seq is not None, "it is in the book"
         match recorded.event:
             case ApprovalRequested(approval=approval):
-                shown = _question(material.past.run.approvals[approval], key)
+                shown = _question(material.approvals[approval], key)
             case ApprovalVoted(reason=str(reason)) as vote if reason:
                 if standing[vote.approval, recorded.actor.id] == recorded.seq:
                     path = reason_path(str(vote.approval), recorded.actor.id, timestamp(recorded.at))
@@ -213,10 +239,6 @@ def _opened(material: Material, key: bytes) -> Iterator[Opened]:
 def _of_origins(recorded: RecordedEvent) -> bool:
     decided = isinstance(recorded.event, DecisionMade) and bool(recorded.event.origins)
     return decided or counts(str(recorded.event.TYPE), recorded.step)
-
-
-def _votes(book: Book) -> Iterator[tuple[RecordedEvent, ApprovalVoted]]:
-    return ((one, one.event) for one in book.events if isinstance(one.event, ApprovalVoted))
 
 
 def _question(row: ApprovalRow, key: bytes) -> Sequence[Opening]:

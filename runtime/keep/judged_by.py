@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from uuid import UUID
 
 import orjson
-from msgspec import to_builtins
+from msgspec import Struct, field, to_builtins
 
 from core.canonical import Json, JsonObject
 from core.db import Connection
@@ -15,6 +16,7 @@ from evidence.chain import timestamp
 from evidence.events import EventType
 from runtime.definition.canonical import definition_of
 from runtime.definition.people import load_directory
+from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.workflow import Workflow
 from runtime.store import bundles
@@ -28,54 +30,73 @@ _BY_PEOPLE = (
 )  # fmt: skip
 
 
+class Grounds(Struct):
+    """Everything that a book names and its history is judged by: directories, people, migrations, policies, times."""
+
+    directories: set[str] = field(default_factory=set)
+    principals: set[str] = field(default_factory=set)
+    moved: list[int] = field(default_factory=list)
+    policies: set[str] = field(default_factory=set)
+    first: str = ""
+    last: str = ""
+
+
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
     """Gather what a bundle of this run needs, so that others can judge its history without the database."""
     tenant, long = book.row["tenant_id"], book.weight
-    named = await aside(long, lambda: {*_directories(book)}, connection)
-    texts = await bundles.directories(connection, tenant, sorted(named))
+    grounds = await aside(long, lambda: _grounds(book), connection)
+    texts = await bundles.directories(connection, tenant, sorted(grounds.directories))
     lines = await bundles.standing(connection, tenant)
-    return await aside(long, lambda: gathered(book, editions, texts, lines), connection)
+    return await aside(long, lambda: gathered(book.run_id, grounds, editions, texts, lines), connection)
 
 
 def gathered(
-    book: Book, editions: list[Workflow], texts: Mapping[str, str], lines: Sequence[tuple[int, bytes]]
+    run: UUID,
+    grounds: Grounds,
+    editions: list[Workflow],
+    texts: Mapping[str, str],
+    lines: Sequence[tuple[int, bytes]],
 ) -> JudgedBy:
     """Gather it from what was read: the texts of directories, and the tenant's lines. It takes long for a long book."""
-    principals = {*_principals(book)}
-    people = {digest: extract(_directory(text, digest), principals) for digest, text in texts.items()}
-    named, moved = {*_directories(book)}, [*_migrations(book)]
-    return JudgedBy(definition_of(editions, moved), people, [*_relied_on(book, editions, named, lines)])
+    people = {digest: extract(_directory(text, digest), grounds.principals) for digest, text in texts.items()}
+    return JudgedBy(definition_of(editions, grounds.moved), people, [*_relied_on(run, grounds, editions, lines)])
 
 
-def _migrations(book: Book) -> Iterator[int]:
-    return (one.event.number for one in book.events if isinstance(one.event, e.RunMigrated))
-
-
-def _directories(book: Book) -> Iterator[str]:
-    return (
-        one.event.directory for one in book.events if isinstance(one.event, _BY_PEOPLE) and one.event.directory
-    )  # fmt: skip
+def _grounds(book: Book) -> Grounds:
+    """Go through the book once."""
+    found = Grounds()
+    for one in book.events:
+        at = timestamp(one.at)
+        found.first, found.last = found.first or at, max(found.last, at)
+        found.principals.update(_principals(one))
+        match one.event:
+            case e.RunMigrated(number=number):
+                found.moved.append(number)
+            case e.DecisionMade(policies=policies):
+                found.policies.update(str(policy["name"]) for policy in policies)
+            case event if isinstance(event, _BY_PEOPLE) and event.directory:
+                found.directories.add(event.directory)
+    return found
 
 
 def _directory(text: str, digest: str) -> Directory:
     return Directory.of(digest, load_directory(text, f"directory {digest[:12]}").entries)
 
 
-def _principals(book: Book) -> Iterator[str]:
+def _principals(one: RecordedEvent) -> Iterator[str]:
     """Everybody whom the run's questions name: voters, and those who shaped what was asked."""
-    for one in book.events:
-        if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned | e.ApprovalEdited):
-            yield f"person:{one.actor.id}"
-            if isinstance(one.event, e.ApprovalVoted) and one.event.on_behalf:
-                yield f"person:{one.event.on_behalf}"
-            if isinstance(one.event, e.ApprovalReassigned) and ":" not in one.event.to:
-                yield f"person:{one.event.to}"
-        elif isinstance(one.event, e.ApprovalRequested):
-            yield one.event.requester
-            for shaped in one.event.contributors or ():
-                yield str(shaped["principal"])
-                if shaped.get("person"):
-                    yield f"person:{shaped['person']}"
+    if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned | e.ApprovalEdited):
+        yield f"person:{one.actor.id}"
+        if isinstance(one.event, e.ApprovalVoted) and one.event.on_behalf:
+            yield f"person:{one.event.on_behalf}"
+        if isinstance(one.event, e.ApprovalReassigned) and ":" not in one.event.to:
+            yield f"person:{one.event.to}"
+    elif isinstance(one.event, e.ApprovalRequested):
+        yield one.event.requester
+        for shaped in one.event.contributors or ():
+            yield str(shaped["principal"])
+            if shaped.get("person"):
+                yield f"person:{shaped['person']}"
 
 
 def extract(people: Directory, principals: Iterable[str]) -> JsonObject:
@@ -92,26 +113,21 @@ def _shown(one: Entry) -> JsonObject:
 
 
 def _relied_on(
-    book: Book, editions: list[Workflow], directories: Container[str], lines: Iterable[tuple[int, bytes]]
+    run: UUID, grounds: Grounds, editions: list[Workflow], lines: Iterable[tuple[int, bytes]]
 ) -> Iterator[tuple[int, JsonObject]]:
     """The lines about this run's policies and people, and about pauses that would have held it, up to its end."""
-    policies = {
-        str(policy["name"]) for one in book.events if isinstance(one.event, e.DecisionMade)
-        for policy in one.event.policies
-    }  # fmt: skip
     connectors = {operation.connector for workflow in editions for operation in workflow.operations.values()}
-    held = {"suspended", "tenant", f"workflow:{editions[0].name}", f"run:{book.run_id}"}
+    held = {"suspended", "tenant", f"workflow:{editions[0].name}", f"run:{run}"}
     held |= {f"connector:{one}" for one in connectors}
-    first, last = timestamp(book.events[0].at), timestamp(max(one.at for one in book.events))
     found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
     people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]
     # Of the directories, the one that was in use when the run began, and all that came after it.
-    since = max((seq for seq, told in people if str(told["ts"]) <= first), default=0)
+    since = max((seq for seq, told in people if str(told["ts"]) <= grounds.first), default=0)
     for seq, told in found:
         kind, data = told["type"], told["data"]
         assert isinstance(data, dict), "the data of a line is an object"
-        about = data.get("name") in policies if kind in _OF_POLICIES else data.get("paused") in held
+        about = data.get("name") in grounds.policies if kind in _OF_POLICIES else data.get("paused") in held
         if kind == EventType.DIRECTORY_PUBLISHED:
-            about = seq >= since or data.get("digest") in directories
-        if about and str(told["ts"]) <= last:
+            about = seq >= since or data.get("digest") in grounds.directories
+        if about and str(told["ts"]) <= grounds.last:
             yield seq, told

@@ -1,4 +1,4 @@
-"""Signs the tenants' logs, and writes each as others read it: tiles, leaves and the newest checkpoint, in a folder.
+"""Signs the tenants' logs, and writes each as others read it: tiles, leaves, the newest checkpoint; see ``LogStore``.
 
 It reads the database and believes none of it: what it has signed before it knows from its own memory.
 """
@@ -13,22 +13,22 @@ import structlog
 from msgspec import Struct, field
 
 from core.db import Database, check_tenant
-from core.errors import ConsistencyError, CountersealError, InputError
+from core.errors import ConsistencyError, CountersealError, InputError, TransportError
 from evidence.log import signer, tiles, tree
 from evidence.log.checkpoints import Checkpoint
 from evidence.log.notes import Note, NoteKey, Signs
 from evidence.log.signer import Grown, Memory, replace_file
+from runtime.keep.log_storing import CHECKPOINT, LogStore
 from runtime.store import logs
 
 log = structlog.get_logger(__name__)
-
-CHECKPOINT = "checkpoint"
 
 
 class LogSigner(Struct):
     """Signs what is new. ``key`` has the installation's name; a tenant's log is named by it and the tenant.
 
-    ``witness`` adds cosignatures to a signed checkpoint, given all hashes of leaves.
+    ``witness`` adds cosignatures to a signed checkpoint, given all hashes of leaves. The log is written into the
+    ``folder``, and into the ``store`` if there is one.
     """
 
     database: Database
@@ -37,6 +37,7 @@ class LogSigner(Struct):
     memory: Memory
     folder: Path
     witness: Callable[[Note, Sequence[bytes]], Awaitable[Note]] | None = None
+    store: LogStore | None = None
     _known: dict[str, Grown] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -57,15 +58,16 @@ class LogSigner(Struct):
                 check_tenant(tenant)  # it names a folder and a line of the checkpoint, and comes from the database
                 if (found := await self.sign(tenant)) is not None:
                     signed.append(found)
-            except (ConsistencyError, InputError) as error:
-                log.error("a log was not signed", tenant=tenant, reason=str(error))
+            except (ConsistencyError, InputError, TransportError) as error:
+                log.error("a log was not signed, or not stored", tenant=tenant, reason=str(error))
                 refused.append(str(error))
         return signed, refused
 
     async def sign(self, tenant: str) -> Checkpoint | None:
         """Sign a tenant's log if it has new leaves. ``ConsistencyError`` if it is not what was signed before.
 
-        Memory, folder and database are written in this order: a crash in between leaves what the next turn completes.
+        Memory, folder, database and store are written in this order: a crash in between leaves what the next turn
+        completes. ``TransportError`` if the store took it not; the rest is done by then.
         """
         key = self.key.renamed(f"{self.key.name}/{tenant}")
         grown, first, bodies = await self._read(tenant)
@@ -76,14 +78,27 @@ class LogSigner(Struct):
             raise ConsistencyError(words, remedy=remedy)
         note = signer.sign(self.memory, key, self.private, grown)
         again = known is not None and known.size == grown.size
-        if note is None or (again and await self._published(tenant) == grown.size):
+        stored = self.store is None or self.store.has(tenant, grown.size)
+        if note is None or (again and stored and await self._published(tenant) == grown.size):
             return None
         if self.witness is not None:
             note = await self.witness(note, grown.leaves)
         await asyncio.to_thread(self._publish, tenant, first, bodies, note)
         async with self.database.connection() as connection:
             await logs.keep(connection, tenant, grown.size, note.packed)
+        if self.store is not None:
+            await self._store(self.store, tenant, first, bodies, note)
         return Checkpoint.parse(note.text)
+
+    async def _store(self, store: LogStore, tenant: str, first: int, bodies: Sequence[bytes], note: Note) -> None:
+        """Write it into the store. If that fails, the next turn reads every leaf again, and puts what is missing."""
+        grown = self._known.pop(tenant)
+        try:
+            await store.put(tenant, first, bodies, grown.leaves, note)
+        except CountersealError as error:
+            words = f"The log {self.key.name}/{tenant} was signed, and not stored: {error}"
+            raise TransportError(words) from error
+        self._known[tenant] = grown
 
     async def _read(self, tenant: str) -> tuple[Grown, int, list[bytes]]:
         """The log, and the bytes of its leaves from the last full bundle on that was known.

@@ -5,8 +5,7 @@ A book that was read is unbroken up to the head that the run's row names, and it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -30,18 +29,27 @@ from runtime.store.statements import statements
 
 _SQL = statements("books")
 _RUN = _SQL["run"]
+_HEAD = _SQL["head"]
+_PAGE = _SQL["page"]
+# So many appends are fetched at once, so that what the driver holds does not grow with the book.
+PAGE = 100
+
+
+# What changes the graph of a run: an extension, or a migration to another version of its workflow.
+Change: TypeAlias = MutationRow | RunMigrated
 
 
 class Book(Struct, frozen=True):
     """A run's row with its key, its appends and its events. If the run's values were erased, there are no events.
 
-    ``weight`` is the number of lines whose work is about that of reading it.
+    ``weight`` is the number of lines whose work is about that of reading it. ``changes`` are those of its graph.
     """
 
     row: asyncpg.Record
     appends: Sequence[Append]
     events: Sequence[RecordedEvent]
     weight: int = 0
+    changes: Sequence[Change] = ()
 
     @property
     def run_id(self) -> UUID:
@@ -70,8 +78,12 @@ async def fetch(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Re
     """A run's row with its key and its appends, of one moment. ``NotFoundError`` if the tenant has no such run."""
     row = await connection.fetchrow(_RUN, tenant, run_id)
     if row is None:
-        raise NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
+        raise _missing(run_id)
     return row
+
+
+def _missing(run_id: UUID) -> NotFoundError:
+    return NotFoundError(f"There is no run {run_id}.", remedy="See `counterseal run list`.")
 
 
 async def checked(row: asyncpg.Record, connection: Connection | None = None) -> Book:
@@ -89,6 +101,39 @@ async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
     return await checked(await fetch(connection, tenant, run_id), connection)
 
 
+async def paged(connection: Connection, tenant: str, run_id: UUID) -> Book:
+    """The book of a run, checked as ``read`` checks it, for one who goes through it.
+
+    It is fetched page by page and held as it is stored. Each pass reads the events anew, and holds one append.
+    Retention, or a late line, may come in between: then it is fetched again.
+    """
+    row, stored = await _head_of(connection, tenant, run_id), list[journal.Row]()
+    while True:
+        stored = [each async for each in _pages(connection, run_id)]
+        now = await _head_of(connection, tenant, run_id)
+        if now == row:
+            break
+        row = now  # somebody has written, or retention has taken the values: pages of two moments are no book
+    long = row["audit_count"] + journal.weight([values for _, _, values in stored])
+    return replace(await aside(long, lambda: _through(row, journal.Stored(stored)), connection), weight=long)
+
+
+async def _head_of(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record:
+    row = await connection.fetchrow(_HEAD, tenant, run_id)
+    if row is None:
+        raise _missing(run_id)
+    return row
+
+
+async def _pages(connection: Connection, run_id: UUID) -> AsyncIterator[journal.Row]:
+    """Yield the appends in their order."""
+    after = 0
+    while page := await connection.fetch(_PAGE, run_id, after, PAGE):
+        for each in page:
+            yield each["first_seq"], each["lines"], each["vals"]
+        after = page[-1]["n"]
+
+
 async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[bytes]:
     """The lines of a run alone. ``Diverged`` if they are not those that were written."""
     row = await fetch(connection, tenant, run_id)
@@ -97,10 +142,6 @@ async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[b
         lambda: [line for append in _unbroken(row) for line in append.lines],
         connection,
     )
-
-
-# What changes the graph of a run: an extension, or a migration to another version of its workflow.
-Change: TypeAlias = MutationRow | RunMigrated
 
 
 async def changes(connection: Connection, run_id: UUID, run_key: bytes, count: int) -> list[Change]:
@@ -139,20 +180,40 @@ def _head(row: asyncpg.Record) -> ChainHead:
 
 def _unbroken(row: asyncpg.Record) -> list[Append]:
     every = journal.appends(row["firsts"] or (), row["every_lines"] or (), row["every_vals"] or ())
-    lines = [append.lines for append in every]
-    report = verify_lines(_head(row), chain.from_iterable(lines), map(len, lines))
+    _verify(row, every)
+    return every
+
+
+def _verify(row: asyncpg.Record, every: Sequence[Append]) -> None:
+    """Follow the chain to the head that the row names. ``Diverged`` if it is broken or ends elsewhere."""
+    lines = (line for append in every for line in append.lines)
+    report = verify_lines(_head(row), lines, (len(append.lines) for append in every))
     if not report.ok:
         raise Diverged(f"The audit chain is broken: {report.problem}", "chain")
-    return every
 
 
 def _checked(row: asyncpg.Record) -> Book:
     every = _unbroken(row)
     if row["purged_at"] is not None:
         return Book(row, every, ())
+    events = [*_events(row, every)]
+    return Book(row, every, events, changes=[*changes_in(events)])
+
+
+def _through(row: asyncpg.Record, every: Sequence[Append]) -> Book:
+    """The same, of events that are let go as soon as each was compared with its line."""
+    _verify(row, every)
+    if row["purged_at"] is not None:
+        return Book(row, every, ())
+    changes = [*changes_in(_events(row, every))]
+    return Book(row, every, journal.Told(every, row["run_key"], row["audit_count"]), changes=changes)
+
+
+def _events(row: asyncpg.Record, every: Sequence[Append]) -> Iterator[RecordedEvent]:
+    """Yield the events, each compared with what its line commits to."""
     if not row["run_key"]:
         raise Diverged("The run's key was deleted, so its values cannot be compared with the audit")
-    return Book(row, every, [recorded for append in every for recorded in append.events(row["run_key"], each=True)])
+    return (recorded for append in every for recorded in append.events(row["run_key"], each=True))
 
 
 # The columns of a run's row that are always compared. The status is compared only when the run is over.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias, overload
 from uuid import UUID
 
 from msgspec import Struct
@@ -55,6 +57,57 @@ class Append(Struct, frozen=True, dict=True):
             yield read_line(line, self.values.get(number, {}), run_key, self.first_seq + number, verify=each)
         if each:  # last, because a line says more precisely what was altered
             check_stored(self.lines[-1], self.stored, run_key)
+
+
+# An append as its row holds it: the place of the first line, the lines, and their values.
+Row: TypeAlias = tuple[int, bytes, bytes | None]
+
+
+class Stored(Sequence[Append]):
+    """Appends as they are stored. Each is read when it is asked for.
+
+    Whoever goes through them holds one at a time, however long the book is.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Append: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Append]: ...
+    def __getitem__(self, at: int | slice) -> Append | Sequence[Append]:
+        if isinstance(at, slice):
+            return Stored(self._rows[at])
+        first, text, values = self._rows[at]
+        return Append(first, text.split(b"\n"), values)
+
+
+class Told(Sequence[RecordedEvent]):
+    """The events of appends whose values were compared before. Each is read anew whenever it is asked for."""
+
+    def __init__(self, every: Sequence[Append], run_key: bytes, count: int) -> None:
+        self._every, self._run_key, self._count = every, run_key, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[RecordedEvent]:
+        return (recorded for append in self._every for recorded in append.events(self._run_key))
+
+    @overload
+    def __getitem__(self, at: int) -> RecordedEvent: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[RecordedEvent]: ...
+    def __getitem__(self, at: int | slice) -> RecordedEvent | Sequence[RecordedEvent]:
+        if isinstance(at, slice):
+            return [*self][at]
+        place = range(self._count)[at]
+        number = bisect_right(self._every, place, key=lambda append: append.first_seq) - 1
+        return next(islice(self._every[number].events(self._run_key), place - self._every[number].first_seq, None))
 
 
 def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes | None]) -> list[Append]:

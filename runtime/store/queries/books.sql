@@ -1,3 +1,12 @@
+-- name: head
+SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow, r.workflow_version, r.workflow_digest, r.trigger_type,
+  r.trigger_ref, r.reference, r.status, r.superstep, r.writes, r.extensions, r.audit_count, r.audit_head, r.run_key,
+  r.error, r.canceling, r.result, r.purged_at
+FROM runs r WHERE r.tenant_id = $1 AND r.run_id = $2;
+
+-- name: page
+SELECT n, first_seq, lines, vals FROM journal WHERE run_id = $1 AND n > $2 ORDER BY n LIMIT $3;
+
 -- name: run
 SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow, r.workflow_version, r.workflow_digest, r.trigger_type,
   r.trigger_ref, r.reference, r.status, r.superstep, r.writes, r.extensions, r.audit_count, r.audit_head, r.run_key,
