@@ -143,6 +143,19 @@ class EvidenceDocument(DocumentPart):
         return None if self.lock_mode is None else LockMode(self.lock_mode)
 
 
+class TellWebhookDocument(DocumentPart):
+    """An address that is told, signed as Standard Webhooks does. The secret is `whsec_` and base64, for its host."""
+
+    url: _Address
+    secret: _Reference
+
+
+class TellDocument(DocumentPart):
+    """Who is told of failed and stuck runs, besides the operators in Slack."""
+
+    webhook: TellWebhookDocument | None = None
+
+
 class TenantDocument(DocumentPart):
     """Settings of one tenant: the systems and keys that are its own. Applying them replaces what was there."""
 
@@ -156,6 +169,7 @@ class TenantDocument(DocumentPart):
     sql: SqlDocument | None = None
     webhooks: Annotated[dict[_Name, WebhookDocument], Field(max_length=100)] = Field(default_factory=dict)
     evidence: EvidenceDocument | None = None
+    tell: TellDocument | None = None
 
     def secret(self, name: str) -> Secret:
         """The declaration of a secret. ``SecretError`` if there is none."""
@@ -219,6 +233,8 @@ def placed(content: TenantDocument) -> Iterator[_Placed]:
         yield ("webhooks", name, "secret"), webhook.secret, Use.INCOMING
     if content.evidence is not None:
         yield ("evidence", "signing_key"), content.evidence.signing_key, Use.EVIDENCE
+    if content.tell is not None and (hook := content.tell.webhook) is not None:
+        yield ("tell", "webhook", "secret"), hook.secret, target_of(hook.url)
 
 
 def _problems(document: Document, content: TenantDocument) -> Iterator[Problem]:

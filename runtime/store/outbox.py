@@ -29,6 +29,7 @@ _GIVEN_UP = _SQL["given_up"]
 _DEAD = _SQL["dead"]
 _ORDER = _SQL["order"]
 _PAYLOAD = _SQL["payload"]
+_ELDEST = _SQL["eldest"]
 _NOTICE = _SQL["notice"]
 _NOTICED = _SQL["noticed"]
 
@@ -120,6 +121,12 @@ async def order(
 async def payload_of(connection: Connection, commands: Sequence[UUID]) -> JsonObject:
     """The payload of the newest of these messages."""
     found: JsonObject = await connection.fetchval(_PAYLOAD, list(commands))
+    return found
+
+
+async def eldest(connection: Connection, commands: Sequence[UUID]) -> datetime:
+    """When the first of these messages was ordered."""
+    found: datetime = await connection.fetchval(_ELDEST, list(commands))
     return found
 
 
