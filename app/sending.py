@@ -6,15 +6,16 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
+from app.mailing import Email
 from connectors.hosts import AllowedHost
 from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.lending import Lender, masks
 from connectors.port import Call, Done, InDoubt, NotSent, Refused
 from core.canonical import JsonObject, plain_bytes
 from core.errors import ConfigurationError
-from core.secret_values import SecretError
+from core.secret_values import SecretError, Target
 from core.standard_webhooks import key_of, signature
-from runtime.definition.tenant import TellWebhookDocument, TenantDocument, target_of
+from runtime.definition.tenant import Submission, TellDocument, TellWebhookDocument, TenantDocument, target_of
 from runtime.keep import pushing
 from runtime.keep.dispatcher import Delivered, Later, Result, Undeliverable
 from runtime.keep.pushing import Push
@@ -74,15 +75,19 @@ class Webhook:
 def senders_of(content: TenantDocument, lender: Lender) -> Mapping[str, Closing]:
     """The senders that the tenant's settings name, by the kind of their messages."""
     found: dict[str, Closing] = {}
-    if content.tell is not None and (hook := content.tell.webhook) is not None:
-        found[pushing.WEBHOOK] = Webhook(hook, lender, _hosts(content, hook.url))
+    tell, setting = content.tell or TellDocument(), f"http.hosts of the tenant {content.tenant}"
+    if (hook := tell.webhook) is not None:
+        rule = _rule(content, target_of(hook.url))
+        found[pushing.WEBHOOK] = Webhook(hook, lender, HttpSettings((rule,), setting=setting))
+    if (mail := tell.email) is not None:
+        rule = _rule(content, mail.target)
+        port = rule.port or (465 if mail.tls is Submission.IMPLICIT else 587)
+        found[pushing.EMAIL] = Email(mail, lender, AllowedHost(rule.host, port, rule.allow_private), setting)
     return found
 
 
-def _hosts(content: TenantDocument, url: str) -> HttpSettings:
-    """The host of an address that is told. It may be a private address only if ``http.hosts`` says so."""
-    target = target_of(url)
+def _rule(content: TenantDocument, target: Target) -> AllowedHost:
+    """The rule for a host that is told. It may have a private address only if ``http.hosts`` says so."""
     listed = [AllowedHost.of(one.host) for one in content.http.hosts] if content.http is not None else []
     own = [one for one in listed if one is not None and (one.host, one.port) == (target.host, target.port)]
-    allowed = own or [AllowedHost(target.host, target.port)]
-    return HttpSettings(tuple(allowed), setting=f"http.hosts of the tenant {content.tenant}")
+    return own[0] if own else AllowedHost(target.host, target.port)

@@ -31,6 +31,8 @@ _Reference = Annotated[str, Field(pattern=r"^\$\{\{\s*secrets\.[A-Za-z_][A-Za-z0
 _Address = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=500)]
 _Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+( \S+)*$")]
 
+_Mailbox = Annotated[str, Field(pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+$", max_length=254)]
+
 
 class SecretDocument(DocumentPart):
     """One secret: who keeps it, under which name, and the targets that may get it.
@@ -150,10 +152,35 @@ class TellWebhookDocument(DocumentPart):
     secret: _Reference
 
 
+class Submission(StrEnum):
+    """The way in which a mail server begins TLS. Without TLS nothing is sent."""
+
+    STARTTLS = "starttls"
+    IMPLICIT = "implicit"
+
+
+class TellEmailDocument(DocumentPart):
+    """A mail server, `host` or `host:port` (587, with `tls: implicit` 465), and those who get a message each."""
+
+    server: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$", max_length=260)]
+    sender: Annotated[_Mailbox, Field(alias="from")]
+    to: Annotated[tuple[_Mailbox, ...], Field(min_length=1, max_length=20)]
+    user: _Word | None = None
+    password: _Reference | None = None
+    tls: Submission = Submission.STARTTLS
+
+    @property
+    def target(self) -> Target:
+        """What gets the password: the server as it is written, and the account."""
+        host, _, port = self.server.lower().partition(":")
+        return Target(host, int(port) if port else None, self.user)
+
+
 class TellDocument(DocumentPart):
     """Who is told of failed and stuck runs, besides the operators in Slack."""
 
     webhook: TellWebhookDocument | None = None
+    email: TellEmailDocument | None = None
 
 
 class TenantDocument(DocumentPart):
@@ -235,6 +262,8 @@ def placed(content: TenantDocument) -> Iterator[_Placed]:
         yield ("evidence", "signing_key"), content.evidence.signing_key, Use.EVIDENCE
     if content.tell is not None and (hook := content.tell.webhook) is not None:
         yield ("tell", "webhook", "secret"), hook.secret, target_of(hook.url)
+    if content.tell is not None and (mail := content.tell.email) is not None and mail.password is not None:
+        yield ("tell", "email", "password"), mail.password, mail.target
 
 
 def _problems(document: Document, content: TenantDocument) -> Iterator[Problem]:
@@ -284,5 +313,10 @@ def _halves(document: Document, content: TenantDocument) -> Iterator[Problem]:
             yield document.problem(("servicenow",), "The account has no credentials, or two kinds of them.", remedy)
     if (bpmn := content.bpmn) is not None and (bpmn.username is None) != (bpmn.password is None):
         yield document.problem(("bpmn",), "`username` and `password` go together.", "Give both, or neither.")
+    mail = content.tell.email if content.tell is not None else None
+    if mail is not None and (mail.user is None) != (mail.password is None):
+        yield document.problem(("tell", "email"), "`user` and `password` go together.", "Give both, or neither.")
+    if mail is not None and (mail.target.port or 0) > 65535:
+        yield document.problem(("tell", "email", "server"), f"{mail.server} has no such port.", "Write host:port.")
     if (kept := content.evidence) is not None and (kept.directory is None) == (kept.bucket is None):
         yield document.problem(("evidence",), "Evidence is kept in one place.", "Give `directory` or `bucket`.")

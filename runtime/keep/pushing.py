@@ -162,7 +162,7 @@ class Pushing(Struct, frozen=True):
         told = _TYPES.get(kind, Told.UNDELIVERED)
         found = await books.fetch(connection, tenant, UUID(str(about["run"])))
         code = rest.rpartition(":")[2] if told is Told.FAILED else rest if told is Told.UNDELIVERED else str(told)
-        step = await self._step(connection, found, about)
+        step = None if told is Told.UNDELIVERED else await self._step(connection, found, about)
         if step is not None and told is Told.HELD:
             error = step.last_error or {}
             code = str(error.get("code") or error.get("class") or code)

@@ -22,10 +22,13 @@ from starlette.routing import Route
 from app.http import signatures
 from app.settings import Settings
 from runtime.definition.tenant import Signed
+from runtime.engine.life import doubt
 from runtime.requests.deliveries import Delivery
 from sandbox.faults import Effect, Fault, FaultKind, FaultMiddleware, FaultTable
 from sandbox.server import LoopbackServer
 from tests.support import two_tenants
+from tests.support.arrivals import Arrivals
+from tests.support.mail_server import PASSWORD, Mailbox, mailbox
 from tests.support.two_tenants import Walls
 
 KEY = "whsec_" + base64.b64encode(b"a key of twenty-four bytes").decode()
@@ -38,6 +41,12 @@ steps:
   - id: act
     do: http.request.send
     with: {{method: POST, url: "http://nowhere.example/9731", json: {{pin: "pin-9731"}}}}{more}
+"""
+GOES = """
+workflow: call
+version: 1
+steps:
+  - {id: s, do: http.request.send, with: {method: POST, url: "${{ raw(trigger.number) }}", json: {a: 1}}}
 """
 
 
@@ -73,18 +82,29 @@ class Receiver:
 class Scene:
     walls: Walls
     receiver: Receiver
+    mailbox: Mailbox
 
     @property
     def trouble(self) -> Any:
         return self.walls.installation.trouble
 
-    def document(self, listed: bool = True, url: str = "") -> str:
-        host = self.receiver.url.removeprefix("http://")
-        text = self.walls.globex.document(http=not listed)
-        text = text.replace("hosts: [", f"hosts: [{{host: '{host}/private'}}, ")
-        secret = f"secrets:\n  told: {{from: file, name: told.key, for: ['{url or host}']}}"
-        tell = f"tell: {{webhook: {{url: '{f'http://{url}/told' if url else self.receiver.url + '/told'}',"
-        return f"{text.replace('secrets:', secret, 1)}\n{tell} secret: '${{{{ secrets.told }}}}'}}}}\n"
+    def document(self, *channels: str, listed: bool = True, host: str = "", **without: bool) -> str:
+        """The settings of globex, which tell these channels, or the webhook; another host can stand for theirs."""
+        own = {"webhook": self.receiver.url.removeprefix("http://"), "email": self.mailbox.place}
+        text = self.walls.globex.document(**({} if listed else {"http": True}), **without)
+        secrets, tell = ["secrets:"], ["tell:"]
+        for channel in channels or ("webhook",):
+            place, value = host or own[channel], f"'${{{{ secrets.{channel} }}}}'"
+            whose = f"{place} as robot" if channel == "email" else place
+            text = text.replace("hosts: [", f"hosts: [{{host: '{own[channel]}/private'}}, ")
+            secrets.append(f"  {channel}: {{from: file, name: {channel}.key, for: ['{whose}']}}")
+            tell.append(
+                f"  webhook: {{url: 'http://{place}/told', secret: {value}}}"
+                if channel == "webhook"
+                else f"  email: {{server: '{place}', from: c@acme.example, to: [ana@acme.example, ben@acme.example],"
+                f" user: robot, password: {value}}}"
+            )
+        return "\n".join([text.replace("secrets:", "\n".join(secrets), 1), *tell])
 
     async def fails(self, *references: str, workflow: str = "fails") -> None:
         for one in references:
@@ -94,24 +114,31 @@ class Scene:
         await self.trouble.retry_messages_now()
         await self.walls.installation.work()
 
+    async def pending(self) -> list[Any]:
+        return await self.walls.installation.all("SELECT * FROM commands WHERE status = 'pending'")
+
     async def failed(self) -> list[str]:
         rows = await self.walls.installation.all("SELECT kind, last_error FROM commands WHERE status = 'failed'")
         return [f"{row['kind']}: {row['last_error']}" for row in rows]
 
 
 @pytest.fixture
-async def scene(settings: Settings, serve: Any, tmp_path: Path) -> AsyncIterator[Scene]:
-    texts = [CALL.format(name="fails", more=""), CALL.format(name="holds", more=HOLD)]
+async def scene(
+    settings: Settings, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Scene]:
+    texts = [CALL.format(name="fails", more=""), CALL.format(name="holds", more=HOLD), GOES]
     receiver = Receiver()
     async with (
         LoopbackServer(receiver.app) as server,
+        mailbox(tmp_path, monkeypatch) as mails,
         two_tenants.walls(settings, serve, tmp_path, *texts) as walls,
     ):
         receiver.url = server.url
-        key = tmp_path / "secrets" / "globex" / "told.key"
-        with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            file.write(KEY)
-        yield Scene(walls, receiver)
+        for name, value in (("webhook", KEY), ("email", PASSWORD)):
+            key = tmp_path / "secrets" / "globex" / f"{name}.key"
+            with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                file.write(value)
+        yield Scene(walls, receiver, mails)
 
 
 FAULTS = {
@@ -155,6 +182,31 @@ async def test_a_failed_run_is_told_at_least_once_under_one_id(scene: Scene, fau
     }
 
 
+# What is left out of the settings, and the type, step and code that one message has in the end.
+KINDS = {
+    "in doubt": ({}, "call", ("action.in_doubt", "s", "action.in_doubt")),
+    "held": ({}, "holds", ("step.held", "act", "host_not_allowed")),
+    "no bundle": ({"evidence": True}, "fails", ("message.failed", "", "bundle")),
+    "nobody has Slack": ({"slack": True}, "fails", ("run.failed", "act", "host_not_allowed")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_whatever_is_stuck_is_told(scene: Scene, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrivals = Arrivals()
+    monkeypatch.setattr(doubt, "rest", arrivals.rest)
+    without, workflow, told = KINDS[kind]
+    await two_tenants.apply(scene.walls.installation, scene.document(**without))
+    scene.walls.globex.echo.status = 503
+    await scene.fails(f"{scene.walls.globex.echo.url}/in", workflow=workflow)
+    arrivals.everything_so_far()  # from now on nobody can tell what became of a call
+    await scene.trouble.make_waits_due()
+    await scene.walls.installation.app.sweeper().sweep()
+    await scene.again()
+    found = [(body["type"], *(body["data"][name] for name in ("step", "code"))) for _, body in scene.receiver.told]
+    assert found.count(told) == 1, found
+
+
 async def test_many_of_a_kind_become_one_message_and_others_have_their_own(scene: Scene) -> None:
     await two_tenants.apply(scene.walls.installation, scene.document())
     await scene.fails("1", "2", "3", "4")
@@ -169,32 +221,73 @@ async def test_many_of_a_kind_become_one_message_and_others_have_their_own(scene
     assert len({id_ for id_, _ in scene.receiver.told}) == 3
 
 
-# The document's change, and what is said of it; the operators in Slack hear that it was not delivered, once.
+MAIL_FAULTS = {"none": 2, "lost": 2, "landed": 3, "busy": 2, "refused": 2, "no tls": 2, "wrong": 2}
+
+
+@pytest.mark.parametrize("fault", MAIL_FAULTS)
+async def test_e_mail_is_sent_at_least_once_under_one_id_and_over_tls_alone(scene: Scene, fault: str) -> None:
+    """Ana and Ben get a message each, whatever befalls the other's; nobody is told of it twice but for one id."""
+    await two_tenants.apply(scene.walls.installation, scene.document("email"))
+    if fault != "none":
+        scene.mailbox.faults.append(fault)
+    await scene.fails("INC7")
+    if fault == "no tls":
+        assert scene.mailbox.mails == []
+        assert "STARTTLS" in str(await scene.pending())
+        scene.mailbox.faults.clear()
+    assert not [word for word in (PASSWORD, PASSWORD.encode().hex()) if word in str(await scene.pending())]
+    await scene.again()
+    assert [len(scene.mailbox.mails), await scene.failed()] == [MAIL_FAULTS[fault], []]
+    assert {to for to, _ in scene.mailbox.mails} == {"ana@acme.example", "ben@acme.example"}
+    assert len({mail.as_bytes() for _, mail in scene.mailbox.mails}) == 2, "one id and one text for each"
+    _, mail = scene.mailbox.mails[0]
+    assert (mail["Subject"], mail["From"]) == ("Failed: fails INC7", "c@acme.example")
+    assert "The run of fails failed at act (http.request.send): host_not_allowed." in mail.get_content()
+
+
+async def test_no_channel_waits_for_another(scene: Scene) -> None:
+    """One is down and stays so; the other and the operators in Slack hear it. A dead one is told to the others."""
+    installation = scene.walls.installation
+    await two_tenants.apply(installation, scene.document("webhook", "email"))
+    scene.receiver.faults.inject(Fault("/told", status=410, times=0))
+    operators = two_tenants.PEOPLE.replace("groups: {", "groups: {operators: [ana], ")
+    await installation.people(operators, "globex")
+    await scene.fails("INC7")
+    await scene.again()
+    told = [one.text for one in scene.walls.globex.world.slack.state.direct("U0ANA").messages]
+    assert [len(told), "Not delivered: a message (webhook)" in told[1]] == [2, True]
+    assert [mail["Subject"] for _, mail in scene.mailbox.mails] == ["Failed: fails INC7"] * 2
+    assert [one.partition(":")[0] for one in await scene.failed()] == ["webhook"]
+
+
+# The channel, the document's change, and what is said of it.
 TARGETS = {
-    "private and not listed": ({"listed": False}, "private_address: 127.0.0.1 resolves to 127.0.0.1"),
-    "a name that leads inside": ({"url": "localhost:9"}, "private_address: localhost resolves to"),
+    "a private address": ("webhook", {"listed": False}, "private_address: 127.0.0.1 resolves to 127.0.0.1"),
+    "a name that leads inside": ("webhook", {"host": "localhost:9"}, "private_address: localhost resolves to"),
+    "a private mail server": ("email", {"listed": False}, "private_address: 127.0.0.1 resolves to 127.0.0.1"),
+    "a mail server inside": ("email", {"host": "localhost:9"}, "private_address: localhost resolves to"),
 }
 
 
 @pytest.mark.parametrize("target", TARGETS)
 async def test_targets_obey_the_rules_for_hosts(scene: Scene, target: str) -> None:
-    change, words = TARGETS[target]
-    await two_tenants.apply(scene.walls.installation, scene.document(**change))
+    channel, change, words = TARGETS[target]
+    await two_tenants.apply(scene.walls.installation, scene.document(channel, **change))
     await scene.fails("1", "2")
     await scene.again()
-    assert scene.receiver.got == []
-    (failed,) = await scene.failed()
-    assert words in failed
-    assert "http.hosts of the tenant globex" in failed
+    assert scene.receiver.got == scene.mailbox.mails == []
+    for failed in await scene.failed():
+        assert [words in failed, "http.hosts of the tenant globex" in failed] == [True, True]
 
 
 async def test_nothing_secret_is_told_and_nobody_inherits(scene: Scene) -> None:
     """The other tenant, which has no such settings, tells nobody; what was sent and answered stays in the run."""
-    await two_tenants.apply(scene.walls.installation, scene.document())
+    await two_tenants.apply(scene.walls.installation, scene.document("webhook", "email"))
     await scene.walls.installation.parked("fails", "1", "default")
-    assert scene.receiver.got == []
+    assert scene.receiver.got == scene.mailbox.mails == []
     await scene.fails("1")
-    sent = str(scene.receiver.got)
+    sent = f"{scene.receiver.got} {[mail.as_string() for _, mail in scene.mailbox.mails]}"
+    assert "host_not_allowed" in sent
     assert [word for word in (KEY, KEY[6:], "9731", "nowhere", "c4n4ry") if word in sent] == []
     rows = await scene.walls.dump("commands")
-    assert [row for row in rows if KEY[6:] in row] == []
+    assert [row for row in rows if KEY[6:] in row or PASSWORD in row] == []
