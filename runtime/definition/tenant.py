@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from connectors.headers import problem_of
 from connectors.hosts import AllowedHost
@@ -28,7 +28,17 @@ _SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 # The rest of a path below the tenant's own place, which its keeper adds.
 _Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,7}$")]
 _Reference = Annotated[str, Field(pattern=r"^\$\{\{\s*secrets\.[A-Za-z_][A-Za-z0-9_]{0,62}\s*\}\}$")]
-_Address = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=500)]
+
+
+def _split(text: str) -> str:
+    """The address. ``ValueError`` if its host is in brackets and is none, or if there is no such port."""
+    parts = urlsplit(text)
+    if parts.port == 0:
+        raise ValueError("has no port 0")
+    return text
+
+
+_Address = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=500), AfterValidator(_split)]
 _Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+( \S+)*$")]
 
 _Mailbox = Annotated[str, Field(pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+$", max_length=254)]

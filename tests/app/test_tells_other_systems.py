@@ -21,6 +21,7 @@ from starlette.routing import Route
 
 from app.http import signatures
 from app.settings import Settings
+from core.errors import InputError
 from runtime.definition.tenant import Signed
 from runtime.engine.life import doubt
 from runtime.requests.deliveries import Delivery
@@ -267,6 +268,32 @@ TARGETS = {
     "a private mail server": ("email", {"listed": False}, "private_address: 127.0.0.1 resolves to 127.0.0.1"),
     "a mail server inside": ("email", {"host": "localhost:9"}, "private_address: localhost resolves to"),
 }
+
+
+WRONG = {
+    "host_port": ("http://127.0.0.1:", "http://127.0.0.1:9", "tell.webhook.url"),
+    "server_port": ("server: '127.0.0.1:", "server: '127.0.0.1:9", "tell.email.server"),
+    "a plain secret": ("'${{ secrets.webhook }}'", KEY, "tell.webhook.secret"),
+    "another's host": (
+        "webhook.key, for: ['",
+        "webhook.key, for: ['x",
+        "The secret webhook of the tenant globex is not",
+    ),
+    "another account": ("as robot", "as ben", "The secret email of the tenant globex is not for"),
+    "no password": (" user: robot,", "", "`user` and `password` go together"),
+    "nobody": ("to: [ana@acme.example, ben@acme.example]", "to: []", "tell.email.to"),
+    "two headers": ("from: c@acme.example", 'from: "c@acme.example\\nBcc: x@x.example"', "tell.email.from"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_what_cannot_be_is_refused_with_its_place(scene: Scene, wrong: str) -> None:
+    old, new, words = WRONG[wrong]
+    head, mark, tell = scene.document("webhook", "email").partition("tell:")
+    given = f"{head}{mark}{tell}".replace(old, new) if old not in tell else head + mark + tell.replace(old, new)
+    with pytest.raises(InputError) as refused:
+        await two_tenants.apply(scene.walls.installation, given)
+    assert words in str(refused.value)
 
 
 @pytest.mark.parametrize("target", TARGETS)
