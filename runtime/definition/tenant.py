@@ -181,13 +181,13 @@ class TellEmailDocument(DocumentPart):
 
     @property
     def target(self) -> Target:
-        """What gets the password: the server as it is written, and the account."""
+        """The target that gets the password: the server as it is written, and the account."""
         host, _, port = self.server.lower().partition(":")
         return Target(host, int(port) if port else None, self.user)
 
 
 class TellDocument(DocumentPart):
-    """Who is told of failed and stuck runs, besides the operators in Slack."""
+    """The systems and people that are told of failed and stuck runs, besides the operators in Slack."""
 
     webhook: TellWebhookDocument | None = None
     email: TellEmailDocument | None = None

@@ -48,7 +48,7 @@ class Told(StrEnum):
     UNDELIVERED = "message.failed"
 
 
-_TYPES = {"failed": Told.FAILED, "doubt": Told.IN_DOUBT, _HELD: Told.HELD, BROKEN: Told.GLASS}
+_TYPES = {"failed:": Told.FAILED, "doubt:": Told.IN_DOUBT, f"{_HELD}:": Told.HELD, f"{BROKEN}:": Told.GLASS}
 _SENTENCES = {
     Told.FAILED: "The run of {workflow} failed{where}: {code}.",
     Told.IN_DOUBT: "An action of {workflow} was sent{where}, and nobody knows yet whether it was done.",
@@ -60,7 +60,7 @@ _SENTENCES = {
 
 
 class Push(Struct, frozen=True):
-    """What is told. ``id`` is the same at each attempt. ``to`` is the person who gets it, "" for a system."""
+    """A message to one recipient. ``id`` is the same at each attempt. ``to`` is the person who gets it, "" for a system."""
 
     id: UUID
     type: str
@@ -127,12 +127,11 @@ class Pushing(Struct, frozen=True):
         sender, whose = self.senders.get(channel), f"tell:{channel}"
         if sender is None:
             return partial(saying, Delivered())  # the tenant has taken this channel out of its settings
-        now = datetime.now(UTC)
+        every = (message.command_id, *message.behind)
+        since, now = await outbox.eldest(connection, every)
         if (last := await outbox.notice(connection, message.tenant_id, whose, topic, WINDOW)) is not None:
             return partial(saying, Held(max(1.0, (last.began_at + WINDOW - now).total_seconds())))
-        every = (message.command_id, *message.behind)
-        facts = {**await outbox.payload_of(connection, every), "count": len(every)}
-        facts["since"] = _moment(await outbox.eldest(connection, every))
+        facts = {**await outbox.payload_of(connection, every), "count": len(every), "since": _moment(since)}
 
         async def ordered(connection: Connection) -> None:
             """Freeze it, and end what it counts: a crash before that has counted nothing."""
@@ -158,8 +157,8 @@ class Pushing(Struct, frozen=True):
 
     async def _facts(self, connection: Connection, tenant: str, about: JsonObject) -> JsonObject:
         """The step, the operation and the code, from the run's book. If that cannot be read, the topic alone tells."""
-        kind, _, rest = str(about["topic"]).partition(":")
-        told = _TYPES.get(kind, Told.UNDELIVERED)
+        kind, colon, rest = str(about["topic"]).partition(":")
+        told = _TYPES.get(kind + colon, Told.UNDELIVERED)
         found = await books.fetch(connection, tenant, UUID(str(about["run"])))
         code = rest.rpartition(":")[2] if told is Told.FAILED else rest if told is Told.UNDELIVERED else str(told)
         step = None if told is Told.UNDELIVERED else await self._step(connection, found, about)

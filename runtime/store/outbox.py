@@ -124,10 +124,11 @@ async def payload_of(connection: Connection, commands: Sequence[UUID]) -> JsonOb
     return found
 
 
-async def eldest(connection: Connection, commands: Sequence[UUID]) -> datetime:
-    """When the first of these messages was ordered."""
-    found: datetime = await connection.fetchval(_ELDEST, list(commands))
-    return found
+async def eldest(connection: Connection, commands: Sequence[UUID]) -> tuple[datetime, datetime]:
+    """The time (``at``) of the first thing that these messages are about, and the time now."""
+    row = await connection.fetchrow(_ELDEST, list(commands))
+    assert row is not None, "an aggregate is one row"
+    return row["since"], row["now"]
 
 
 class Shown(Struct, frozen=True):

@@ -116,11 +116,11 @@ class Scene:
         await self.walls.installation.work()
 
     async def pending(self) -> list[Any]:
-        return await self.walls.installation.all("SELECT * FROM commands WHERE status = 'pending'")
+        return await self.walls.installation.books.commands(status="pending")
 
     async def failed(self) -> list[str]:
-        rows = await self.walls.installation.all("SELECT kind, last_error FROM commands WHERE status = 'failed'")
-        return [f"{row['kind']}: {row['last_error']}" for row in rows]
+        failed = await self.walls.installation.books.commands(status="failed")
+        return [f"{one.kind}: {one.last_error}" for one in failed]
 
 
 @pytest.fixture
@@ -164,13 +164,13 @@ async def test_a_failed_run_is_told_at_least_once_under_one_id(scene: Scene, fau
     assert [len(scene.receiver.told), await scene.failed()] == [times, []]
     assert len({(id_, json.dumps(body)) for id_, body in scene.receiver.told}) == 1, "one id, one body"
     (_, body), *_ = scene.receiver.told
-    run = await scene.walls.installation.one("SELECT run_id FROM runs")
+    run = await scene.walls.installation.books.run()
     assert body.pop("timestamp") == body["data"].pop("since")
     assert body == {
         "type": "run.failed",
         "data": {
             "tenant": "globex",
-            "run": str(run["run_id"]),
+            "run": str(run.id),
             "workflow": "fails",
             "reference": "INC7",
             "step": "act",

@@ -25,7 +25,7 @@ PASSWORD = "mail-password-c4n4ry"
 
 @dataclass
 class Mailbox:
-    """What was delivered, oldest first, with its recipients. ``faults`` are what goes wrong next, one for each mail."""
+    """The mails that were delivered, oldest first, with their recipients. ``faults`` go wrong next."""
 
     context: ssl.SSLContext
     place: str = ""

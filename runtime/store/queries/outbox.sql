@@ -82,7 +82,7 @@ SELECT pg_notify('counterseal_messages', '') FROM ordered;
 SELECT payload FROM commands WHERE command_id = ANY ($1) ORDER BY created_at DESC, command_id DESC LIMIT 1;
 
 -- name: eldest
-SELECT min(created_at) FROM commands WHERE command_id = ANY ($1);
+SELECT min((payload ->> 'at')::timestamptz) AS since, now() AS now FROM commands WHERE command_id = ANY ($1);
 
 -- name: notice
 SELECT channel, message_ts, began_at, count FROM notices
