@@ -10,7 +10,7 @@ import asyncio
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -32,6 +32,7 @@ from runtime.keep.dispatcher import Delivered, Later, Result, Undeliverable
 from runtime.keep.pushing import Push
 
 SECONDS = 10.0
+ADDRESSES_MAX = 4
 _HEADS = {"run.failed": "Failed", "action.in_doubt": "In doubt", "step.held": "Failed, and held"}
 _LINES = ("tenant", "workflow", "reference", "run", "step", "operation", "code", "count", "since", "link")
 _FOR_GOOD = (smtplib.SMTPNotSupportedError, ssl.SSLCertVerificationError)
@@ -63,7 +64,7 @@ class Email:
             return Undeliverable(f"{found.code}: {found.message}")
         if not isinstance(found, Destination):
             return Later(found.message)
-        talk = _Talk(mail, rule, str(found.addresses[0]), password)
+        talk = _Talk(mail, rule, [str(one) for one in found.addresses[:ADDRESSES_MAX]], password)
         try:
             await self._aside(talk, push)
         except OSError as error:  # SMTPException is one
@@ -113,10 +114,10 @@ def _refusal(error: OSError) -> int:
 
 
 class _Talk:
-    """One conversation with a mail server at a checked address. It verifies the certificate for the server's name."""
+    """One conversation with a mail server at one of its checked addresses. It verifies the certificate for the server's name."""
 
-    def __init__(self, mail: TellEmailDocument, rule: AllowedHost, address: str, password: str) -> None:
-        self._mail, self._rule, self._address, self._password = mail, rule, address, password
+    def __init__(self, mail: TellEmailDocument, rule: AllowedHost, addresses: Sequence[str], password: str) -> None:
+        self._mail, self._rule, self._addresses, self._password = mail, rule, addresses, password
         self._session: smtplib.SMTP | None = None
 
     def speak(self, message: bytes, to: str) -> None:
@@ -125,8 +126,12 @@ class _Talk:
         implicit = mail.tls is Submission.IMPLICIT
 
         def connected(timeout: float) -> socket.socket:
-            made = socket.create_connection((self._address, self._rule.port or 0), timeout)
-            return tls.wrap_socket(made, server_hostname=self._rule.host) if implicit else made
+            made = self._open(timeout)
+            try:
+                return tls.wrap_socket(made, server_hostname=self._rule.host) if implicit else made
+            except OSError:
+                made.close()
+                raise
 
         session = self._session = _Session(self._rule, connected, mail.sender.rpartition("@")[2])
         try:
@@ -140,6 +145,16 @@ class _Talk:
                 session.quit()
         finally:
             session.close()
+
+    def _open(self, timeout: float) -> socket.socket:
+        """Connect to the first address that answers."""
+        problem = OSError("no address was tried")
+        for address in self._addresses:
+            try:
+                return socket.create_connection((address, self._rule.port or 0), timeout)
+            except OSError as error:
+                problem = error
+        raise problem
 
     def end(self) -> None:
         """Break the connection: whoever reads from it is told at once."""

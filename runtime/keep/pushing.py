@@ -60,7 +60,7 @@ _SENTENCES = {
 
 
 class Push(Struct, frozen=True):
-    """A message to one recipient. ``id`` is the same at each attempt. ``to`` is the person who gets it, "" for a system."""
+    """A message. ``id`` is the same at each attempt. ``to`` is the person who gets it, "" for a system."""
 
     id: UUID
     type: str
