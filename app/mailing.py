@@ -114,7 +114,7 @@ def _refusal(error: OSError) -> int:
 
 
 class _Talk:
-    """One conversation with a mail server at one of its checked addresses. It verifies the certificate for the server's name."""
+    """A conversation with a mail server, at one of its checked addresses. Its certificate is verified for its name."""
 
     def __init__(self, mail: TellEmailDocument, rule: AllowedHost, addresses: Sequence[str], password: str) -> None:
         self._mail, self._rule, self._addresses, self._password = mail, rule, addresses, password
