@@ -22,6 +22,7 @@ from runtime.keep.bundling import Bundling
 from runtime.keep.dispatcher import ALARMED, Deliver, Delivered, Handler, Held, Later, Result, Undeliverable, saying
 from runtime.keep.errands import Errands
 from runtime.keep.messages import Messages
+from runtime.keep.pushing import PUSHED, Pushing
 from runtime.keep.telling import Telling
 from runtime.requests.glass import BROKEN
 from runtime.requests.talking import ASKED, SAID
@@ -33,7 +34,7 @@ log = structlog.get_logger(__name__)
 # What people are shown in a channel, and what they hear in private.
 SHOWN = ("card", "remind", "escalate", "voided", "proposal", "note", "task", HOLD, SAID, BROKEN)
 HEARD = (TOLD, ALARM, ALARMED, ASKED)
-OTHERS = ("bundle", "cancel", "return", "shared")
+OTHERS = ("bundle", "cancel", "return", "shared", *PUSHED)
 KINDS = (*SHOWN, *HEARD, *OTHERS)
 
 
@@ -79,6 +80,12 @@ class Delivering(Struct, frozen=True):
             if channel is not None:
                 found |= Messages(chat.messenger, channel, self.definitions, chat.mentions, pages).handlers()
             found |= Telling(chat.messenger, self.definitions, pages=pages).handlers()
+        found |= {kind: partial(_unset, outside, f"tell.{kind}") for kind in PUSHED}
+        pushing = Pushing(outside.told, self.definitions, pages)
+        found |= pushing.handlers()
+        if outside.told:
+            found[ALARM] = partial(pushing.alarm, None if chat is None else found[ALARM])
+            found[HOLD] = partial(pushing.held, found[HOLD])
         found |= Errands(self.database, self.definitions, outside.connectors).handlers()
         if outside.signer is None or outside.blobs is None:
             found["bundle"] = partial(_unset, outside, "evidence")
@@ -90,7 +97,7 @@ class Delivering(Struct, frozen=True):
 
 async def _unset(outside: Outside, what: str, connection: Connection, message: Message) -> Deliver:
     """Say that the tenant has not set this. Without Slack in the environment, its tenant answers on other faces."""
-    if outside.content is None and outside.connectors.owner == "" and message.kind != "bundle":
+    if outside.content is None and outside.connectors.owner == "" and message.kind not in ("bundle", *PUSHED):
         log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
         return partial(saying, Delivered())
     words = str(outside.unset(what))

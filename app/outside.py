@@ -23,6 +23,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from app import adapters
+from app.sending import senders_of
 from app.settings import Settings
 from approvals.ports import Membership, Messenger
 from approvals.slack.messenger import SlackMessenger
@@ -38,6 +39,7 @@ from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner, PublicKey, Signer
 from runtime.definition.tenant import Signed, TenantDocument, load_tenant, placed, target_of
+from runtime.keep.pushing import Sender
 from runtime.store import tenant_settings
 
 if TYPE_CHECKING:
@@ -170,6 +172,7 @@ class Outside:
     chat: Chat | None
     signer: Signer | None
     blobs: BlobStore | None
+    told: Mapping[str, Sender] = field(default_factory=dict)
 
     def unset(self, what: str) -> ConfigurationError:
         """The error for something that the tenant has not set."""
@@ -273,7 +276,10 @@ class Outsides:
             connectors = await self.stack.enter_async_context(aclosing(made))
         chat = await self._chat(settings, content, lender)
         signer, blobs = self._evidence(settings, content, lender, environment=environment)
-        facts = (version, suspended, connectors, chat, signer, blobs)
+        told = {} if content is None else senders_of(content, lender)
+        for sender in told.values():
+            await self.stack.enter_async_context(aclosing(sender))
+        facts = (version, suspended, connectors, chat, signer, blobs, told)
         return Outside(tenant, settings, content, lender, *facts)
 
     def _lending(self, tenant: str, content: TenantDocument | None, bare: Connectors, lender: Lender) -> Connectors:

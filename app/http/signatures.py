@@ -6,8 +6,6 @@ alone, so its delivery id proves nothing, and the digest of the body is the id. 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -16,13 +14,13 @@ from collections.abc import Callable, Mapping
 from approvals.slack.guard import Refusal
 from core import bounded_json
 from core.canonical import JsonObject, sha256_hex
-from core.errors import ConfigurationError, InputError
+from core.errors import InputError
+from core.standard_webhooks import key_of, signature
 from runtime.definition.tenant import Signed
 from runtime.requests.deliveries import Delivery
 
 CLOCK_SKEW_SECONDS_MAX = 300
 SIGNATURES_MAX = 20
-KEY_BYTES_MIN = 16
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
 _ID = re.compile(r"[\x21-\x7e]{1,200}\Z")
 _UNSIGNED = "The signature is missing or does not match the secret of this endpoint, or there is no such endpoint."
@@ -40,25 +38,14 @@ def _standard(headers: Mapping[str, str], body: bytes, secret: str, now: float) 
     id_, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not (_ID.match(id_) and timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         return Refusal(401, "timestamp", "webhook-id or webhook-timestamp is missing, or is none.")
-    made = hmac.new(_standard_key(secret), b".".join([id_.encode(), timestamp.encode(), body]), hashlib.sha256).digest()
+    made = signature(key_of(secret), id_, timestamp, body)
     given = [part[3:] for part in headers.get("webhook-signature", "").split()[:SIGNATURES_MAX] if part[:3] == "v1,"]
-    if not _any(base64.b64encode(made).decode(), given):
+    if not _any(made, given):
         return Refusal(401, "signature", _UNSIGNED)
     if abs(now - int(timestamp)) > CLOCK_SKEW_SECONDS_MAX:
         return Refusal(401, "stale", "The request is too old or from the future; check the clocks.")
     found = bounded_json.parse_object(body)
     return Delivery(id_, _text(found.get("type")), found)
-
-
-def _standard_key(secret: str) -> bytes:
-    try:
-        found = base64.b64decode(secret.strip().removeprefix("whsec_"), validate=True)
-    except (binascii.Error, ValueError):
-        found = b""
-    if len(found) < KEY_BYTES_MIN:  # anybody could sign with an empty one
-        words = "the secret of this endpoint is no key of Standard Webhooks."
-        raise ConfigurationError(words, remedy="It is whsec_ and base64, as the sender shows it.")
-    return found
 
 
 def _github(headers: Mapping[str, str], body: bytes, secret: str, now: float) -> Delivery | Refusal:

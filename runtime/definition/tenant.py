@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from connectors.headers import problem_of
 from connectors.hosts import AllowedHost
@@ -28,8 +28,20 @@ _SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 # The rest of a path below the tenant's own place, which its keeper adds.
 _Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,7}$")]
 _Reference = Annotated[str, Field(pattern=r"^\$\{\{\s*secrets\.[A-Za-z_][A-Za-z0-9_]{0,62}\s*\}\}$")]
-_Address = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=500)]
+
+
+def _split(text: str) -> str:
+    """The address. ``ValueError`` if its host is in brackets and is none, or if there is no such port."""
+    parts = urlsplit(text)
+    if parts.port == 0:
+        raise ValueError("has no port 0")
+    return text
+
+
+_Address = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=500), AfterValidator(_split)]
 _Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+( \S+)*$")]
+
+_Mailbox = Annotated[str, Field(pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+$", max_length=254)]
 
 
 class SecretDocument(DocumentPart):
@@ -143,6 +155,44 @@ class EvidenceDocument(DocumentPart):
         return None if self.lock_mode is None else LockMode(self.lock_mode)
 
 
+class TellWebhookDocument(DocumentPart):
+    """An address that is told, signed as Standard Webhooks does. The secret is `whsec_` and base64, for its host."""
+
+    url: _Address
+    secret: _Reference
+
+
+class Submission(StrEnum):
+    """The way in which a mail server begins TLS. Without TLS nothing is sent."""
+
+    STARTTLS = "starttls"
+    IMPLICIT = "implicit"
+
+
+class TellEmailDocument(DocumentPart):
+    """A mail server, `host` or `host:port` (587, with `tls: implicit` 465), and those who get a message each."""
+
+    server: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$", max_length=260)]
+    sender: Annotated[_Mailbox, Field(alias="from")]
+    to: Annotated[tuple[_Mailbox, ...], Field(min_length=1, max_length=20)]
+    user: _Word | None = None
+    password: _Reference | None = None
+    tls: Submission = Submission.STARTTLS
+
+    @property
+    def target(self) -> Target:
+        """The target that gets the password: the server as it is written, and the account."""
+        host, _, port = self.server.lower().partition(":")
+        return Target(host, int(port) if port else None, self.user)
+
+
+class TellDocument(DocumentPart):
+    """The systems and people that are told of failed and stuck runs, besides the operators in Slack."""
+
+    webhook: TellWebhookDocument | None = None
+    email: TellEmailDocument | None = None
+
+
 class TenantDocument(DocumentPart):
     """Settings of one tenant: the systems and keys that are its own. Applying them replaces what was there."""
 
@@ -156,6 +206,7 @@ class TenantDocument(DocumentPart):
     sql: SqlDocument | None = None
     webhooks: Annotated[dict[_Name, WebhookDocument], Field(max_length=100)] = Field(default_factory=dict)
     evidence: EvidenceDocument | None = None
+    tell: TellDocument | None = None
 
     def secret(self, name: str) -> Secret:
         """The declaration of a secret. ``SecretError`` if there is none."""
@@ -219,6 +270,10 @@ def placed(content: TenantDocument) -> Iterator[_Placed]:
         yield ("webhooks", name, "secret"), webhook.secret, Use.INCOMING
     if content.evidence is not None:
         yield ("evidence", "signing_key"), content.evidence.signing_key, Use.EVIDENCE
+    if content.tell is not None and (hook := content.tell.webhook) is not None:
+        yield ("tell", "webhook", "secret"), hook.secret, target_of(hook.url)
+    if content.tell is not None and (mail := content.tell.email) is not None and mail.password is not None:
+        yield ("tell", "email", "password"), mail.password, mail.target
 
 
 def _problems(document: Document, content: TenantDocument) -> Iterator[Problem]:
@@ -268,5 +323,10 @@ def _halves(document: Document, content: TenantDocument) -> Iterator[Problem]:
             yield document.problem(("servicenow",), "The account has no credentials, or two kinds of them.", remedy)
     if (bpmn := content.bpmn) is not None and (bpmn.username is None) != (bpmn.password is None):
         yield document.problem(("bpmn",), "`username` and `password` go together.", "Give both, or neither.")
+    mail = content.tell.email if content.tell is not None else None
+    if mail is not None and (mail.user is None) != (mail.password is None):
+        yield document.problem(("tell", "email"), "`user` and `password` go together.", "Give both, or neither.")
+    if mail is not None and (mail.target.port or 0) > 65535:
+        yield document.problem(("tell", "email", "server"), f"{mail.server} has no such port.", "Write host:port.")
     if (kept := content.evidence) is not None and (kept.directory is None) == (kept.bucket is None):
         yield document.problem(("evidence",), "Evidence is kept in one place.", "Give `directory` or `bucket`.")

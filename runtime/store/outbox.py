@@ -29,6 +29,7 @@ _GIVEN_UP = _SQL["given_up"]
 _DEAD = _SQL["dead"]
 _ORDER = _SQL["order"]
 _PAYLOAD = _SQL["payload"]
+_ELDEST = _SQL["eldest"]
 _NOTICE = _SQL["notice"]
 _NOTICED = _SQL["noticed"]
 
@@ -121,6 +122,13 @@ async def payload_of(connection: Connection, commands: Sequence[UUID]) -> JsonOb
     """The payload of the newest of these messages."""
     found: JsonObject = await connection.fetchval(_PAYLOAD, list(commands))
     return found
+
+
+async def eldest(connection: Connection, commands: Sequence[UUID]) -> tuple[datetime, datetime]:
+    """The time (``at``) of the first thing that these messages are about, and the time now."""
+    row = await connection.fetchrow(_ELDEST, list(commands))
+    assert row is not None, "an aggregate is one row"
+    return row["since"], row["now"]
 
 
 class Shown(Struct, frozen=True):

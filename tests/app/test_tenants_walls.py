@@ -62,6 +62,7 @@ MESSAGES = {
     **dict.fromkeys(("card", "remind", "escalate", "voided", "proposal", "note", "task", "hold", "said"), "slack"),
     "glass": "slack",
     **dict.fromkeys(("told", "alarm", "alarmed", "asked"), "slack"),
+    **dict.fromkeys(("gather", "webhook", "email"), "tell"),
     **dict.fromkeys(("cancel", "return", "shared"), "connectors"),
     "bundle": "evidence",
 }

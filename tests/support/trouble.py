@@ -243,7 +243,8 @@ class Trouble:
         )
 
     async def pass_time_of_messages(self, by: timedelta) -> int:
-        """So much time passes for the open orders."""
+        """So much time passes for the open orders, and for what was told last."""
+        await self._do("UPDATE notices SET began_at = began_at - $1::interval", by)
         return await self._do(
             "UPDATE commands SET created_at = created_at - $1::interval, "
             "next_attempt_at = next_attempt_at - $1::interval "

@@ -81,6 +81,9 @@ SELECT pg_notify('counterseal_messages', '') FROM ordered;
 -- name: payload
 SELECT payload FROM commands WHERE command_id = ANY ($1) ORDER BY created_at DESC, command_id DESC LIMIT 1;
 
+-- name: eldest
+SELECT min((payload ->> 'at')::timestamptz) AS since, now() AS now FROM commands WHERE command_id = ANY ($1);
+
 -- name: notice
 SELECT channel, message_ts, began_at, count FROM notices
 WHERE tenant_id = $1 AND person_id = $2 AND topic = $3 AND began_at > now() - $4::interval;
