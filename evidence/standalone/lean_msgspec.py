@@ -29,8 +29,8 @@ class Struct:
     __struct_fields__: tuple[str, ...] = ()
     __struct_closed__ = False
 
-    def __init_subclass__(cls, *, frozen: bool = False, forbid_unknown_fields: bool = False, dict: bool = True) -> None:
-        """Make the subclass a dataclass. An empty default is a new one for each object. All have a ``__dict__``."""
+    def __init_subclass__(cls, *, frozen: bool = False, forbid_unknown_fields: bool = False, **_: bool) -> None:
+        """Make the subclass a dataclass. An empty default is a new one for each object. Each has a ``__dict__``."""
         super().__init_subclass__()
         for name in cls.__annotations__:
             default = cls.__dict__.get(name)

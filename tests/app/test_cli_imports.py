@@ -39,9 +39,9 @@ def modules(database_url: str, *command: str) -> set[str]:
     [
         (["--help"], 320),
         (["run", "list", "--help"], 450),
-        (["run", "list"], 615),
-        (["token", "list"], 615),
-        (["tenant", "list"], 615),
+        (["run", "list"], 616),
+        (["token", "list"], 616),
+        (["tenant", "list"], 616),
         (["queue", "status"], 650),
     ],
 )

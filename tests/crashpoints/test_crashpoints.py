@@ -268,6 +268,7 @@ async def check(url: str, folder: Path, workload: str) -> None:
         asks = work.proposes  # the question about the policy is a run of its own
         wanted = len(work.workflows) if work.runs is None else work.runs
         assert len(runs) == wanted + asks, "each run is started once"
+        remembered = len(await books.bundles())
         for fact in ledger.all(what="voted"):
             if fact["code"] == "counted":
                 assert not (await books.approval(id=UUID(fact["approval"]))).open
@@ -286,7 +287,8 @@ async def check(url: str, folder: Path, workload: str) -> None:
         assert crash_servicenow.written(folder) == [*work.incidents], "each record is made once, and removed once"
     stored = sorted((folder / "evidence").rglob("*.zip"))
     ended_twice = work.refused_once and not work.holds
-    assert len(stored) == len(runs) + bool(ended_twice), "every bundle that is remembered is stored"
+    # The late answer of a process that had stood still makes a longer edition of its run's bundle.
+    assert len(stored) == remembered >= len(runs) + bool(ended_twice), "every bundle that is remembered is stored"
     for path in stored:
         report = verify_bundle(path)
         assert report.ok, report
