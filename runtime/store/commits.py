@@ -87,7 +87,7 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
         if error.sqlstate != REFUSED_RECORD:
             raise
         raise RecordRefused("A record is not as the step expects it.") from None
-    if found and _says_something(commit):
+    if found and (commit.notices or commit.clock_behind or tracing.watchers):  # else nobody would hear of it
         after_commit(connection, partial(say, commit))
     return Applied(*found) if found else None
 
@@ -98,11 +98,6 @@ async def landed(connection: Connection, commit: Commit) -> bool:
         return False
     lines = b"\n".join(commit.lines)
     return bool(await connection.fetchval(_LANDED, commit.run_id, commit.expected_version, lines))
-
-
-def _says_something(commit: Commit) -> bool:
-    """False if nobody would hear of a commit: most have no line in the log, and most processes no watcher."""
-    return bool(commit.notices or commit.clock_behind or tracing.watchers)
 
 
 def say(commit: Commit) -> None:
@@ -144,7 +139,7 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
     landed = await called(connection, calls)
     made = {commit.run_id: Applied(*found) for commit, found in zip(commits, landed, strict=True) if found}
     for commit in commits:
-        if commit.run_id in made and _says_something(commit):
+        if commit.run_id in made and (commit.notices or commit.clock_behind or tracing.watchers):
             after_commit(connection, partial(say, commit))
     return made
 
